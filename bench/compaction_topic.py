@@ -1,0 +1,180 @@
+"""The topic that a compaction is measured on: its log as links to generated files, and its view put back after every run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from bench.compaction_data import START, Log
+from bench.process_tree import Cost, cost_of_module
+from message_lifecycle.app import steps
+from message_lifecycle.app.steps import Services
+from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Check, GateReport
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.segment import ActiveSegment
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.stores.iceberg.layout import COMPACTED, LogSummary
+from message_lifecycle.stores.iceberg.session import Java, java_table, sql_table
+
+AS_OF = START + 43_200_000_000
+"""After every message of the logs, and before the end of any's own lifetime."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """One topic. `runs`: made so far; each has an `as_of` of its own, so that each has a plan of its own."""
+
+    session: SparkSession
+    services: Services
+    name: TopicName
+    partitions: int
+    runs: int = 0
+    ends: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def make(cls, session: SparkSession, services: Services, name: TopicName, partitions: int) -> Measured:
+        settings = {"message_expiry": 0, "cleanup_policy": "compact,delete"}
+        services.topics.create(name, partitions=partitions, settings=settings, ledger=services.ledger.next_identity(name))
+        return cls(session, services, name, partitions)
+
+    def append(self, log: Log, folder: Path) -> None:
+        """Links to the log's files, in one commit that carries the log's state."""
+        table = java_table(self.session, self.name)
+        jvm: Java = self.session._jvm
+        iceberg = jvm.org.apache.iceberg
+        metrics, update = iceberg.MetricsConfig.forTable(table), table.newAppend()
+        for file in sorted(folder.glob("*/*.parquet")):
+            place = f"partition={file.parent.name}/segment={file.stem}"
+            to = local_path(str(table.location())) / "data" / place / file.name
+            to.parent.mkdir(parents=True)
+            to.hardlink_to(file)
+            found = iceberg.parquet.ParquetUtil.fileMetrics(table.io().newInputFile(str(to)), metrics)
+            described = (
+                iceberg.DataFiles.builder(table.spec()).withPath(str(to)).withFormat("parquet").withFileSizeInBytes(to.stat().st_size)
+            )
+            update.appendFile(described.withPartitionPath(place).withMetrics(found).build())
+        each = range(self.partitions)
+        state = LogSummary(
+            end_offsets=dict.fromkeys(each, log.first + log.rows), active=dict.fromkeys(each, ActiveSegment(base_offset=log.first))
+        )
+        for key, value in state.to_properties().items():
+            update.set(key, value)
+        update.commit()
+
+    def compact(self) -> None:
+        """What is there, by the verbs, here; the gate is taken to have passed."""
+        record = steps.plan(self.services, self.name, as_of=self._next(), work="compaction")
+        steps.stage(self.services, record.plan.plan_id)
+        self._pass_plan(record.plan.plan_id)
+        steps.publish(self.services, record.plan.plan_id)
+        outcome = steps.verify(self.services, record.plan.plan_id)
+        assert outcome.name == "published", outcome
+
+    def measured(self, scratch: Path, *, engine: str = "kernel", gate: bool = False) -> tuple[Cost, list[int], Cost | None]:
+        """A run in a fresh process, after which the view is as it was: its cost, what it made (count and sum of offsets), and what its
+        gate cost, if that is to be known. `engine`: by what."""
+        before = self._head()
+        with _config(scratch, engine), _answering(scratch, self._judge if gate else self._pass) as (asked, answered, judged):
+            cost = cost_of_module("bench.compaction_run", str(self.name), format_instant(self._next()), str(asked), str(answered))
+        record = self.services.ledger.open_plan(self.name)
+        assert record is not None and record.staged is not None and record.staged.view is not None, "nothing was staged"
+        assert record.staged.view.engine == engine, record.staged
+        after = self._head()
+        assert after not in (None, before), "nothing was published"
+        made = self.session.sql(f"SELECT count(*), sum(offset) FROM {sql_table(self.name, kind=COMPACTED)} VERSION AS OF {after}").collect()
+        self._put_back(record.plan, before)
+        return cost, list(made[0]), judged[0] if gate else None
+
+    def drop(self) -> None:
+        for kind in ("", COMPACTED):
+            self._drop(kind)
+
+    def _next(self) -> Instant:
+        self.runs += 1
+        return Instant(AS_OF + self.runs)
+
+    def _judge(self, run: str) -> Cost:
+        cost = cost_of_module("bench.compaction_gate", run)
+        assert cost.said == 0, cost.said
+        return cost
+
+    def _pass(self, run: str) -> None:
+        plan_id = self.services.ledger.run_entries(run)[0].plan_id
+        assert plan_id is not None
+        self._pass_plan(plan_id)
+
+    def _pass_plan(self, plan_id: str) -> None:
+        staged = self.services.ledger.record(plan_id).staged
+        assert staged is not None
+        passed = Check(id="measured", says="judged once, in another run", kind="rule", evaluated=True, passed=True, found="")
+        report = GateReport(plan_id=plan_id, staged_snapshot_id=staged.snapshot_id, declared=1, checks=(passed,))
+        self.services.ledger.record_report(report)
+
+    def _head(self) -> int | None:
+        view = self.services.views.view(self.name)
+        return None if view is None else view.snapshot_id
+
+    def _put_back(self, plan: Plan, before: int | None) -> None:
+        if before is not None:
+            java_table(self.session, self.name, kind=COMPACTED).manageSnapshots().setCurrentSnapshot(before).commit()
+        steps.close(self.services, plan, "superseded", "it was measured")
+        if before is None:
+            self._drop(COMPACTED)
+
+    def _drop(self, kind: str) -> None:
+        tables = Tables()
+        place = self.name.namespace, self.name.table(kind)
+        location = tables.pointers.one(place)
+        if location is not None:
+            folder = local_path(tables.at(place, location).content["location"])
+            tables.catalog.drop_table(place)
+            shutil.rmtree(folder)
+
+
+@contextmanager
+def _config(scratch: Path, engine: str) -> Iterator[None]:
+    """The server's settings of the children."""
+    path = scratch / "lifecycle.toml"
+    path.write_text(f'[compaction]\nengine = "{engine}"\n', encoding="utf-8")
+    os.environ["LIFECYCLE_CONFIG"] = str(path)
+    try:
+        yield
+    finally:
+        del os.environ["LIFECYCLE_CONFIG"]
+
+
+@contextmanager
+def _answering(scratch: Path, judge: Any) -> Iterator[tuple[Path, Path, list[Any]]]:
+    """Two pipes, (asked, answered), and somebody at their other ends, who judges one plan outside the process that is measured."""
+    asked, answered, found = scratch / "asked", scratch / "answered", list[Any]()
+    for pipe in (asked, answered):
+        pipe.unlink(missing_ok=True)
+        os.mkfifo(pipe)
+
+    def answer() -> None:
+        run = asked.read_text(encoding="utf-8").strip()
+        if run:
+            try:
+                found.append(judge(run))
+            finally:  # or who asked would wait for ever
+                answered.write_text("judged" if found else "failed", encoding="utf-8")
+
+    listening = threading.Thread(target=answer)
+    listening.start()
+    try:
+        yield asked, answered, found
+    finally:
+        if listening.is_alive() and not found:
+            asked.write_text("\n", encoding="utf-8")
+        listening.join()

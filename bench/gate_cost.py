@@ -1,0 +1,96 @@
+"""What the quality gate costs for one and the same drop on topics of 1 GB and of 10 GB: evidence and judgement, in a warm application.
+
+It must be flat in bytes, for it looks at metadata and at a sample of what goes. Its peer is itself on the smaller topic: first as
+many files that are ten times as large, then ten times as many files, in which it is linear at the most. The files that go are
+real; those that stay are only declared, so opening one of them would fail.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from secrets import token_hex
+from statistics import median
+
+from pyspark.sql import SparkSession
+from tests.spark.lake import SECOND, Lake, Rows
+from tests.spark.synthetic import Shape, append_segments
+
+from bench.segment_drop import Times
+from message_lifecycle.gates.runner import GreatExpectationsGate
+from message_lifecycle.local.environment import load_environment
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.session import spark_session
+
+REPEATS = 3
+GOING, ROWS = 10, 3
+MB = 1_000_000
+MESSAGE_BYTES = 1_000
+# Messages that go are of the first minute since 1970, without its second 0, which means unknown; those that stay of the half minute before as_of.
+START_S = 1_000
+AS_OF_S = START_S + 30.0
+# 1 is flat. A gate that read what stays would be at 10.
+MAX_RATIO = 1.5
+TOPICS = {
+    "1 GB in 1,000 files of 1 MB": (1_000, MB),
+    "10 GB in 1,000 files of 10 MB": (1_000, 10 * MB),
+    "10 GB in 10,000 files of 1 MB": (10_000, MB),
+}
+
+
+def prepared(lake: Lake, session: SparkSession, files: int, file_bytes: int) -> TopicName:
+    """A topic of which the first segments, few and small, are expired, and that many bytes are not."""
+    name = lake.topic()
+    lake.append(name, *(Rows(base=ROWS * at, times=tuple(range(ROWS * at + 1, ROWS * (at + 1) + 1))) for at in range(GOING)))
+    stays = Shape(
+        segments=files,
+        rows=file_bytes // MESSAGE_BYTES,
+        first=GOING * ROWS,
+        file_bytes=file_bytes,
+        start_us=START_S * SECOND,
+        step_us=1_000,
+    )
+    append_segments(session, name, stays)
+    return name
+
+
+def judge(lake: Lake, name: TopicName, times: Times) -> None:
+    """Plan and stage, then the steps that are measured."""
+    plan, policy, store = lake.plan(name, AS_OF_S), lake.policy(name), lake.store()
+    staged = store.stage(plan)
+    with times.step("evidence"):
+        evidence = store.evidence(plan, staged, policy)
+    with times.step("judgement"):
+        report = GreatExpectationsGate().judge(plan, staged, policy, evidence)
+    assert (report.judgement, dict(report.figures)["rows_removed"]) == ("passed", GOING * ROWS), report
+
+
+def main() -> int:
+    load_environment()
+    session = spark_session("bench")
+    session.sparkContext.setLogLevel("ERROR")
+    lake = Lake(session, stream=f"bench-{token_hex(4)}")
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores: above that, read CPU")
+    try:
+        judge(lake, prepared(lake, session, *next(iter(TOPICS.values()))), Times())
+        measured = {what: Times() for what in TOPICS}
+        for _ in range(REPEATS):
+            for what, shape in TOPICS.items():
+                judge(lake, prepared(lake, session, *shape), measured[what])
+    finally:
+        lake.drop()
+    print(f"\nThe gate on a drop of {GOING} files; medians of {REPEATS}, in seconds")
+    print(f"  {'':32}{'wall':>8}{'CPU':>8}   evidence  judgement (CPU)")
+    for what, times in measured.items():
+        steps = "".join(f"{median(of):11.2f}" for of in times.cpu.values())
+        print(f"  {what:32}{times.total(times.wall):8.2f}{times.total(times.cpu):8.2f}{steps}")
+    small, large, many = (times.total(times.cpu) for times in measured.values())
+    print(
+        f"  ratio of CPU, ten times the bytes in as many files: {large / small:.2f} (limit {MAX_RATIO}: {'kept' if large <= small * MAX_RATIO else 'MISSED'})"
+    )
+    print(f"  ratio of CPU, ten times the files: {many / small:.2f}")
+    return 0 if large <= small * MAX_RATIO else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

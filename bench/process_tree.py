@@ -1,0 +1,109 @@
+"""What a whole process tree costs: wall and CPU seconds and its peak of memory, whoever waited for whom."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_SUBREAPER = 36
+_INTERVAL = 0.1
+_LOOKS = 3
+"""One in so many is at memory, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """`memory_mb`: highest sum of proportional set sizes, shared pages counted once. `said`: the JSON that it printed last."""
+
+    wall: float
+    cpu: float
+    memory_mb: float
+    said: Any
+
+
+def cost_of(*command: str) -> Cost:
+    """Run the command to its end."""
+    done = subprocess.run([sys.executable, "-m", "bench.process_tree", *command], stdout=subprocess.PIPE, text=True, check=True)
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    return Cost(**found)
+
+
+def cost_of_module(module: str, *arguments: str) -> Cost:
+    """Run one of our own modules to its end."""
+    return cost_of(sys.executable, "-m", module, *arguments)
+
+
+def _main() -> int:
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    peak, seen, over = [0.0], dict[int, float](), threading.Event()
+    started = time.perf_counter()
+    process = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, text=True)
+    watch = threading.Thread(target=_watch, args=(peak, seen, over))
+    watch.start()
+    assert process.stdout is not None
+    said = process.stdout.read().strip().splitlines()
+    status = process.wait()
+    wall = time.perf_counter() - started
+    over.set()
+    watch.join()
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            break
+    # Spark's Python daemon ignores the end of its workers, and the kernel then adds their time to nobody's: so it is looked at while
+    # they run. What is missed is less than an interval for each process.
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = max(used.ru_utime + used.ru_stime, sum(seen.values()))
+    last = json.loads(said[-1]) if said and not status else None
+    print(json.dumps({"wall": wall, "cpu": cpu, "memory_mb": peak[0], "said": last}))
+    return status
+
+
+def _watch(peak: list[float], seen: dict[int, float], over: threading.Event) -> None:
+    looks = 0
+    while not over.wait(_INTERVAL):
+        processes = _below(os.getpid())
+        seen |= {pid: cpu for pid in processes if (cpu := _cpu_seconds(pid)) is not None}
+        # The kernel walks through all of a process's memory to answer, which takes what is measured away from it.
+        if looks % _LOOKS == 0:
+            peak[0] = max(peak[0], sum(map(_memory_mb, processes)))
+        looks += 1
+
+
+def _below(pid: int) -> list[int]:
+    try:
+        children = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    except OSError:
+        return []
+    return [one for child in children for one in (child, *_below(child))]
+
+
+def _cpu_seconds(pid: int) -> float | None:
+    """Of the process itself, without children."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _memory_mb(pid: int) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

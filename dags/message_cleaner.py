@@ -1,0 +1,39 @@
+"""### Message cleaner
+
+Removes what is past its time from every topic: whole segments by `message_expiry`, single messages by their own TTL or
+`max_age_seconds`, with markers for keys that are left empty. Planned, checked on a staged copy, published in one commit,
+verified. Nothing due: the run ends after `due`, skipped, without starting Spark.
+
+* **Copies** into sources and mirrors come first; an origin keeps what they have not copied.
+* **Trigger** it with topics, a time to judge by, or as a dry run. A run needs a logical date or the parameter `as_of`.
+* **Backfill** plans each interval at its own end; an interval that was published before reports the first result.
+* **Approve** large or newly enabled removals under *Required Actions*; the other topics do not wait.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from airflow.sdk import DeltaDataIntervalTimetable, dag
+
+from lifecycle_tasks import form, gated_deletion, interval
+
+
+@dag(
+    schedule=DeltaDataIntervalTimetable(interval()),
+    # Long past: a manual run with a logical date before the start date would be a success without a single task.
+    start_date=datetime(2000, 1, 1, tzinfo=UTC),
+    # The ledger knows what was done up to when, so intervals that were slept through need no runs of their own.
+    catchup=False,
+    # A run that waits for a person stays open for as long as `approval_ttl`, and later runs must pass it. Nothing rests on this
+    # number: a topic has at most one open plan, the pool bounds the load, and the commit is fenced.
+    max_active_runs=1000,
+    params=form(),
+    doc_md=__doc__,
+    tags=["message-lifecycle"],
+)
+def message_cleaner() -> None:
+    gated_deletion("message_cleaner")
+
+
+message_cleaner()

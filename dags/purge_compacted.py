@@ -1,0 +1,32 @@
+"""### Purge of compacted messages
+
+Removes from the log whole sealed segments that the compacted view covers, on topics with `cleanup_policy = "compact"`: planned,
+checked on a staged copy, published in one commit, verified. Never past the view's horizon, nor past what a consumer or replica has
+read. Runs after each compaction, judged by the same time, and on the interval of compaction as well: a consumer may have moved on.
+Nothing to purge: the run ends after `due`, skipped, without starting Spark.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from airflow.sdk import AssetOrTimeSchedule, DeltaDataIntervalTimetable, dag
+
+from lifecycle_tasks import COMPACTED, form, gated_deletion, interval
+
+
+@dag(
+    schedule=AssetOrTimeSchedule(timetable=DeltaDataIntervalTimetable(interval("compaction_interval")), assets=[COMPACTED]),
+    start_date=datetime(2000, 1, 1, tzinfo=UTC),
+    catchup=False,
+    # As for the message cleaner: nothing rests on this number.
+    max_active_runs=1000,
+    params=form(),
+    doc_md=__doc__,
+    tags=["message-lifecycle"],
+)
+def purge_compacted() -> None:
+    gated_deletion("purge_compacted")
+
+
+purge_compacted()

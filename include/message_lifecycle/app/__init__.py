@@ -1,0 +1,1 @@
+"""Who calls, in order: configuration, wiring, the verbs, the command."""

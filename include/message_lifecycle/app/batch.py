@@ -1,0 +1,162 @@
+"""The verbs for all topics of one run, as the Spark applications call them. Topics are isolated: one that fails stops no other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from message_lifecycle.app import steps
+from message_lifecycle.app.copying import copy_topic
+from message_lifecycle.app.steps import Services
+from message_lifecycle.app.wiring import lake
+from message_lifecycle.model.errors import LifecycleError, OpenPlan, PlanConflict
+from message_lifecycle.model.instants import Instant, format_instant, parse_instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.plan import Operation, Plan
+from message_lifecycle.ports import PlanRecord
+
+log = logging.getLogger("lifecycle")
+Subject = TypeVar("Subject", TopicName, PlanRecord)
+
+
+def copy_all(*, topics: list[str]) -> int:
+    """Copy into every replica; exit status: 0 unless one failed, for nothing else tells that a replica falls behind."""
+    s = lake(app_name="topic_copy")
+
+    def one(name: TopicName) -> None:
+        done = copy_topic(s, name)
+        log.info("%s: %d new messages copied from %s", name, done.messages, done.origin)
+
+    return _isolated(s, None, None, [TopicName.parse(topic) for topic in topics], one)
+
+
+def plan_and_stage(*, run: str, as_of: str, topics: list[str], dry_run: bool, work: steps.Scheduled = "message_cleaner") -> int:
+    """Plan (and stage) every topic. A topic's error is written down as its outcome; exit status: 0 unless every topic failed."""
+    # A topic that is due is seldom found to have nothing to compact.
+    s = lake(app_name=work, spark_ahead=work == "compaction" and not dry_run)
+    instant = parse_instant(as_of)
+
+    def one(name: TopicName) -> None:
+        if dry_run:
+            print(steps.preview(s, name, as_of=instant, work=work).to_json())
+            return
+        record = steps.plan(s, name, as_of=instant, run=run, work=work)
+        if record.outcome is None and record.report is None:
+            steps.stage(s, record.plan.plan_id)
+        log.info("%s: plan %s at %s: %s", name, record.plan.plan_id, format_instant(instant), summary(record))
+
+    return _isolated(s, None if dry_run else run, instant, [TopicName.parse(topic) for topic in topics], one, work=work)
+
+
+def mark_all(*, run: str) -> int:
+    """Put the markers of every staged plan of the run beside it, where its topic makes any."""
+    s = lake(app_name="marker_generation")
+
+    def one(record: PlanRecord) -> None:
+        staged = steps.mark(s, record.plan.plan_id)
+        made = 0 if staged.markers is None else staged.markers.count
+        log.info("%s: plan %s: %d markers", record.plan.topic, record.plan.plan_id, made)
+
+    return _isolated(s, run, None, [record for record in _open_plans(s, run) if wants_markers(record)], one)
+
+
+def wants_markers(record: PlanRecord) -> bool:
+    """A staged plan whose markers nobody has looked for yet."""
+    return record.staged is not None and record.staged.markers is None and record.report is None and steps.marks(record.plan)
+
+
+def gate_all(*, run: str) -> int:
+    """Judge every staged plan of the run that has no report yet."""
+    s = lake(app_name="quality_gate")
+
+    def one(record: PlanRecord) -> None:
+        report = steps.gate(s, record.plan.plan_id)
+        log.info("%s: plan %s: %s", record.plan.topic, record.plan.plan_id, report.judgement)
+        for check in report.checks:
+            if not check.passed:
+                log.warning("%s: %s: %s", record.plan.topic, check.id, check.found)
+
+    records = [record for record in _open_plans(s, run) if record.staged is not None and record.report is None]
+    return _isolated(s, run, None, records, one)
+
+
+def publish_all(*, run: str, plan_id: str | None = None) -> int:
+    """Publish what may be; a plan that waits for a person is left waiting and is no failure."""
+    s = lake(app_name="publish")
+
+    def one(record: PlanRecord) -> None:
+        try:
+            result = steps.publish(s, record.plan.plan_id)
+        except PlanConflict as conflict:
+            log.warning("%s", conflict)
+            steps.close(s, record.plan, "superseded", conflict.reason)
+            if record.plan.operation == "message_request":
+                raise  # whoever asked is told, and asks again
+            result = steps.run(s, record.plan.topic, as_of=record.plan.as_of, run=run, work=steps.scheduled(record.plan))
+        if isinstance(result, Outcome):
+            log.info("%s: %s %s", record.plan.topic, result.name, result.detail)
+        elif result is not None:
+            log.info("%s: plan %s published as snapshot %s", record.plan.topic, result.plan_id, result.snapshot_id)
+
+    records = [s.ledger.record(plan_id)] if plan_id else _open_plans(s, run)
+    return _isolated(s, run, None, [record for record in records if record.outcome is None and record.report is not None], one)
+
+
+def _open_plans(s: Services, run: str) -> list[PlanRecord]:
+    entries = s.ledger.run_entries(run)
+    return [s.ledger.record(entry.plan_id) for entry in entries if entry.plan_id is not None and entry.state != "closed"]
+
+
+def summary(record: PlanRecord) -> str:
+    """One line for the log."""
+    if record.outcome is not None:
+        return f"{record.outcome.name} before"
+    expected = record.plan.expected
+    return f"{expected.removed_rows} of {expected.rows_in} messages in {expected.segments} segments go"
+
+
+def _isolated(
+    s: Services,
+    run: str | None,
+    as_of: Instant | None,
+    subjects: Sequence[Subject],
+    one: Callable[[Subject], None],
+    *,
+    work: Operation = "message_cleaner",
+) -> int:
+    """Each by itself. The status says that nothing went well, not that something did not: the others must be able to go on.
+
+    `run` None: nothing is written down (a dry run, a copy), and one failure is the status.
+    """
+    failures = []
+    for subject in subjects:
+        try:
+            one(subject)
+        except OpenPlan as rival:
+            log.info("%s", rival)
+            if run is not None and isinstance(subject, TopicName) and as_of is not None:
+                s.ledger.record_run_outcome(run, replace(_failed(subject, None, as_of, rival, work), name="no_op"))
+        except LifecycleError as error:
+            name = subject if isinstance(subject, TopicName) else subject.plan.topic
+            log.error("%s: %s: %s", name, type(error).__name__, error)
+            failures.append(error.exit_code)
+            if run is not None:
+                plan = None if isinstance(subject, TopicName) else subject.plan
+                s.ledger.record_run_outcome(run, _failed(name, plan, as_of, error, work if plan is None else plan.operation))
+    return failures[-1] if failures and (run is None or len(failures) == len(subjects)) else 0
+
+
+def _failed(name: TopicName, plan: Plan | None, as_of: Instant | None, error: LifecycleError, work: Operation) -> Outcome:
+    judged_at = as_of if plan is None else plan.as_of
+    assert judged_at is not None
+    return Outcome(
+        name="failed",
+        operation=work,
+        topic=name,
+        as_of=judged_at,
+        plan_id=None if plan is None else plan.plan_id,
+        detail=f"{type(error).__name__}: {error}",
+    )

@@ -1,0 +1,99 @@
+"""All commands, in the order of work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from message_lifecycle.app.cli import (
+    compaction,
+    consumers,
+    explaining,
+    health,
+    landing,
+    ledger,
+    planning,
+    reading,
+    requests,
+    scenarios,
+    stack,
+    topics,
+    verbs,
+)
+
+_SETUP, _TOPICS, _RUN, _LOOK, _TRY = (
+    "Start here",
+    "Topics and their messages",
+    "Remove what is due: all steps at once, or one by one",
+    "See what is, what was done, and why",
+    "Try a policy before it touches data",
+)
+
+
+class _InOrder(TyperGroup):
+    """Lists commands as they are declared below; typer would put groups before commands."""
+
+    def list_commands(self, _ctx: Any) -> list[str]:
+        return [name for names in _ORDER.values() for name in names]
+
+
+_ORDER = {
+    _SETUP: ("demo", "up", "down"),
+    _TOPICS: ("topic", "ingest", "read", "consumer", "compact"),
+    _RUN: ("due", "run", "plan", "stage", "mark", "gate", "approve", "refuse", "publish", "verify", "message", "key"),
+    _LOOK: ("status", "explain", "ledger"),
+    _TRY: ("scenario",),
+}
+_GROUPS = {
+    "topic": topics.app,
+    "consumer": consumers.app,
+    "ledger": ledger.app,
+    "scenario": scenarios.app,
+    "message": requests.messages,
+    "key": requests.keys,
+}
+_COMMANDS: dict[str, Callable[..., int | None]] = {
+    "demo": stack.demo,
+    "up": stack.up,
+    "down": stack.down,
+    "ingest": landing.ingest,
+    "read": reading.read,
+    "compact": compaction.compact,
+    "due": planning.due,
+    "run": planning.run,
+    "plan": planning.plan,
+    "stage": verbs.stage,
+    "mark": verbs.mark,
+    "gate": verbs.gate,
+    "approve": verbs.approve,
+    "refuse": verbs.refuse,
+    "publish": verbs.publish,
+    "verify": verbs.verify,
+    "status": health.status,
+    "explain": explaining.explain,
+}
+
+app = typer.Typer(
+    cls=_InOrder,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Deletion you can prove, for message logs on the lakehouse.\n\n"
+    "Messages go because a setting of their topic says so: planned, checked on a staged copy, published in one commit, verified, explained.",
+    epilog="Exit status: 0 done (or nothing to do), 1 something does not hold, 2 wrong input, 3 refused by a rule, "
+    "4 a system does not answer, 5 waits for a person, 70 a fault of the program.",
+)
+for _panel, _names in _ORDER.items():
+    for _name in _names:
+        if _name in _GROUPS:
+            app.add_typer(_GROUPS[_name], name=_name, rich_help_panel=_panel)
+        else:
+            app.command(_name, rich_help_panel=_panel)(_COMMANDS[_name])
+
+
+@app.callback()
+def _root() -> None:
+    """Keeps `lifecycle` a group whatever it holds."""

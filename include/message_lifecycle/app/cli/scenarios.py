@@ -1,0 +1,74 @@
+"""`lifecycle scenario`: try a policy on small data that a file states, by the same code as production."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from message_lifecycle.app.cli.context import OutputOption, wiring_of
+from message_lifecycle.app.cli.exits import DIFFERENT
+from message_lifecycle.app.cli.screen import Output, Screen, emit_line
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Try a policy on data that a file states, before it touches yours.\n\n"
+    "A file is one JSON object (or, as .jsonl, one a line) with the fields id, server, stream, topic, config, store, topics and steps. "
+    "Each step has one verb: append, seal, commit, copy, configure, delete, foreign_delete, run, read or expect; "
+    "expect says what the step before must have left.",
+)
+
+
+class Store(StrEnum):
+    """Where a scenario's messages lie."""
+
+    memory = "memory"
+    iceberg = "iceberg"
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps `scenario` a group while it has one command."""
+
+
+@app.command()
+def run(
+    ctx: typer.Context,
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Scenario files: .json holds one, .jsonl one a line.", show_default=False)
+    ],
+    store: Annotated[
+        Store, typer.Option("--store", help="Where the scenario's messages lie: in memory, or in scratch Iceberg tables.")
+    ] = Store.memory,
+    output: OutputOption = Output.text,
+) -> int:
+    """Run scenario files; every `expect` in them must hold.
+
+    With --output json, one object per step. Exit status 0: every expectation held; 1: one did not (step, field, expected and found are printed); 2: a file is wrong.
+    """
+    from message_lifecycle.app.scenario import ScenarioRun
+    from message_lifecycle.app.scenario_file import load
+
+    # All are read first: a wrong file is found before anything runs.
+    loaded = [(file, scenario) for file in files for scenario in load(file)]
+    make_world = wiring_of(ctx).worlds[store.value]
+    screen = Screen()
+    failed = 0
+    for file, scenario in loaded:
+        differences = []
+        for result in ScenarioRun(scenario, make_world, file=str(file)).results():
+            if output is Output.json:
+                emit_line(asdict(result))
+            if not result.ok:
+                differences += [f"step {result.step} ({result.verb}): {difference}" for difference in result.differences]
+        failed += bool(differences)
+        if output is Output.text:
+            ended = "failed" if differences else "ok    "
+            screen.line(f"{ended}  {scenario.id}  ({file.name})", style="red" if differences else None)
+            screen.notes(differences)
+    if output is Output.text:
+        screen.line(f"{len(loaded) - failed} of {len(loaded)} scenarios held")
+    return DIFFERENT if failed else 0

@@ -1,0 +1,149 @@
+"""Printing: for people by rich, plain and unwrapped where no terminal listens; for programs JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from message_lifecycle.app.cli.words import safe
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+View = dict[str, Any]
+"""What `app.views` makes."""
+
+# Wide enough that nothing is ever wrapped in a file or a pipe.
+_UNWRAPPED = 10_000
+# Narrower terminals get times to the minute, so that tables keep their shape.
+_ROOM_FOR_SECONDS = 110
+
+
+class Output(StrEnum):
+    """How a command prints."""
+
+    text = "text"
+    json = "json"
+
+
+def emit(output: Output, data: Any, render: Callable[[Screen], None]) -> None:
+    """Print one document: `data` for programs, what `render` draws for people."""
+    if output is Output.json:
+        print(json.dumps(data, ensure_ascii=False, indent=2))
+    else:
+        render(Screen())
+
+
+def emit_line(data: Any) -> None:
+    """One object of a stream."""
+    print(json.dumps(data, ensure_ascii=False))
+
+
+class Screen:
+    """Headings, facts, tables and notes on standard output. Texts are taken as they are, never as markup."""
+
+    @cached_property
+    def console(self) -> Console:
+        from rich.console import Console
+
+        wide = None if sys.stdout.isatty() else _UNWRAPPED
+        return Console(highlight=False, markup=False, emoji=False, soft_wrap=False, width=wide)
+
+    def line(self, text: str = "", style: str | None = None) -> None:
+        """One line, broken by nothing but the terminal's edge: commands and names are copied whole."""
+        self.console.print(safe(text), style=style, soft_wrap=True)
+
+    def sentence(self, text: str, style: str | None = None) -> None:
+        """Text that wraps between words."""
+        self.console.print(safe(text), style=style)
+
+    def when(self, time: Any) -> str:
+        """A time of a view, for a table's cell."""
+        if not isinstance(time, str):
+            return ""
+        if self.console.width >= _ROOM_FOR_SECONDS:
+            return time
+        return time[:16].replace("T", " ") if time[10:11] == "T" else time
+
+    def heading(self, text: str) -> None:
+        self.line()
+        self.line(text, style="bold")
+
+    def facts(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Names on the left, values on the right; those without a value are left out."""
+        grid = self._grid()
+        grid.add_column(no_wrap=True, style="dim")
+        grid.add_column(overflow="fold")
+        self._print(grid, [(name, value) for name, value in pairs if value])
+
+    def table(
+        self,
+        headers: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        right: Sequence[str] = (),
+        wrap: Sequence[str] = (),
+        most: int | None = None,
+    ) -> None:
+        """`right`: headers of the columns of numbers; `wrap`: of those that give way on a narrow terminal (by default the last);
+        `most`: so many rows are shown, and the others counted."""
+        rows = list(rows)
+        grid = self._grid(show_header=True, header_style="dim")
+        for header in headers:
+            gives_way = header in (wrap or headers[-1:])
+            grid.add_column(header, justify="right" if header in right else "left", no_wrap=not gives_way, overflow="fold")
+        self._print(grid, rows[:most])
+        if most is not None and len(rows) > most:
+            self.line(f"... and {len(rows) - most:,} more; --output json has all")
+
+    def titled(self, title: str, texts: Sequence[str]) -> None:
+        """A list under a heading; nothing where there are none."""
+        if texts:
+            self.heading(title)
+            self.notes(texts)
+
+    def notes(self, texts: Iterable[str], style: str | None = None) -> None:
+        """A list of sentences."""
+        grid = self._grid()
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold", style=style)
+        self._print(grid, [("  -", text) for text in texts], between=1)
+
+    def _grid(self, **options: Any) -> Table:
+        from rich.table import Table
+
+        return Table(box=None, pad_edge=False, **{"show_header": False, **options})
+
+    def _print(self, grid: Table, rows: Iterable[Sequence[str]], between: int = 2) -> None:
+        from rich.text import Text
+
+        grid.padding = (0, between, 0, 0)
+        for row in rows:
+            grid.add_row(*(Text(safe(cell)) for cell in row))
+        if not grid.row_count:
+            return
+        if sys.stdout.isatty():
+            self.console.print(grid)
+            return
+        with self.console.capture() as drawn:
+            self.console.print(grid)
+        for line in drawn.get().splitlines():
+            print(line.rstrip())
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show on standard error that something takes its time; nothing where no terminal listens."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True, highlight=False, markup=False).status(safe(what)):
+        yield

@@ -1,0 +1,241 @@
+"""`lifecycle topic`: make topics, set what is to happen to their messages, look at them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from message_lifecycle.app.cli.context import (
+    OutputOption,
+    TopicArgument,
+    complete_setting,
+    complete_setting_name,
+    pairs,
+    services,
+)
+from message_lifecycle.app.cli.screen import Output, Screen, emit, working
+from message_lifecycle.app.cli.words import count, size
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.settings import Value, parse_topic_settings, topic_changes
+
+app = typer.Typer(no_args_is_help=True, help="Make topics, set when their messages go, look at them.")
+
+SetOption = Annotated[
+    list[str],
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting, such as message_expiry=3600 (seconds); may be repeated.",
+        autocompletion=complete_setting,
+        show_default=False,
+    ),
+]
+
+
+@app.command()
+def create(
+    ctx: typer.Context,
+    topic: TopicArgument,
+    settings: SetOption = [],  # noqa: B006 - typer reads it and makes a new list
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions",
+            min=1,
+            max=100_000,
+            help="How many partitions the log has; by default one, or as many as its origin.",
+            show_default=False,
+        ),
+    ] = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Make a topic; its messages stay for ever unless message_expiry is set."""
+    from message_lifecycle.app.topics import create_topic
+    from message_lifecycle.app.views.topics import describe as view
+
+    name = TopicName.parse(topic)
+    checked = parse_topic_settings(pairs(settings, "--set"), where="--set")
+    s = services(ctx)
+    create_topic(s, name, partitions=partitions, settings=checked)
+    described = view(s, name)
+    emit(output, described, lambda screen: _show(screen, described))
+
+
+@app.command()
+def alter(
+    ctx: typer.Context,
+    topic: TopicArgument,
+    settings: SetOption = [],  # noqa: B006
+    unset: Annotated[
+        list[str],
+        typer.Option(
+            "--unset",
+            metavar="NAME",
+            help="Take the topic's own value away, so that the server's counts; may be repeated.",
+            autocompletion=complete_setting_name,
+            show_default=False,
+        ),
+    ] = [],  # noqa: B006
+    accept: Annotated[
+        str | None,
+        typer.Option(
+            "--accept",
+            metavar="TEXT",
+            help="Your word, with the reason, that messages may go by the new settings; without it the first run that removes more waits for an approval.",
+            show_default=False,
+        ),
+    ] = None,
+    by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who gives that word.", show_default=False)] = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Change a topic's settings; what is set to remove more waits for a person's word, once."""
+    from message_lifecycle.app.steps import policy_of
+    from message_lifecycle.app.topics import alter_topic
+    from message_lifecycle.app.views.topics import describe as view
+
+    name = TopicName.parse(topic)
+    changes = _changes(settings, unset)
+    if not changes and accept is None:
+        raise typer.BadParameter("nothing to change: give --set NAME=VALUE or --unset NAME")
+    if (accept is None) != (by is None) or accept == "" or by == "":
+        raise typer.BadParameter("--accept TEXT and --by NAME belong together: a person's word has a name")
+    s = services(ctx)
+    alter_topic(s, name, changes, accept=(by, accept) if by is not None and accept is not None else None)
+    accepted = s.ledger.accepted(name)
+    asks = () if accepted is None else policy_of(s, name).tightened_since(accepted)
+    described = {**view(s, name), "asks": list(asks)}
+    emit(output, described, lambda screen: _show(screen, described))
+
+
+@app.command()
+def describe(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
+    """Show a topic: every effective setting and where it comes from, partitions, end offsets, role."""
+    from message_lifecycle.app.views.topics import describe as view
+
+    described = view(services(ctx), TopicName.parse(topic))
+    emit(output, described, lambda screen: _show(screen, described))
+
+
+@app.command()
+def copy(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
+    """Copy what is new in the origin of a source or mirror; until it is copied the origin keeps it."""
+    from message_lifecycle.app.copying import copy_topic
+
+    name = TopicName.parse(topic)
+    with working(f"{name}: copying"):
+        done = copy_topic(services(ctx), name)
+    told = {
+        "topic": str(done.topic),
+        "origin": str(done.origin),
+        "messages": done.messages,
+        "copied": {str(partition): last for partition, last in sorted(done.copied.items())},
+    }
+    emit(output, told, lambda screen: screen.line(f"{name}: {count(done.messages)} new messages copied from {done.origin}"))
+
+
+@app.command("view")
+def view_(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
+    """Make or renew the view that hides dead messages from every reader at once, and print its name.
+
+    Creating and altering a topic does it, and so does each run; this is for the time between a change of the server's settings and
+    the next run.
+    """
+    from message_lifecycle.app.live_view import live_view
+
+    found = live_view(services(ctx), TopicName.parse(topic))
+
+    def render(screen: Screen) -> None:
+        screen.line(found or "topics of this store have no view")
+
+    emit(output, {"topic": str(TopicName.parse(topic)), "view": found}, render)
+
+
+@app.command("list")
+def list_(
+    ctx: typer.Context,
+    stream: Annotated[str | None, typer.Option("--stream", help="Only topics of this stream.", show_default=False)] = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """List the topics."""
+    from message_lifecycle.model.names import normalise_name
+
+    found = [str(name) for name in services(ctx).topics.list(None if stream is None else normalise_name(stream))]
+
+    def render(screen: Screen) -> None:
+        for name in found:
+            screen.line(name)
+        if not found:
+            screen.line("no topics yet; `lifecycle topic create NAME` makes one")
+
+    emit(output, found, render)
+
+
+def _changes(settings: list[str], unset: list[str]) -> dict[str, Value | None]:
+    given = parse_topic_settings(pairs(settings, "--set"), where="--set")
+    both = sorted(set(given) & set(unset))
+    if both:
+        raise typer.BadParameter(f"{both[0]!r} is both set and unset", param_hint="--unset")
+    return {**given, **topic_changes(dict.fromkeys(unset), where="--unset")}
+
+
+def _show(screen: Screen, topic: dict[str, Any]) -> None:
+    screen.line(topic["topic"], style="bold")
+    screen.facts(
+        [
+            ("role", topic["role"]),
+            ("origin", topic["origin"] or ""),
+            ("API level", str(topic["api_level"])),
+            ("table", topic["uuid"]),
+            *([("live view", topic["view"])] if topic["view"] else []),
+            ("messages", f"{count(topic['messages'])}, {size(topic['bytes'])}"),
+            ("compacted view", _compacted(topic)),
+        ]
+    )
+    screen.heading("Settings")
+    screen.table(
+        ("setting", "value", "unit", "origin"),
+        [(s["setting"], _value(s["value"]), s["unit"], _origin(s)) for s in topic["settings"]],
+        right=("value",),
+    )
+    screen.heading("Partitions")
+    screen.table(
+        ("partition", "first", "compacted up to", "end", "messages", "segments", "oldest", "newest"),
+        [
+            (
+                str(p["partition"]),
+                str(p["start_offset"]),
+                "-" if p["horizon"] is None else str(p["horizon"]),
+                str(p["end_offset"]),
+                count(p["messages"]),
+                count(p["segments"]),
+                screen.when(p["oldest_at"]),
+                screen.when(p["newest_at"]),
+            )
+            for p in topic["partitions"]
+        ],
+        right=("partition", "first", "compacted up to", "end", "messages", "segments"),
+    )
+    if topic.get("asks"):
+        screen.heading("A person's word is needed")
+        tightened = ", ".join(topic["asks"])
+        screen.notes(
+            [
+                f"{tightened}: set to remove more than was accepted before. The first run that would remove something waits for "
+                f"`lifecycle approve`. To give your word now: lifecycle topic alter {topic['topic']} --accept 'WHY' --by NAME"
+            ],
+            style="yellow",
+        )
+
+
+def _compacted(topic: dict[str, Any]) -> str:
+    view = topic["compacted"]
+    return topic["compacted_missing"] or ("" if view is None else f"{count(view['messages'])}, {size(view['bytes'])}")
+
+
+def _value(value: Value | None) -> str:
+    return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _origin(setting: dict[str, Any]) -> str:
+    return str(setting["origin"]) if setting["on_topic"] else f"{setting['origin']} (server only)"

@@ -1,0 +1,83 @@
+"""Configuration at the edge: `lifecycle.toml` and the environment, read once, checked, never looked at again.
+
+The one reader of either (outside `local`, which writes the embedded default's environment).
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from message_lifecycle.model.errors import BadInput, InvalidSetting
+from message_lifecycle.model.settings import BY_NAME, Value, server_settings
+
+LEDGER_URL = "LIFECYCLE_LEDGER_URL"
+CONFIG_FILE = "LIFECYCLE_CONFIG"
+CATALOG_HOME = "PYICEBERG_HOME"
+DEBUG = "LIFECYCLE_DEBUG"
+
+
+class MissingConfiguration(BadInput):
+    """Neither the environment nor a running embedded default says where the ledger is."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"no ledger is configured: {LEDGER_URL} is not set and no embedded default is set up here. Run `make up`, or set {LEDGER_URL}."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What the wiring needs: the server's settings and where the ledger is."""
+
+    server: Mapping[str, Value]
+    ledger_url: str
+
+
+def config_file() -> Path:
+    """`LIFECYCLE_CONFIG`, or include/lifecycle.toml of this project."""
+    given = os.environ.get(CONFIG_FILE)
+    return Path(given) if given else Path(__file__).resolve().parents[2] / "lifecycle.toml"
+
+
+def server_settings_file(path: Path | None = None) -> dict[str, Value]:
+    """The server's settings. A missing file means the built-in values; a wrong one is an error that names the place."""
+    where = path or config_file()
+    try:
+        document = tomllib.loads(where.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):  # the second: this package runs out of a zip on a cluster
+        if path is not None or CONFIG_FILE in os.environ:
+            raise InvalidSetting(where=str(where), key=CONFIG_FILE, value=str(where), allowed="an existing TOML file") from None
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidSetting(where=str(where), key="(the file)", value=str(error), allowed="valid TOML") from error
+    except OSError as error:
+        raise InvalidSetting(where=str(where), key="(the file)", value=error.strerror, allowed="a file that can be read") from error
+    return server_settings(document, where=where.name)
+
+
+def interval_seconds(setting: Literal["interval", "compaction_interval"]) -> int:
+    """How often the cleaner, or compaction, looks: for the schedule."""
+    value = server_settings_file().get(setting, BY_NAME[setting].default)
+    assert isinstance(value, int)
+    return value
+
+
+def load_config() -> Config:
+    """From the environment; where it names no ledger, from the embedded default of this project. Raises MissingConfiguration."""
+    if LEDGER_URL not in os.environ:
+        from message_lifecycle.local.environment import load_environment
+
+        load_environment()
+    if LEDGER_URL not in os.environ:
+        raise MissingConfiguration
+    return Config(server=server_settings_file(), ledger_url=os.environ[LEDGER_URL])
+
+
+def wants_trace() -> bool:
+    """`LIFECYCLE_DEBUG=1`: errors are shown with their trace."""
+    return os.environ.get(DEBUG, "") not in ("", "0")

@@ -1,0 +1,70 @@
+"""Who carries a plan out: what it changes is the log, its compacted view, or both, and then the view first (PRG-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations.verdict import Verdict
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.steps import Services
+
+
+def stage(s: Services, plan: Plan) -> Staged:
+    """Do the work on whichever it concerns, unseen."""
+    if plan.operation == "compaction":
+        return s.compactor.stage(plan)
+    if not plan.view_removals:
+        return s.store.stage(plan)
+    of_view = s.compactor.stage(plan)
+    if not plan.row_removals:
+        return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id, view=of_view.view)
+    return replace(s.store.stage(plan), view=of_view.view)
+
+
+def evidence(s: Services, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
+    if plan.operation == "compaction":
+        return s.compactor.evidence(plan, staged, policy)
+    of_log = s.store.evidence(plan, staged, policy)
+    return {**of_log, **s.compactor.evidence(plan, staged, policy)} if plan.view_removals else of_log
+
+
+def publish(s: Services, verdict: Verdict) -> Published:
+    """The view first: were the log first and the run to die, what went from the log would live on in the view.
+
+    Raises PlanConflict, and where another writer has removed messages from the log before the view loses any."""
+    plan = verdict.plan
+    if plan.operation == "compaction":
+        return s.compactor.publish(verdict, ledger=s.ledger.next_identity(plan.topic))
+    if plan.view_removals:
+        if plan.row_removals and plan.requirements.snapshot_id is not None:
+            others = s.reader.removed_by_others(s.reader.log(plan.topic), plan.requirements.snapshot_id)
+            if others is None or others:
+                raise PlanConflict(plan.plan_id, "another writer has removed messages from the log since it was planned")
+        done = s.compactor.publish(verdict, ledger=s.ledger.next_identity(plan.topic))
+        if not plan.row_removals:
+            return replace(done, removed=())
+    return s.store.publish(verdict, ledger=s.ledger.next_identity(plan.topic))
+
+
+def published(s: Services, plan: Plan) -> Published | None:
+    """The commit that carries the plan, if all of it is there (DEL-4); what went from the log, but for a compaction."""
+    if plan.operation == "compaction":
+        return s.views.published(plan.topic, plan.plan_id)
+    if plan.view_removals and not plan.row_removals:
+        done = s.views.published(plan.topic, plan.plan_id)
+        return None if done is None else replace(done, removed=())
+    return s.reader.published(plan.topic, plan.plan_id)
+
+
+def discard(s: Services, plan: Plan) -> None:
+    if plan.operation == "compaction" or plan.view_removals:
+        s.compactor.discard(plan)
+    if plan.operation != "compaction":
+        s.store.discard(plan)

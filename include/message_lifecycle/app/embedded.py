@@ -1,0 +1,23 @@
+"""The embedded default as the project uses it: servers by `local`, and the ledger brought to its newest version."""
+
+from __future__ import annotations
+
+import os
+
+from message_lifecycle.app.config import LEDGER_URL
+from message_lifecycle.ledger.ledger import migrate_ledger
+from message_lifecycle.local import stack
+from message_lifecycle.local.environment import load_environment
+from message_lifecycle.local.layout import Layout
+from message_lifecycle.local.progress import QUIET, Progress
+
+
+def up(layout: Layout | None = None, *, with_airflow: bool = True, progress: Progress = QUIET) -> stack.Status:
+    """Start what does not run yet, migrate the ledger, and put its environment into this process."""
+
+    def prepare_ledger() -> None:
+        load_environment()
+        with progress.step("Ledger"):
+            migrate_ledger(os.environ[LEDGER_URL])
+
+    return stack.up(layout, with_airflow=with_airflow, once_database_runs=prepare_ledger, progress=progress)

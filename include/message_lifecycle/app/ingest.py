@@ -1,0 +1,99 @@
+"""Ingest as a person or a program asks for it: a topic, a folder, which field is what; and the answer in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+
+from message_lifecycle.app.config import load_config
+from message_lifecycle.app.intake import IngestOptions, IngestResult, Intake, take_files
+from message_lifecycle.model.errors import InvalidSetting
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.settings import Value
+from message_lifecycle.ports import Ledger
+
+__all__ = ["IngestResult", "describe", "ingest"]
+
+
+def ingest(
+    topic: str,
+    path: str,
+    *,
+    key: str | None = None,
+    value: str | None = None,
+    append_time: str | None = None,
+    append_time_unit: str = "iso",
+    event_time: str | None = None,
+    event_time_unit: str = "iso",
+    headers: str | None = None,
+    partition: str | None = None,
+    delimiter: str = ",",
+    shift_to: str | None = None,
+    allow_implausible_times: bool = False,
+) -> IngestResult:
+    """Take every file of the folder (or the one file) that the topic has not taken yet; see IngestResult.
+
+    Fields are named by the arguments: `key`, `value` (default: the whole record as JSON), the two times with their units
+    (iso, s, ms, us, ns), `headers`, `partition` (default: chosen by the key). `shift_to` is a day, 2026-11-21.
+    """
+    from message_lifecycle.sources.messages import FieldMapping
+    from message_lifecycle.sources.times import check_unit
+
+    mapping = FieldMapping(
+        key=key,
+        value=value,
+        append_time=append_time,
+        append_time_unit=check_unit(append_time_unit),
+        event_time=event_time,
+        event_time_unit=check_unit(event_time_unit),
+        headers=headers,
+        partition=partition,
+        delimiter=delimiter,
+    )
+    options = IngestOptions(mapping=mapping, shift_to=_day(shift_to), allow_implausible_times=allow_implausible_times)
+    config = load_config()
+    from message_lifecycle.ledger.ledger import open_ledger
+
+    with open_ledger(config.ledger_url) as ledger:
+        return take_files(lake_intake(ledger, config.server), TopicName.parse(topic), path, options)
+
+
+def lake_intake(ledger: Ledger, server: Mapping[str, Value]) -> Intake:
+    """The Iceberg lake of this configuration."""
+    from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
+    from message_lifecycle.stores.iceberg.read import newest_state
+    from message_lifecycle.stores.iceberg.session import spark_session
+
+    tables = Tables()
+    return Intake(
+        topics=IcebergTopics(tables, server=server),
+        ledger=ledger,
+        server=server,
+        session=lambda: spark_session("ingest"),
+        end_offsets=lambda name: newest_state(tables.load(name)).end_offsets,
+    )
+
+
+def _day(text: str | None) -> date | None:
+    try:
+        return None if text is None else date.fromisoformat(text)
+    except ValueError:
+        raise InvalidSetting(where="ingest", key="shift_to", value=text, allowed="a day, such as 2026-11-21") from None
+
+
+def describe(result: IngestResult) -> str:
+    """What was taken, in a line or a few."""
+    before = f"{result.files_before} taken before" if result.files_before else "none before"
+    if not result.files:
+        return f"{result.topic}: nothing new ({before}); the log is as it was"
+    lines = [
+        f"{result.topic}: {result.rows:,} messages of {len(result.files)} files ({before}) in {result.segments} segments",
+        "end offsets: " + ", ".join(f"{partition}: {end}" for partition, end in sorted(result.end_offsets.items())),
+    ]
+    if result.quarantined:
+        lines.append("refused, in quarantine: " + ", ".join(f"{count} {code}" for code, count in result.quarantined.items()))
+    if result.unknown_times:
+        lines.append(f"{result.unknown_times} messages have no known time; they, and their segments, never expire")
+    if result.shift_days:
+        lines.append(f"all times moved by {result.shift_days} days")
+    return "\n".join(lines)

@@ -1,0 +1,140 @@
+"""The pages beside Airflow's own: views in, whole HTML documents out. Read-only, no script, nothing from another host.
+
+Every value is escaped by the template engine; names of topics, people's words and details of outcomes are others' text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import DictLoader, Environment, StrictUndefined, select_autoescape
+
+View = Mapping[str, Any]
+
+# No script at all, and no way for a page to ask anything of another host.
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_TEMPLATES = ("layout", "parts", "overview", "topic", "plan", "run", "error")
+# What a person must act on, what waits, what went well, what merely is.
+_TONES = {
+    "published": "good", "passed": "good", "granted": "good",
+    "no_op": "calm", "superseded": "calm", "planned": "calm", "staged": "calm", "gated": "calm", "publishing": "calm", "closed": "calm",
+    "needs_approval": "wait", "refused": "wait", "lapsed": "wait",
+    "blocked": "bad", "starved": "bad", "failed": "bad",
+}  # fmt: skip
+_SIZE_STEP = 1000
+_MINUTE = 60
+
+
+def overview(*, base: str, status: Sequence[View], runs: Sequence[View]) -> str:
+    """Every topic's state, and the newest outcomes."""
+    return _render("overview", base=base, status=status, runs=runs)
+
+
+def topic(*, base: str, page: View) -> str:
+    """One topic: what stays and why, what went, its settings and who reads it."""
+    return _render("topic", base=base, page=page, status=page["status"])
+
+
+def plan(*, base: str, page: View) -> str:
+    """One plan: what goes, by which bounds, what the gate found, who approved it, how it ended."""
+    return _render("plan", base=base, plan=page)
+
+
+def run(*, base: str, run_id: str, outcomes: Sequence[View], questions: Sequence[View]) -> str:
+    """What one run of Airflow has come to so far."""
+    return _render("run", base=base, run_id=run_id, outcomes=outcomes, questions=questions)
+
+
+def error(*, base: str, kind: str, message: str) -> str:
+    return _render("error", base=base, kind=kind, message=message)
+
+
+def topic_path(name: str) -> str:
+    """A topic's page below `base`. Names are letters, digits, dots, dashes and one slash, but letters of any script."""
+    return "topics/" + "/".join(quote(part, safe="") for part in name.split("/", 1))
+
+
+def tone(word: str | None) -> str:
+    return _TONES.get(word or "", "calm")
+
+
+def count(value: float | None) -> str:
+    """With thousands marked; unknown is said, never 0."""
+    return "unknown" if value is None else f"{value:,}"
+
+
+def size(value: int | None) -> str:
+    if value is None:
+        return "unknown"
+    amount = float(value)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < _SIZE_STEP:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= _SIZE_STEP
+    return f"{amount:,.1f} TB"
+
+
+def share(value: float | None) -> str:
+    return "unknown" if value is None else f"{100 * value:.1f} %"
+
+
+def span(seconds: int | None) -> str:
+    """A span as a person says it: the two largest units."""
+    if seconds is None:
+        return "unknown"
+    left, words = int(seconds), []
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        number, left = divmod(left, length)
+        if number:
+            words.append(f"{number} {unit}")
+    return " ".join(words[:2]) or "0 s"
+
+
+def moment(text: str | None) -> str:
+    """`2026-11-21T15:00:00Z` -> `2026-11-21 15:00:00`; the pages say once that times are UTC."""
+    return "unknown" if text is None else text.removesuffix("Z").replace("T", " ").partition(".")[0]
+
+
+def setting_value(setting: View) -> str:
+    """A value as a person reads it: spans and sizes beside the number that is typed."""
+    value, unit = setting["value"], setting["unit"]
+    if value is None:
+        return "unset"
+    if isinstance(value, bool) or not isinstance(value, int):
+        return json.dumps(value) if isinstance(value, bool) else str(value)
+    if unit == "seconds" and value:
+        return f"{value:,} s = {span(value)}" if value >= _MINUTE else f"{value} s"
+    if unit == "bytes" and value:
+        return f"{value:,} B = {size(value)}"
+    return f"{value:,}{f' {unit}' if unit else ''}"
+
+
+@cache
+def _environment() -> Environment:
+    folder = files(__package__)
+    sources = {f"{name}.html": (folder / f"{name}.html").read_text(encoding="utf-8") for name in _TEMPLATES}
+    sources["style.css"] = (folder / "style.css").read_text(encoding="utf-8")
+    environment = Environment(
+        loader=DictLoader(sources),
+        autoescape=select_autoescape(default=True, default_for_string=True, enabled_extensions=("html",), disabled_extensions=("css",)),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for helper in (count, size, share, span, moment, tone, topic_path, setting_value):
+        environment.filters[helper.__name__] = helper
+    return environment
+
+
+def _render(name: str, **values: object) -> str:
+    return _environment().get_template(f"{name}.html").render(**values)

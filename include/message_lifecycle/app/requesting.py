@@ -1,0 +1,76 @@
+"""What a person's request takes from a topic's compacted view: what it names there, and what would come back by it (PRG-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.request import PurgeKey, Request
+from message_lifecycle.model.rows import RowAnswer, offsets_of
+from message_lifecycle.model.view import ViewState
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.steps import Services
+
+Offsets = dict[int, set[int]]
+"""By partition."""
+
+
+def rows_of_view(
+    s: Services, log: LogState, view: ViewState, request: Request, found: RowAnswer, *, as_of: Instant
+) -> Mapping[int, set[int]]:
+    """Offsets of the view's messages that go with the request. `found`: what it takes from the log."""
+    going: Offsets = {}
+    for entry in found.due:
+        going.setdefault(entry.partition, set()).update(offsets_of(entry.taken))
+    if isinstance(request, PurgeKey):
+        return _of_key(s, log, view, request, going, as_of)
+    taken: Offsets = {}
+    for partition, offset in request.positions:
+        taken.setdefault(partition, set()).add(offset)
+    keys = _newest_past_horizon(s, log, view, going)
+    rows = s.views.places_of(log.topic, view, offsets=taken, keys={key for _, key in keys})
+    chosen: Offsets = {}
+    for partition, offset, key in rows:
+        named = offset in taken.get(partition, ())
+        older = key is not None and offset < keys.get((partition, key), -1)
+        if named or older:
+            chosen.setdefault(partition, set()).add(offset)
+    return chosen
+
+
+def _newest_past_horizon(s: Services, log: LogState, view: ViewState, going: Offsets) -> dict[tuple[int, bytes], int]:
+    """The newest message that goes of each key past its horizon: older ones in the view would outlive it."""
+    newest: dict[tuple[int, bytes], int] = {}
+    for partition, offsets in going.items():
+        past = {offset for offset in offsets if offset > view.horizon(partition)}
+        if not past:
+            continue
+        for message in s.views.tail_messages(log, view.horizons, partition=partition, start=min(past)):
+            if message.offset in past and message.key is not None:
+                newest[partition, message.key] = message.offset
+            if message.offset >= max(past):
+                break
+    return newest
+
+
+def _of_key(s: Services, log: LogState, view: ViewState, request: PurgeKey, going: Offsets, as_of: Instant) -> Offsets:
+    in_log = s.reader.requested(log, PurgeKey(key=request.key), as_of=as_of)
+    of_log: Offsets = {}
+    for entry in in_log.due:
+        of_log.setdefault(entry.partition, set()).update(offsets_of(entry.taken))
+    chosen: Offsets = {}
+    for partition, offset, _ in s.views.places_of(log.topic, view, offsets={}, keys={request.key}):
+        if _goes(offset, request, of_log.get(partition, set()), going.get(partition, set())):
+            chosen.setdefault(partition, set()).add(offset)
+    return chosen
+
+
+def _goes(offset: int, request: PurgeKey, of_log: Iterable[int], going: Iterable[int]) -> bool:
+    if request.before is not None:
+        return offset < request.before or any(offset < gone for gone in going)
+    if request.keep is not None:
+        return sum(other > offset for other in of_log) >= request.keep
+    return True

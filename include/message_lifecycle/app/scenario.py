@@ -1,0 +1,372 @@
+"""Run a scenario: the same plan, stage, gate, publish and verify as production, on small data that the file states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from message_lifecycle.app import steps
+from message_lifecycle.app.compacted_read import read_compacted
+from message_lifecycle.app.copying import copy_topic
+from message_lifecycle.app.horizons import horizons_of
+from message_lifecycle.app.scenario_file import (
+    AppendedMessage,
+    CopyStep,
+    DeleteStep,
+    ExpectStep,
+    ReadStep,
+    RunStep,
+    Scenario,
+    Step,
+    text_of,
+)
+from message_lifecycle.app.topics import alter_topic, create_topic
+from message_lifecycle.model.errors import InvalidScenario, LifecycleError
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.marker import is_marker
+from message_lifecycle.model.message import Message, NewMessage
+from message_lifecycle.model.names import TopicName, normalise_name
+from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.request import PurgeKey, RemoveMessages, Request
+from message_lifecycle.model.rows import offsets_of
+from message_lifecycle.model.settings import Value, server_settings, topic_changes, topic_settings
+from message_lifecycle.model.topic_config import origin_of
+from message_lifecycle.operations.lifetime import Refusal
+from message_lifecycle.operations.visibility import visible
+from message_lifecycle.ports import MessageWriter, PlanRecord
+
+Position = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """A scratch store and ledger for one scenario. `set_now` moves the ledger's clock: scenarios bring their own time.
+
+    `scratch`: put before the scenario's stream, so that no topic of a shared catalog is met; `close` takes all of it away.
+    """
+
+    services: steps.Services
+    writer: MessageWriter
+    set_now: Callable[[Instant], None]
+    scratch: str = ""
+    close: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """One line of `--output json`."""
+
+    file: str
+    id: str
+    step: int
+    verb: str
+    ok: bool
+    found: dict[str, Any]
+    differences: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Last:
+    """What the step before left to be looked at."""
+
+    verb: str = "load"
+    topic: TopicName | None = None
+    error: LifecycleError | None = None
+    found: dict[str, Any] = field(default_factory=dict)
+
+
+class ScenarioRun:
+    """One scenario on one world, step by step."""
+
+    def __init__(self, scenario: Scenario, make_world: Callable[[dict[str, Value]], World], *, file: str) -> None:
+        self._scenario, self._make_world, self._file = scenario, make_world, file
+        self._world: World | None = None
+        self._several = any(message.partition for step in scenario.steps for message in step.append or ())
+        self._as_of: Instant | None = None
+        self._last = _Last()
+        self._quarantined: dict[TopicName, int] = {}
+
+    def results(self) -> Iterator[StepResult]:
+        """Every step's result, until one fails that the next does not expect."""
+        try:
+            yield from self._results()
+        finally:
+            if self._world is not None:
+                self._world.close()
+
+    def _results(self) -> Iterator[StepResult]:
+        self._attempt("load", None, self._load)
+        for index, step in enumerate(self._scenario.steps):
+            if step.expect is not None:
+                differences = tuple(self._differences(index, step.expect, step))
+                yield self._result(index, "expect", differences)
+                self._last.error = None
+                continue
+            if self._last.error is not None:
+                break
+            self._attempt(step.verb, step, lambda step=step: self._do(step))  # type: ignore[misc]  # binds this turn's step
+            unexpected = self._last.error is not None and not self._expects_error(index + 1)
+            yield self._result(index, step.verb, (f"error: {self._last.error}",) if unexpected else ())
+            if unexpected:
+                return
+        if self._last.error is not None:
+            yield self._result(len(self._scenario.steps), self._last.verb, (f"error: {self._last.error}",))
+
+    def _result(self, index: int, verb: str, differences: tuple[str, ...]) -> StepResult:
+        return StepResult(
+            file=self._file, id=self._scenario.id, step=index, verb=verb, ok=not differences,
+            found=self._last.found, differences=differences,
+        )  # fmt: skip
+
+    def _expects_error(self, index: int) -> bool:
+        following = self._scenario.steps[index : index + 1]
+        return bool(following and following[0].expect is not None and following[0].expect.error)
+
+    def _attempt(self, verb: str, step: Step | None, do: Callable[[], dict[str, Any]]) -> None:
+        self._last = _Last(verb=verb, topic=None if step is None else self._topic(step))
+        try:
+            self._last.found = do()
+        except InvalidScenario:
+            raise
+        except LifecycleError as error:
+            self._last.error = error
+            self._last.found = {"error": type(error).__name__, "message": str(error)}
+
+    # The verbs
+
+    def _load(self) -> dict[str, Any]:
+        server = server_settings(self._scenario.server, where="server")
+        own = {self._scenario.topic: self._scenario.config, **self._scenario.topics}
+        checked = {name: topic_settings(config, where=f"config of {name}") for name, config in own.items()}
+        for name in own:
+            self._name(name)  # a name that is not valid is found before anything is made
+        partitions = 1 + max((m.partition for step in self._scenario.steps for m in step.append or ()), default=0)
+        self._world = world = self._make_world(server)
+        for name in _origins_first(checked):
+            create_topic(world.services, self._name(name), partitions=partitions, settings=checked[name])
+        return {"topics": sorted(own)}
+
+    def _do(self, step: Step) -> dict[str, Any]:
+        name = self._topic(step)
+        if step.append is not None:
+            return self._append(name, step.append)
+        if step.seal is not None:
+            self.world.writer.seal(name, step.seal.partition)
+        elif step.commit is not None:
+            at = None if step.commit.at is None else Instant(step.commit.at)
+            ends = self.world.services.reader.log(name).end_offsets
+            self.world.services.ledger.commit(
+                name,
+                step.commit.consumer,
+                step.commit.partition,
+                step.commit.offset,
+                at,
+                end_offset=ends.get(step.commit.partition, 0),
+            )
+        elif step.copy_ is not None:
+            return self._copy(step.copy_)
+        elif step.configure is not None:
+            alter_topic(self.world.services, name, topic_changes(step.configure, where="configure"))
+        elif step.foreign_delete is not None:
+            self.world.writer.foreign_delete(name, [self._position(entry) for entry in step.foreign_delete.offsets])
+        elif step.delete is not None:
+            return self._delete(name, step.delete)
+        elif step.run is not None:
+            return self._run(name, step.run)
+        elif step.read is not None:
+            return self._read(name, step.read)
+        return {}
+
+    def _append(self, name: TopicName, messages: list[AppendedMessage]) -> dict[str, Any]:
+        policy = steps.policy_of(self.world.services, name)
+        new = [
+            NewMessage(
+                append_time=None if m.append_time is None else Instant(m.append_time),
+                event_time=None if m.event_time is None else Instant(m.event_time),
+                key=m.key, value=m.value, partition=m.partition, offset=m.offset, segment=m.segment,
+                headers=tuple((header, content or b"") for header, content in m.headers),
+            )
+            for m in messages
+        ]  # fmt: skip
+        given = self.world.writer.append(name, new, policy)
+        refused = [{"index": index, "code": entry.code} for index, entry in enumerate(given) if isinstance(entry, Refusal)]
+        self._quarantined[name] = self._quarantined.get(name, 0) + len(refused)
+        return {"offsets": [self._shown(entry) for entry in given if not isinstance(entry, Refusal)], "refused": refused}
+
+    def _delete(self, name: TopicName, step: DeleteStep) -> dict[str, Any]:
+        request: Request
+        if step.offsets is not None:
+            request = RemoveMessages(positions=tuple(self._position(entry) for entry in step.offsets))
+        elif step.key is not None:
+            request = PurgeKey(key=step.key, keep=step.keep, before=step.before)
+        else:
+            raise InvalidScenario("delete", step.model_dump(exclude_none=True), "offsets, or a key")
+        at = step.at if step.at is not None else self._as_of
+        return self._carry_out(name, Instant(at or 0), approve=True, work=request)
+
+    def _copy(self, step: CopyStep) -> dict[str, Any]:
+        services, name, origin = self.world.services, self._name(step.to), self._name(step.origin)
+        own = origin_of(name, services.topics.describe(name).settings)
+        if own != origin:
+            raise InvalidScenario("copy.from", step.origin, f"the origin of {step.to}: {'none' if own is None else own.topic}")
+        before = set(self._stored(name))
+        copy_topic(services, name)
+        return {"offsets": [self._shown(position) for position in sorted(set(self._stored(name)) - before)]}
+
+    def _run(self, name: TopicName, step: RunStep) -> dict[str, Any]:
+        assert step.as_of is not None
+        self._as_of = Instant(step.as_of)
+        return self._carry_out(name, self._as_of, approve=step.approve, work=step.operation)
+
+    def _carry_out(self, name: TopicName, as_of: Instant, *, approve: bool, work: steps.Work) -> dict[str, Any]:
+        self.world.set_now(as_of)
+        before = self._stored(name)
+        services = self.world.services
+        outcome = steps.run(
+            services,
+            name,
+            as_of=as_of,
+            approver=(lambda _plan, _report: (True, "scenario", "")) if approve else None,
+            work=work,
+        )
+        after = self._stored(name)
+        record = services.ledger.record(outcome.plan_id) if outcome.plan_id else None
+        removed = {str(self._shown(p)): _reason(record, p) for p in sorted(before.keys() - after.keys())}
+        counts: dict[str, int] = {}
+        for reason in removed.values():
+            counts[reason] = counts.get(reason, 0) + 1
+        if work == "compaction":
+            counts = dict(outcome.removed)
+        return {
+            "outcome": outcome.name, "detail": outcome.detail, "removed": removed, "removed_counts": counts,
+            "more": outcome.more, "markers": _markers(after[p] for p in sorted(after.keys() - before.keys())),
+            "cancelled_markers": outcome.cancelled_markers, "plan_id": outcome.plan_id, "held": _held(outcome),
+        }  # fmt: skip
+
+    def _read(self, name: TopicName, step: ReadStep) -> dict[str, Any]:
+        services = self.world.services
+        at = None if step.raw else Instant(step.at) if step.at is not None else self._as_of
+        progress = [p for p in services.ledger.consumers(name) if step.consumer is not None and p.consumer == normalise_name(step.consumer)]
+        since = None if step.since is None else Instant(step.since)
+        if step.compacted:
+            shown = list(read_compacted(services, name, start=step.start, at=at))
+        else:
+            stored = services.reader.messages(name, start=step.start)
+            shown = list(visible(stored, steps.policy_of(services, name), at=at, progress=progress, since=since))
+        shown = shown[-step.limit :] if step.limit else shown
+        return {
+            "messages": [[text_of(m.key), text_of(m.value)] for m in shown],
+            "offsets": [self._shown((m.partition, m.offset)) for m in shown],
+            "markers": _markers(shown),
+        }
+
+    # Expectations
+
+    def _differences(self, index: int, expect: ExpectStep, step: Step) -> Iterator[str]:
+        error = self._last.error
+        if expect.error is None and error is not None:
+            yield f"error: {error}"
+            return
+        for field_name in sorted(expect.model_fields_set):
+            expected = getattr(expect, field_name)
+            found = self._found(field_name, step, index)
+            if field_name == "markers":
+                expected, found = _by_key(expected), _by_key(found)
+            if field_name == "messages":
+                expected = [list(pair) for pair in expected]
+            if expected != found:
+                yield f"{field_name}: expected {expected!r}, found {found!r}"
+
+    def _found(self, field_name: str, step: Step, index: int) -> Any:
+        if field_name == "error":
+            return type(self._last.error).__name__ if self._last.error else None
+        name = self._topic(step) if step.topic or self._last.topic is None else self._last.topic
+        if field_name == "kept":
+            return [self._shown(position) for position in sorted(self._stored(name))]
+        if field_name == "end_offset":
+            ends = self.world.services.reader.log(name).end_offsets
+            return {str(partition): offset for partition, offset in sorted(ends.items())} if self._several else ends.get(0, 0)
+        if field_name == "horizon":
+            horizons = horizons_of(self.world.services, name)
+            return {str(partition): offset for partition, offset in sorted(horizons.items())} if self._several else horizons.get(0)
+        if field_name == "quarantined":
+            return self._quarantined.get(name, 0)
+        if field_name not in self._last.found:
+            where = f"steps[{index}].expect.{field_name}"
+            raise InvalidScenario(
+                where,
+                field_name,
+                f"what step {index - 1} ({self._last.verb}) can tell: {', '.join(sorted(self._last.found))}",
+            )
+        return self._last.found[field_name]
+
+    # Small helpers of the format
+
+    @property
+    def world(self) -> World:
+        assert self._world is not None, "a failed load stops the scenario"
+        return self._world
+
+    def _name(self, topic: str) -> TopicName:
+        stream, scratch = normalise_name(self._scenario.stream), self._world.scratch if self._world else ""
+        return TopicName(stream=f"{scratch}.{stream}" if scratch else stream, topic=normalise_name(topic))
+
+    def _topic(self, step: Step) -> TopicName:
+        of_copy = None if step.copy_ is None else step.copy_.to
+        return self._name(step.topic or of_copy or self._scenario.topic)
+
+    def _stored(self, name: TopicName) -> dict[Position, Message]:
+        return {(message.partition, message.offset): message for message in self.world.services.reader.messages(name)}
+
+    def _shown(self, position: Position) -> int | str:
+        return f"{position[0]}:{position[1]}" if self._several else position[1]
+
+    def _position(self, entry: int | str) -> Position:
+        partition, colon, offset = str(entry).partition(":")
+        return (int(partition), int(offset)) if colon else (0, int(entry))
+
+
+def _reason(record: PlanRecord | None, position: Position) -> str:
+    action = None if record is None else record.plan.taking(*position)
+    if action is not None:
+        return action.reason
+    older = () if record is None or record.staged is None else record.staged.superseded
+    named = any(position[0] == rows.partition and position[1] in offsets_of(rows.offsets) for rows in older)
+    return "superseded" if named else "not planned"
+
+
+def _markers(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    return [
+        {"key": text_of(m.key), "headers": [[name, text_of(content)] for name, content in m.headers]}
+        for m in messages
+        if is_marker(m.headers)
+    ]
+
+
+def _origins_first(topics: Mapping[str, Mapping[str, Value]]) -> list[str]:
+    """In the order in which they can be made."""
+    waiting = {normalise_name(name): name for name in topics}
+    found: list[str] = []
+
+    def take(name: str) -> None:
+        given = waiting.pop(name, None)
+        if given is not None:
+            origin = topics[given].get("origin")
+            if origin is not None:
+                take(TopicName.parse(str(origin)).topic)
+            found.append(given)
+
+    for name in list(waiting):
+        take(name)
+    return found
+
+
+def _held(outcome: Outcome) -> list[dict[str, Any]]:
+    return [
+        {"partition": h.partition, "from": h.first_base, "to": h.last_offset, "holder": h.holder, "detail": h.detail} for h in outcome.held
+    ]
+
+
+def _by_key(markers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(markers, key=lambda marker: str(marker.get("key")))

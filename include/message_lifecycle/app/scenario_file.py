@@ -1,0 +1,203 @@
+"""Scenario files: what may stand in them. Everything else is an InvalidScenario that names the place."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from message_lifecycle.model.errors import InvalidInstant, InvalidScenario
+from message_lifecycle.model.instants import parse_instant
+
+
+def _bytes(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and set(value) == {"base64"} and isinstance(value["base64"], str):
+        try:
+            return base64.b64decode(value["base64"], validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"base64: {error}") from None
+    if value is None:
+        return None
+    raise ValueError('text, {"base64": "..."} or null')
+
+
+def _instant(value: object) -> object:
+    if value is None:
+        return None
+    try:
+        return parse_instant(value)
+    except InvalidInstant as error:
+        raise ValueError(str(error)) from None
+
+
+def text_of(content: bytes | None) -> object:
+    """Bytes as scenario files write them."""
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content).decode()}
+
+
+Bytes = Annotated[bytes | None, BeforeValidator(_bytes)]
+At = Annotated[int | None, BeforeValidator(_instant)]
+Offsets = list[int | str]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
+
+
+class AppendedMessage(_Strict):
+    partition: int = Field(0, ge=0)
+    offset: int | None = Field(None, ge=0)
+    append_time: At = None
+    event_time: At = None
+    key: Bytes = None
+    value: Bytes = None
+    # A pair is a list in JSON.
+    headers: list[Annotated[tuple[str, Bytes], Field(strict=False)]] = []
+    segment: int | None = Field(None, ge=0)
+
+
+class SealStep(_Strict):
+    partition: int = Field(0, ge=0)
+
+
+class CommitStep(_Strict):
+    consumer: str
+    partition: int = 0
+    offset: int
+    at: At = None
+
+
+class CopyStep(_Strict):
+    origin: str = Field(alias="from")
+    to: str
+
+
+class RunStep(_Strict):
+    operation: Literal["message_cleaner", "marker_generation", "compaction", "purge_compacted"]
+    as_of: At
+    approve: bool = True
+
+
+class ReadStep(_Strict):
+    start: int = Field(0, alias="from")
+    raw: bool = False
+    compacted: bool = False
+    at: At = None
+    limit: int | None = Field(None, ge=1)
+    since: At = None
+    consumer: str | None = None
+
+
+class ForeignDeleteStep(_Strict):
+    offsets: Offsets
+
+
+class DeleteStep(_Strict):
+    offsets: Offsets | None = None
+    key: Bytes = None
+    keep: int | None = None
+    before: int | None = None
+    at: At = None
+
+
+class ExpectStep(_Strict):
+    kept: Offsets | None = None
+    removed: dict[str, str] | None = None
+    horizon: dict[str, int] | int | None = None
+    removed_counts: dict[str, int] | None = None
+    markers: list[dict[str, Any]] | None = None
+    messages: list[Annotated[tuple[Any, Any], Field(strict=False)]] | None = None
+    offsets: Offsets | None = None
+    end_offset: int | dict[str, int] | None = None
+    more: bool | None = None
+    outcome: str | None = None
+    quarantined: int | None = None
+    refused: list[dict[str, Any]] | None = None
+    cancelled_markers: int | None = None
+    error: str | None = None
+
+
+class Step(_Strict):
+    """One verb, and the topic it is about."""
+
+    topic: str | None = None
+    append: list[AppendedMessage] | None = None
+    seal: SealStep | None = None
+    commit: CommitStep | None = None
+    # The name without the underscore is a method of every model.
+    copy_: CopyStep | None = Field(None, alias="copy")
+    configure: dict[str, Any] | None = None
+    delete: DeleteStep | None = None
+    foreign_delete: ForeignDeleteStep | None = None
+    run: RunStep | None = None
+    read: ReadStep | None = None
+    expect: ExpectStep | None = None
+
+    @property
+    def verb(self) -> str:
+        return next(iter(self._verbs))
+
+    @model_validator(mode="after")
+    def _one_verb(self) -> Step:
+        if len(self._verbs) != 1:
+            raise ValueError(f"exactly one verb; found {', '.join(self._verbs) or 'none'}")
+        return self
+
+    @property
+    def _verbs(self) -> list[str]:
+        return sorted(name.rstrip("_") for name in self.model_fields_set - {"topic"})
+
+
+class Scenario(_Strict):
+    """One scenario; see the field list in the docs."""
+
+    id: str
+    server: dict[str, Any] = {}
+    stream: str = "test"
+    topic: str = "messages"
+    config: dict[str, Any] = {}
+    store: dict[str, Any] = {}
+    topics: dict[str, dict[str, Any]] = {}
+    steps: list[Step]
+
+
+def load(path: Path) -> Iterator[Scenario]:
+    """The scenarios of a `.json` file (one) or a `.jsonl` file (one a line). Raises InvalidScenario."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidScenario(path.name, error.strerror, "a file that can be read") from None
+    except UnicodeDecodeError as error:
+        raise InvalidScenario(path.name, str(error), "UTF-8 text") from None
+    if path.suffix != ".jsonl":
+        yield _parse(text, path.name)
+        return
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            yield _parse(line, f"{path.name}:{number}")
+
+
+def _parse(text: str, where: str) -> Scenario:
+    try:
+        return Scenario.model_validate(json.loads(text))
+    except ValueError as error:
+        if not isinstance(error, ValidationError):
+            raise InvalidScenario(where, str(error), "one JSON object") from None
+        first = error.errors()[0]
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+        allowed = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            allowed = "the fields and verbs of the scenario format (`lifecycle scenario --help`)"
+        raise InvalidScenario(f"{where}: {place.lstrip('.') or 'the file'}", first["input"], allowed) from None

@@ -1,0 +1,214 @@
+"""What Airflow's own tasks and pages call: plain values in, plain values out, no JVM."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any, assert_never
+
+from message_lifecycle.app import deeds, steps, views
+from message_lifecycle.app.compaction_due import due_compactions, due_purges
+from message_lifecycle.app.copying import to_copy
+from message_lifecycle.app.due import Due
+from message_lifecycle.app.due import due as judge_due
+from message_lifecycle.app.steps import Services
+from message_lifecycle.app.sweeps import due_sweeps as judge_sweeps
+from message_lifecycle.app.wiring import lake
+from message_lifecycle.model.errors import LifecycleError, UnknownTopic
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant, parse_instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.settings import resolve
+from message_lifecycle.ports import PlanRecord, RunEntry
+
+log = logging.getLogger("lifecycle")
+
+
+class RunFailed(LifecycleError):
+    """At least one topic of the run ended in a way that a person must see."""
+
+    def __init__(self, outcomes: list[Outcome]) -> None:
+        self.outcomes = outcomes
+        told = "; ".join(f"{outcome.topic}: {outcome.name}: {outcome.detail}" for outcome in outcomes)
+        super().__init__(f"{told}. Nothing was removed by these. See docs/runbook.md, by outcome.")
+
+
+def copies(*, topics: list[str]) -> list[str]:
+    """Replicas with something new to copy: all, or those among the named topics and those that copy from them. By metadata."""
+    return [str(name) for name in to_copy(lake(), [TopicName.parse(topic) for topic in topics])]
+
+
+def due(*, run: str, as_of: str, topics: list[str], dry_run: bool = False, work: steps.Scheduled = "message_cleaner") -> list[str]:
+    """Topics that are due, as `stream/topic`; all known topics are asked when none is named. Nothing due is recorded too.
+
+    They are this run's from then on: of two runs that look at one time, one carries a topic out (a dry run takes none).
+
+    A topic that cannot be judged is refused if it was named, and else fails in this run's outcomes while the others go on.
+    """
+    s = lake()
+    instant = parse_instant(as_of)
+    s.ledger.check_as_of(instant, resolve(topic={}, server=s.server).clock_skew_us)
+    names = [TopicName.parse(topic) for topic in topics] if topics else list(s.topics.list())
+    found = _judged(s, names, work, as_of=instant, run=run, named=bool(topics))
+    failed = [_not_judged(s, run, answer, instant, work) for answer in found if answer.error is not None and _is_news(answer.error, topics)]
+    if not dry_run:
+        found = [_taken(s, run, answer) if answer.due else answer for answer in found]
+    for answer in found:
+        log.info("%s: %s: %s", answer.topic, "due" if answer.due else "not due", answer.reason)
+    if failed and not any(answer.due for answer in found):
+        raise RunFailed(failed)
+    if not any(answer.due for answer in found):
+        told = [f"{answer.topic}: {answer.reason}{_done_before(s, answer.topic, instant, work)}" for answer in found]
+        s.ledger.record_idle_run(run, as_of=instant, detail="; ".join(told)[:2000])
+    return [str(answer.topic) for answer in found if answer.due]
+
+
+def _judged(s: Services, names: list[TopicName], work: steps.Scheduled, *, as_of: Instant, run: str, named: bool) -> list[Due]:
+    match work:
+        case "message_cleaner":
+            return judge_due(s, names, as_of=as_of, run=run)
+        case "marker_generation":
+            return judge_sweeps(s, names, as_of=as_of)
+        case "compaction":
+            return due_compactions(s, names, as_of=as_of, run=run, named=named)
+        case "purge_compacted":
+            return due_purges(s, names, as_of=as_of, run=run)
+        case never:
+            assert_never(never)
+
+
+def _taken(s: Services, run: str, answer: Due) -> Due:
+    rival = s.ledger.claim(run, answer.topic, since=Instant(s.ledger.now() - steps.UNDER_WAY_US))
+    return answer if rival is None else replace(answer, due=False, reason=f"another run works on it: {rival}")
+
+
+def _is_news(error: LifecycleError, named: list[str]) -> bool:
+    """A topic that somebody named must be there; one that was dropped since all were listed is nobody's loss."""
+    if named:
+        raise error
+    return not isinstance(error, UnknownTopic)
+
+
+def _not_judged(s: Services, run: str, answer: Due, as_of: Instant, work: steps.Scheduled) -> Outcome:
+    outcome = Outcome(name="failed", operation=work, topic=answer.topic, as_of=as_of, detail=answer.reason)
+    return s.ledger.record_run_outcome(run, outcome)
+
+
+def _done_before(s: Services, name: TopicName, as_of: Instant, work: steps.Scheduled) -> str:
+    """An interval that is judged again reports its first result (DEL-5)."""
+    first = s.ledger.find_published(name, work, as_of)
+    if first is None:
+        return ""
+    removed = sum(count for _, count in views.removal_of(first))
+    return f" (plan {first.plan.plan_id} removed {removed} at this as_of before)"
+
+
+def wants_markers(*, run: str) -> bool:
+    """Whether a plan of the run may call for markers: else no JVM need be started to find out."""
+    s = lake()
+    entries = [entry for entry in s.ledger.run_entries(run) if entry.plan_id is not None and entry.state == "staged"]
+    return any(steps.marks(s.ledger.record(entry.plan_id).plan) for entry in entries if entry.plan_id is not None)
+
+
+def waiting(*, run: str) -> list[dict[str, Any]]:
+    """Plans of this run that need a person, with what they should know to decide (Markdown), and how long they have: seconds."""
+    s = lake()
+    questions = []
+    for entry in s.ledger.run_entries(run):
+        if entry.plan_id is None or entry.judgement != "needs_approval" or entry.state != "gated":
+            continue
+        record = s.ledger.record(entry.plan_id)
+        if record.approval is None:
+            subject = f"{entry.topic}: {views.question_of(record)}"
+            question = {"plan_id": entry.plan_id, "topic": str(entry.topic), "subject": subject}
+            questions.append({**question, "body": views.approval_text(record), "answer_within": _answer_within(s, record)})
+    return questions
+
+
+def _answer_within(s: Services, record: PlanRecord) -> int:
+    until = views.waits_until(record)
+    return 1 if until is None else max(1, (until - s.ledger.now()) // MICROS_PER_SECOND + 1)
+
+
+def record_approval(*, plan_id: str, granted: bool, by: str, text: str) -> None:
+    """Write down a person's answer; a refusal closes the plan."""
+    steps.approve(lake(), plan_id, granted=granted, by=by, text=text)
+
+
+def verify(*, run: str, plan_id: str | None = None, work: steps.Scheduled = "message_cleaner") -> list[dict[str, Any]]:
+    """Check what was published against the plans and write the outcomes; `work`: what the run was for. Raises RunFailed for what a
+    person must see."""
+    s = lake()
+    entries = [entry for entry in s.ledger.run_entries(run) if plan_id in (None, entry.plan_id)]
+    planned = {entry.topic for entry in entries if entry.plan_id is not None}
+    judged = [entry for entry in entries if entry.plan_id is not None or entry.outcome is not None or entry.topic not in planned]
+    outcomes = [_outcome(s, run, entry, work, answered=plan_id is not None) for entry in judged]
+    for outcome in outcomes:
+        log.info("%s: %s %s %s", outcome.topic, outcome.name, dict(outcome.removed), outcome.detail)
+    failed = [outcome for outcome in outcomes if outcome.name in ("blocked", "starved", "failed")]
+    if failed:
+        raise RunFailed(failed)
+    return [told(outcome) for outcome in outcomes]
+
+
+def _outcome(s: Services, run: str, entry: RunEntry, work: steps.Scheduled, *, answered: bool) -> Outcome:
+    """What the run has come to for one topic; a plan that nobody works on any more is closed, so that the next run may begin.
+
+    `answered`: asked after the way that follows a person's word; else such a plan may still be on it.
+    """
+    if entry.plan_id is None and entry.outcome is None:
+        said = "its run ended before it was planned; the log of the first Spark task says why"
+        lost = Outcome(name="failed", operation=work, topic=entry.topic, as_of=s.ledger.now(), detail=said)
+        return s.ledger.record_run_outcome(run, lost)
+    if entry.plan_id is None or entry.state == "closed":
+        assert entry.outcome is not None, "a closed plan has an outcome"
+        return entry.outcome
+    record = s.ledger.record(entry.plan_id)
+    plan, judgement = record.plan, record.report.judgement if record.report else None
+    if deeds.published(s, plan) is not None or (plan.is_empty and judgement == "passed"):
+        return steps.verify(s, entry.plan_id)
+    if judgement == "needs_approval" and not (answered and record.approval is not None):
+        if steps.waits(s, record):
+            return steps.outcome_of(plan, "needs_approval", detail="waits for a person")
+        return steps.close(s, plan, "lapsed", "nobody answered in time")
+    said = entry.outcome.detail if entry.outcome else f"its run ended while the plan was {entry.state}; the logs of the Spark tasks say why"
+    return steps.close(s, plan, "failed", said)
+
+
+def outcomes_of_run(*, run: str) -> list[dict[str, Any]]:
+    """What the run has come to so far."""
+    return [told(entry.outcome) for entry in lake().ledger.run_entries(run) if entry.outcome is not None]
+
+
+def told(outcome: Outcome) -> dict[str, Any]:
+    """An outcome as plain values."""
+    return {
+        "topic": str(outcome.topic),
+        "outcome": outcome.name,
+        "plan_id": outcome.plan_id,
+        "first_plan_id": outcome.first_plan_id,
+        "as_of": format_instant(outcome.as_of),
+        "removed": dict(outcome.removed),
+        "markers": outcome.markers,
+        "rows_in": outcome.rows_in,
+        "rows_kept": outcome.rows_kept,
+        "snapshot_id": outcome.snapshot_id,
+        "more": outcome.more,
+        "detail": outcome.detail,
+    }
+
+
+def runs(limit: int = 50) -> list[dict[str, Any]]:
+    return views.runs(lake(), limit=limit)
+
+
+def topic_page(topic: str) -> dict[str, Any]:
+    return views.topic_page(lake(), TopicName.parse(topic))
+
+
+def plan_page(plan_id: str) -> dict[str, Any]:
+    return views.plan_page(lake(), plan_id)
+
+
+def status() -> list[dict[str, Any]]:
+    return views.status(lake())

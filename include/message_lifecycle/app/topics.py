@@ -1,0 +1,72 @@
+"""Creating and altering topics: the table, and what the ledger must know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from message_lifecycle.app.live_view import keep_view
+from message_lifecycle.app.steps import Services
+from message_lifecycle.model.errors import InvalidSetting, TopicExists, UnknownTopic
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.settings import Value, resolve
+from message_lifecycle.model.topic_config import altered, created, origin_of
+from message_lifecycle.ports import Topic
+
+
+def create_topic(s: Services, name: TopicName, *, partitions: int | None = None, settings: Mapping[str, Value]) -> Topic:
+    """Make the topic. Its first settings count as accepted: creating is no tightening (DEL-3).
+
+    `partitions` None: as many as its origin has, or one. A source or mirror binds its origin from here on: nothing goes there
+    before it is copied (TTL-6). Raises TopicExists, InvalidSetting, and UnknownTopic for an origin that is not there.
+    """
+    settings = created(settings, where=f"topic {name}")
+    origin = origin_of(name, settings)
+    if origin is not None:
+        partitions = _checked_origin(s, name, origin, partitions)
+    if _find(s, name) is not None:
+        raise TopicExists(str(name))
+    # Before the table: a creation that dies in between may hold messages, but never lose one.
+    s.ledger.start_anew(name)
+    s.ledger.set_accepted_view(name, None)
+    if origin is not None and partitions is not None:
+        s.ledger.register_replica(origin, name, partitions)
+    topic = s.topics.create(
+        name, partitions=1 if partitions is None else partitions, settings=settings, ledger=s.ledger.next_identity(name)
+    )
+    s.ledger.set_accepted(name, resolve(topic=topic.settings, server=s.server).values)
+    keep_view(s, name)
+    return topic
+
+
+def _checked_origin(s: Services, name: TopicName, origin: TopicName, partitions: int | None) -> int:
+    """How many partitions a copy of the origin has. Raises UnknownTopic, InvalidSetting."""
+    where = f"topic {name}"
+    seen: TopicName | None = origin
+    while seen is not None:
+        if seen == name:
+            raise InvalidSetting(where=where, key="origin", value=str(origin), allowed="a topic that does not copy from this one (MSG-5)")
+        found = s.topics.describe(origin) if seen == origin else _find(s, seen)
+        seen = None if found is None else origin_of(seen, found.settings)
+    there = s.topics.describe(origin).partitions
+    if partitions not in (None, there):
+        raise InvalidSetting(where=where, key="partitions", value=partitions, allowed=f"{there}, as its origin {origin} has (MSG-5)")
+    return there
+
+
+def _find(s: Services, name: TopicName) -> Topic | None:
+    try:
+        return s.topics.describe(name)
+    except UnknownTopic:
+        return None
+
+
+def alter_topic(s: Services, name: TopicName, changes: Mapping[str, Value | None], *, accept: tuple[str, str] | None = None) -> Topic:
+    """Set and unset (None) settings. `accept`: (name, text) of the person who answers for what is tightened (DEL-3)."""
+    before = s.topics.describe(name).settings
+    after = altered(before, changes, where=f"topic {name}")
+    topic = s.topics.alter(name, {key: after.get(key) for key in before.keys() | after.keys() if before.get(key) != after.get(key)})
+    if accept is not None:
+        values = resolve(topic=topic.settings, server=s.server).values
+        s.ledger.set_accepted(name, values, by=accept[0], text=accept[1])
+    keep_view(s, name)
+    return topic

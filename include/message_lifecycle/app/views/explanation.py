@@ -1,0 +1,218 @@
+"""Why is this message still here, or which plan removed it? Answered by the plan that a run would make now, never by a second
+set of rules."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from message_lifecycle.app.steps import Services, policy_of, preview
+from message_lifecycle.app.views.plans import approval_view
+from message_lifecycle.app.views.state import open_question
+from message_lifecycle.app.views.values import View, when
+from message_lifecycle.model.errors import UnknownPartition
+from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.instants import Instant, deadline, format_instant
+from message_lifecycle.model.message import Message
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.plan import DropSegments, Plan
+from message_lifecycle.model.rows import RemovalReason
+from message_lifecycle.model.rules import holds
+from message_lifecycle.model.segment import Segment
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations import age_rules
+from message_lifecycle.operations.visibility import is_hidden
+from message_lifecycle.ports import PlanRecord
+
+
+def explain_message(s: Services, name: TopicName, partition: int, offset: int, *, as_of: Instant) -> View:
+    """What is known of one message. `verdict`: kept, held, due, gone, never_there or not_given; `why` says it in words.
+
+    Raises UnknownTopic, UnknownPartition, FutureAsOf.
+    """
+    policy = policy_of(s, name)
+    plan = preview(s, name, as_of=as_of)
+    log = s.reader.log(name, late_after=Instant(as_of + policy.clock_skew_us))
+    if partition not in log.end_offsets:
+        raise UnknownPartition(str(name), partition, sorted(log.end_offsets))
+    message = _stored(s, name, partition, offset)
+    segment = _segment_of(log, message)
+    removal = None if message else _removal(s, name, partition, offset)
+    question = open_question(s.ledger.waiting(), name, policy, s.ledger.now())
+    asked = None if question is None else question.plan_id
+    verdict, why = _verdict(plan, policy, log, (partition, offset), message, segment, removal, asked)
+    return {
+        "topic": str(name),
+        "partition": partition,
+        "offset": offset,
+        "as_of": when(as_of),
+        "verdict": verdict,
+        "why": why,
+        "message": None if message is None else _message_view(message, policy, as_of),
+        "segment": None if segment is None else _segment_view(segment, policy),
+        "message_expiry": {"value": policy["message_expiry"], "origin": dict(policy.settings)["message_expiry"].origin},
+        "bounds": [{"bound": b.name, "stops_at": b.offset, "reason": b.reason} for b in plan.bounds if b.partition == partition],
+        "removed_by": removal,
+        "compacted": _compacted(s, name, partition, offset),
+        "warnings": list(plan.warnings),
+    }
+
+
+def _stored(s: Services, name: TopicName, partition: int, offset: int) -> Message | None:
+    # An offset inside a segment's bounds may still be a gap, or a row that another writer deleted: only the log knows.
+    found = next(iter(s.reader.messages(name, partition=partition, start=offset)), None)
+    return found if found is not None and found.offset == offset else None
+
+
+def _compacted(s: Services, name: TopicName, partition: int, offset: int) -> View | None:
+    """Whether a compacted read has the message; None: nothing of the topic was compacted."""
+    view = s.views.view(name)
+    if view is None:
+        return None
+    horizon = view.horizon(partition)
+    row = next(iter(s.views.view_rows(name, view, partition=partition, start=offset)), None) if offset <= horizon else None
+    in_view = row is not None and row.message.offset == offset and not row.remembered
+    return {"horizon": view.horizons.get(partition), "past_horizon": offset > horizon, "in_view": in_view}
+
+
+def _segment_of(log: LogState, message: Message | None) -> Segment | None:
+    if message is None:
+        return None
+    place = (message.partition, message.segment)
+    return next((segment for segment in log.segments if (segment.partition, segment.base_offset) == place), None)
+
+
+def _verdict(
+    plan: Plan,
+    policy: Policy,
+    log: LogState,
+    position: tuple[int, int],
+    message: Message | None,
+    segment: Segment | None,
+    removal: View | None,
+    asked: str | None,
+) -> tuple[str, str]:
+    partition, offset = position
+    if offset >= log.end_offsets[partition]:
+        return "not_given", f"the log has not given this offset yet: the next one of partition {partition} is {log.end_offsets[partition]}"
+    if removal is not None:
+        return "gone", f"plan {removal['plan_id']} removed it by {removal['reason']}, as of {removal['as_of']}"
+    if message is None or segment is None:
+        return (
+            "never_there",
+            "no message is stored at this offset and no plan of this ledger removed one: a gap, or a delete by another writer",
+        )
+    if not policy.cleaner_enabled:
+        return "kept", "the message cleaner is disabled: [message_cleaner] enabled = false in the server file"
+    action = plan.taking(partition, offset)
+    if action is not None:
+        what = "its whole segment is expired" if isinstance(action, DropSegments) else _RULES[action.reason]
+        if asked is not None:
+            return "held", f"{what}, and plan {asked} waits for a person's approval"
+        return "due", f"{what} and nothing holds it: the next run removes it"
+    if is_hidden(message, policy, plan.as_of):
+        for entry in plan.held:
+            if entry.partition == partition and entry.first_base <= segment.base_offset <= entry.last_offset:
+                overdue = "its segment is" if entry.reason == "expiry" else "it is"
+                return (
+                    "held",
+                    f"{overdue} overdue since {format_instant(entry.overdue_since)} and held ({entry.holder}): {entry.detail}",
+                )
+    return "kept", _why_kept(message, segment, policy, plan.as_of)
+
+
+_RULES = {
+    "expiry": "it is past its message_expiry, and its segment is expired",
+    "ttl": "it is past its own TTL",
+    "retention_age": "it is older than max_age_seconds",
+}
+
+
+def _why_kept(message: Message, segment: Segment, policy: Policy, as_of: Instant) -> str:
+    kept = age_rules.kept_by_own_ttl(policy)
+    if kept is not None and holds(kept, message, as_of):
+        return (
+            "it never expires: its TTL says so"
+            if message.never
+            else f"its own TTL counts: it expires at {format_instant(message.expires_at)}"
+        )
+    if not policy.message_expiry_us:
+        return "message_expiry is 0: segments of this topic never expire"
+    return _why_not_expired(message, segment, policy)
+
+
+def _why_not_expired(message: Message, segment: Segment, policy: Policy) -> str:
+    if segment.late_rows and segment.newest_at is not None and message.append_time is not None and message.append_time > segment.newest_at:
+        return "it was later than its run's as_of + clock_skew, and stays by row where its segment goes (CLK-4)"
+    if segment.newest_at is None:
+        return "its segment holds a message without a known append_time: such a segment never expires (CLK-4)"
+    expires_at = segment.expires_at(policy.message_expiry_us)
+    return (
+        f"segments go as a whole, and the newest message of segment {segment.base_offset} is of {format_instant(segment.newest_at)}: "
+        f"the segment expires at {format_instant(expires_at)}"
+    )
+
+
+def _message_view(message: Message, policy: Policy, as_of: Instant) -> View:
+    expires_at = None
+    if message.append_time is not None and policy.message_expiry_us:
+        expires_at = deadline(message.append_time, policy.message_expiry_us)
+    return {
+        "append_time": when(message.append_time),
+        "past_expiry_at": when(expires_at),
+        "own_ttl": "never" if message.never else when(message.expires_at),
+        "hidden_from_reads": is_hidden(message, policy, as_of),
+    }
+
+
+def _segment_view(segment: Segment, policy: Policy) -> View:
+    expiry_us = policy.message_expiry_us
+    return {
+        "base_offset": segment.base_offset,
+        "last_offset": segment.last_offset,
+        "messages": segment.rows,
+        "sealed": segment.sealed,
+        "newest_at": when(segment.newest_at),
+        "expires_at": when(segment.expires_at(expiry_us)) if expiry_us else None,
+        "late_messages": segment.late_rows,
+    }
+
+
+def _removal(s: Services, name: TopicName, partition: int, offset: int) -> View | None:
+    records = s.ledger.plans_that_removed(name, partition, offset)
+    return _removal_view(records[0], partition, offset) if records else None
+
+
+def _removal_view(record: PlanRecord, partition: int, offset: int) -> View:
+    plan = record.plan
+    action = plan.taking(partition, offset)
+    assert action is not None, "the ledger found the plan by this offset"
+    policy = Policy.of_values(plan.policy)
+    return {
+        "plan_id": plan.plan_id,
+        "as_of": when(plan.as_of),
+        "planned_at": when(record.recorded_at),
+        "reason": action.reason,
+        "rule": _setting(action.reason, policy),
+        "newest_at": when(action.newest_at) if isinstance(action, DropSegments) else None,
+        "snapshot_id": record.outcome.snapshot_id if record.outcome else None,
+        "gate_id": record.report.gate_id if record.report else None,
+        "approval": approval_view(record.approval) if record.approval else None,
+    }
+
+
+def _setting(reason: RemovalReason, policy: Policy) -> str:
+    match reason:
+        case "expiry":
+            return f"message_expiry = {policy['message_expiry']} seconds"
+        case "ttl":
+            return "the message's own TTL (header Nats-TTL)"
+        case "retention_age":
+            return f"max_age_seconds = {policy['max_age_seconds']}"
+        case "removed" | "purged":
+            return "a person's request"
+        case "superseded":
+            return "a newer marker of its key"
+        case "compacted":
+            return "the compacted view covers it (cleanup_policy = compact)"
+        case never:
+            assert_never(never)

@@ -1,0 +1,39 @@
+"""Past runs, newest first."""
+
+from __future__ import annotations
+
+from message_lifecycle.app.steps import Services
+from message_lifecycle.app.views.values import View, held_view, when
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome
+
+
+def outcome_view(outcome: Outcome, at: Instant | None = None) -> View:
+    """How a run ended for one topic; `at`: when that was recorded."""
+    return {
+        "at": when(at),
+        "topic": str(outcome.topic),
+        "operation": outcome.operation,
+        "outcome": outcome.name,
+        "as_of": when(outcome.as_of),
+        "plan_id": outcome.plan_id,
+        "first_plan_id": outcome.first_plan_id,
+        "snapshot_id": outcome.snapshot_id,
+        "removed": dict(outcome.removed),
+        "removed_messages": outcome.removed_rows,
+        "removed_bytes": outcome.removed_bytes,
+        "markers": outcome.markers,
+        "cancelled_markers": outcome.cancelled_markers,
+        "messages_before": outcome.rows_in,
+        "messages_kept": outcome.rows_kept,
+        "more": outcome.more,
+        "held": held_view(outcome.held),
+        "warnings": list(outcome.warnings),
+        "detail": outcome.detail,
+    }
+
+
+def runs(s: Services, name: TopicName | None = None, *, limit: int = 50) -> list[View]:
+    """Of one topic, or of all."""
+    return [outcome_view(outcome, at) for at, outcome in s.ledger.history(name, limit=limit)]

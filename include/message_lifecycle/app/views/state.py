@@ -1,0 +1,143 @@
+"""Is each topic cleaned as it should be? Made so that a cleaner which is green and does nothing is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import get_args
+
+from message_lifecycle.app.steps import Services, policy_of, preview
+from message_lifecycle.app.views.compaction import compaction_problem
+from message_lifecycle.app.views.outcomes import outcome_view
+from message_lifecycle.app.views.values import View, held_view, seconds_between, when
+from message_lifecycle.model.errors import LifecycleError, Unavailable
+from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.plan import DropSegments, Held, Operation, Plan, RemoveRows
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.topic_config import origin_of
+from message_lifecycle.ports import PlanSummary
+
+_REMOVING: tuple[Operation, ...] = tuple(operation for operation in get_args(Operation) if operation != "compaction")
+"""What takes messages from the log; compaction takes none (CMP-9)."""
+_BAD_ENDS = ("blocked", "starved", "failed")
+# Old plans of other ends are passed over in search of the last removal; beyond so many nobody asks any more.
+_PLANS_SEARCHED = 50
+
+
+def status(s: Services, names: Iterable[TopicName] | None = None) -> list[View]:
+    """Every topic's state now. A topic that cannot be read is reported as such and hides no other."""
+    now = s.ledger.now()
+    waiting = s.ledger.waiting()
+    return [_isolated(s, name, now, waiting) for name in (s.topics.list() if names is None else names)]
+
+
+def _isolated(s: Services, name: TopicName, now: Instant, waiting: Sequence[PlanSummary]) -> View:
+    try:
+        return topic_status(s, name, now=now, waiting=waiting)
+    except Unavailable:
+        raise
+    except LifecycleError as error:
+        return {"topic": str(name), "ok": False, "problems": [f"{type(error).__name__}: {error}"]}
+
+
+def topic_status(s: Services, name: TopicName, *, now: Instant, waiting: Sequence[PlanSummary] | None = None) -> View:
+    """One topic judged as of `now`. `ok` is false when something is overdue for longer than `max_overdue` and nothing named
+    holds it, or when the last run ended badly; `problems` says it in words."""
+    policy = policy_of(s, name)
+    would = preview(s, name, as_of=now)
+    asked = open_question(s.ledger.waiting() if waiting is None else waiting, name, policy, now)
+    last = next(iter(s.ledger.history(name, limit=1, operations=_REMOVING)), None)
+    holder = _word_of_a_person(asked, last, policy, now)
+    since = would.due_since
+    late = since is not None and holder is None and now - since > policy.max_overdue_us
+    held = [*would.held, *_held_by_a_person(would, since, holder)]
+    problems = []
+    if late and since is not None:
+        problems.append(
+            f"{would.expected.removed_rows:,} messages are overdue since {format_instant(since)}, nothing holds them, and no run removed them"
+        )
+    if last is not None and last[1].name in _BAD_ENDS:
+        problems.append(f"the last run ended as {last[1].name}: {last[1].detail}")
+    if policy.is_compacted and (problem := compaction_problem(s, name)) is not None:
+        problems.append(problem)
+    return {
+        "topic": str(name),
+        "ok": not problems,
+        "problems": problems,
+        "as_of": when(now),
+        "messages": would.expected.rows_in,
+        "overdue": {
+            "messages": 0 if holder else would.expected.removed_rows,
+            "since": None if holder else when(since),
+            "for_seconds": None if holder or since is None else seconds_between(since, now),
+            "max_overdue": policy["max_overdue"],
+        },
+        "held": held_view(held),
+        "next_due_at": when(would.next_due_at),
+        "waiting": None if asked is None else _question(asked, policy),
+        "last_run": None if last is None else outcome_view(last[1], last[0]),
+        "last_removal": _last_removal(s, name),
+        "warnings": [*would.warnings, *_unregistered(s, name)],
+    }
+
+
+def _unregistered(s: Services, name: TopicName) -> list[str]:
+    """A replica that its origin does not wait for: a person took it off, or the ledger is from before it was made."""
+    origin = origin_of(name, s.topics.describe(name).settings)
+    if origin is None or any(progress.kind == "replica" and progress.consumer == str(name) for progress in s.ledger.consumers(origin)):
+        return []
+    return [f"its origin {origin} keeps nothing for it, and no run copies into it: `lifecycle topic copy {name}` registers it again"]
+
+
+def open_question(waiting: Sequence[PlanSummary], name: TopicName, policy: Policy, now: Instant) -> PlanSummary | None:
+    """The plan that a person is asked about; a question that has lapsed is none."""
+    for plan in waiting:
+        if plan.topic == name and plan.reported_at is not None and now <= plan.reported_at + policy.approval_ttl_us:
+            return plan
+    return None
+
+
+def _word_of_a_person(asked: PlanSummary | None, last: tuple[Instant, Outcome] | None, policy: Policy, now: Instant) -> str | None:
+    """Who holds what a run would take: an open question, or a refusal that still stands."""
+    if asked is not None:
+        return f"plan {asked.plan_id} waits for a person's approval"
+    if last is not None and last[1].name == "refused" and now < last[1].as_of + policy.approval_ttl_us:
+        return last[1].detail
+    return None
+
+
+def _held_by_a_person(would: Plan, since: Instant | None, holder: str | None) -> list[Held]:
+    if holder is None:
+        return []
+    return [
+        Held(
+            partition=action.partition,
+            first_base=action.first_base if isinstance(action, DropSegments) else action.base_offset,
+            last_offset=action.last_offset,
+            rows=action.rows,
+            overdue_since=since,
+            holder="open_approval",
+            detail=holder,
+        )
+        for action in would.actions
+        if isinstance(action, DropSegments | RemoveRows)
+    ]
+
+
+def _question(asked: PlanSummary, policy: Policy) -> View:
+    assert asked.reported_at is not None
+    return {
+        "plan_id": asked.plan_id,
+        # What a compaction leaves out is known to its own page.
+        "messages": None if asked.operation == "compaction" else asked.expected_rows,
+        "since": when(asked.reported_at),
+        "lapses_at": when(Instant(asked.reported_at + policy.approval_ttl_us)),
+    }
+
+
+def _last_removal(s: Services, name: TopicName) -> View | None:
+    for plan in s.ledger.plans(name, limit=_PLANS_SEARCHED):
+        if plan.outcome == "published" and plan.operation in _REMOVING:
+            return {"plan_id": plan.plan_id, "at": when(plan.recorded_at), "as_of": when(plan.as_of), "messages": plan.expected_rows}
+    return None

@@ -1,0 +1,102 @@
+"""The time by which a run judges: one function for every way a run can start (CLK-1).
+
+A run that cannot tell its time is refused: taking "now" instead would give another result on every retry.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+import pendulum
+from pendulum.parsing.exceptions import ParserError
+
+from message_lifecycle.model.errors import BadInput, InvalidInstant
+from message_lifecycle.model.instants import Instant, format_instant, of_datetime
+
+Origin = Literal["the parameter as_of", "the end of the data interval", "the newest triggering asset event"]
+AS_OF = "as_of"
+_BEGINS_WITH_A_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]|$)")
+
+
+class NoWindow(BadInput):
+    """The run has no data interval, and nobody named a time for it."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"{reason}, so there is no time to judge by. Give the run a logical date, or the parameter as_of: "
+            '--conf \'{"as_of": "2026-11-21T00:00:00Z"}\'.'
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The resolved `as_of` and where it comes from. `start` is there for a reader of the log: nothing is judged by it."""
+
+    as_of: Instant
+    start: Instant | None
+    origin: Origin
+
+    def __str__(self) -> str:
+        since = f", which began {format_instant(self.start)}" if self.start is not None else ""
+        return f"as_of {format_instant(self.as_of)}: {self.origin}{since}"
+
+
+def resolve(
+    *,
+    run_type: str,
+    interval_start: datetime | None,
+    interval_end: datetime | None,
+    as_of: str | None = None,
+    asset_extras: Sequence[Mapping[str, object]] = (),
+) -> Window:
+    """A given `as_of` wins; else the end of the data interval; a run started by assets takes the newest `as_of` of their events.
+
+    Times without a zone are UTC. Raises NoWindow, InvalidInstant.
+    """
+    if as_of is not None:
+        return Window(as_of=_read(as_of), start=None, origin="the parameter as_of")
+    if run_type.startswith("asset"):
+        return Window(as_of=_newest(asset_extras), start=None, origin="the newest triggering asset event")
+    if interval_end is None:
+        raise NoWindow(f"this {run_type} run has no data interval")
+    start = None if interval_start is None else _instant(interval_start)
+    end = _instant(interval_end)
+    if start is not None and start > end:
+        raise NoWindow(f"the data interval ends ({format_instant(end)}) before it begins ({format_instant(start)})")
+    return Window(as_of=end, start=start, origin="the end of the data interval")
+
+
+def _newest(extras: Sequence[Mapping[str, object]]) -> Instant:
+    if not extras:
+        raise NoWindow("this run was started by assets, but no asset event is attached to it")
+    # One event without a time might be the newest: not knowing is no reason to take the others' word.
+    missing = sum(AS_OF not in extra for extra in extras)
+    if missing:
+        raise NoWindow(f"{missing} of the {len(extras)} triggering asset events carry no {AS_OF}")
+    return max(_read(extra[AS_OF]) for extra in extras)
+
+
+def _read(text: object) -> Instant:
+    # The pattern first: pendulum also reads "now" and "12:30" (by its own clock), weeks, and "2026-11" as a first of the month.
+    if not isinstance(text, str) or not _BEGINS_WITH_A_DATE.match(text.strip()):
+        raise InvalidInstant(text)
+    try:
+        found = pendulum.parse(text.strip(), exact=True, tz=pendulum.UTC)
+        if isinstance(found, pendulum.DateTime):
+            return _instant(found)
+        if isinstance(found, pendulum.Date):
+            return of_datetime(datetime(found.year, found.month, found.day, tzinfo=UTC))
+    except (ParserError, ValueError, OverflowError) as error:
+        raise InvalidInstant(text) from error
+    raise InvalidInstant(text)
+
+
+def _instant(moment: datetime) -> Instant:
+    """Exactly; the difference of pendulum's own datetimes cannot be divided into microseconds, that of plain ones can."""
+    utc = moment.astimezone(UTC) if moment.tzinfo else moment
+    return of_datetime(datetime.combine(utc.date(), utc.time(), UTC))

@@ -1,0 +1,141 @@
+"""The one composition root: which store, gate and ledger the verbs get. Nothing here starts until it is used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+from message_lifecycle.app.config import CATALOG_HOME, load_config
+from message_lifecycle.app.steps import Services
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.settings import Value
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.scenario import World  # pydantic comes with it: only where a scenario runs
+    from message_lifecycle.ledger.ledger import SqlLedger
+    from message_lifecycle.ports import Ledger
+    from message_lifecycle.stores.iceberg.catalog import Tables
+
+
+def lake(*, app_name: str = "lifecycle", spark_ahead: bool = False) -> Services:
+    """The Iceberg lake of this configuration. Only staging, gating and publishing start Spark, when they are called.
+
+    `spark_ahead`: it is started at once and beside, by a caller who knows that tasks will follow."""
+    config = load_config()
+    if spark_ahead:
+        from message_lifecycle.stores.iceberg.session import start_ahead
+
+        start_ahead(app_name)
+    return _iceberg(config.server, _ledger(config.ledger_url), app_name=app_name, scratch=False)
+
+
+def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scratch: bool) -> Services:
+    from message_lifecycle.gates.runner import GreatExpectationsGate
+    from message_lifecycle.stores.iceberg.catalog import IcebergTopics
+    from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
+    from message_lifecycle.stores.iceberg.copying import IcebergCopier
+    from message_lifecycle.stores.iceberg.read import IcebergReader
+    from message_lifecycle.stores.iceberg.session import spark_session
+    from message_lifecycle.stores.iceberg.store import IcebergStore
+
+    tables = _tables(os.environ.get(CATALOG_HOME))
+    store = IcebergStore(lambda: spark_session(app_name), tables=tables)
+    views = IcebergViews(lambda: spark_session(app_name), tables=tables)
+    return Services(
+        topics=IcebergTopics(tables, server=server, scratch=scratch),
+        reader=IcebergReader(tables),
+        store=store,
+        copier=IcebergCopier(lambda: spark_session(app_name), own_lifetimes=_own_lifetimes, tables=tables),
+        views=views,
+        compactor=views,
+        gate=GreatExpectationsGate(),
+        ledger=ledger,
+        server=server,
+    )
+
+
+def _own_lifetimes(messages: Any) -> Any:
+    # Here and not above: it needs Spark, and most of what is wired here never does.
+    from message_lifecycle.sources.ttl import with_own_lifetimes
+
+    return with_own_lifetimes(messages)
+
+
+# One of each a process: they hold connections, and a server's pages ask for a lake with every request.
+@cache
+def _ledger(url: str) -> SqlLedger:
+    from message_lifecycle.ledger.ledger import open_ledger
+
+    return open_ledger(url)
+
+
+@cache
+def _tables(_home: str | None) -> Tables:
+    """The catalog's tables, by where its configuration lies."""
+    from message_lifecycle.stores.iceberg.catalog import Tables
+
+    return Tables()
+
+
+def memory_world(server: Mapping[str, Value]) -> World:
+    """A scratch log in memory, with a scratch ledger: the reference for every scenario."""
+    from message_lifecycle.app.scenario import World
+    from message_lifecycle.gates.plain import PlainGate
+    from message_lifecycle.ledger.ledger import open_ledger
+    from message_lifecycle.stores.memory.store import MemoryStore
+    from message_lifecycle.stores.memory.views import MemoryViews
+
+    clock = _Clock()
+    store = MemoryStore()
+    views = MemoryViews(store)
+    services = Services(
+        topics=store,
+        reader=store,
+        store=store,
+        copier=store,
+        views=views,
+        compactor=views,
+        gate=PlainGate(),
+        ledger=open_ledger("sqlite://", clock=clock),
+        server=server,
+    )
+    return World(services=services, writer=store, set_now=clock.set)
+
+
+def iceberg_world(server: Mapping[str, Value]) -> World:
+    """Scratch tables in the configured lake, with a scratch ledger. One Spark session serves all scenarios of a process."""
+    from message_lifecycle.app.scenario import World
+    from message_lifecycle.ledger.ledger import open_ledger
+    from message_lifecycle.stores.iceberg.scratch import drop_stream
+    from message_lifecycle.stores.iceberg.session import spark_session
+    from message_lifecycle.stores.iceberg.writer import IcebergWriter
+
+    load_config()
+    clock = _Clock()
+    ledger = open_ledger("sqlite://", clock=clock)
+    services = _iceberg(server, ledger, app_name="scenario", scratch=True)
+    writer = IcebergWriter(session=lambda: spark_session("scenario"))
+    scratch = f"scenario-{token_hex(6)}"
+
+    def close() -> None:
+        for namespace in {name.namespace for name in services.topics.list() if name.stream.startswith(f"{scratch}.")}:
+            drop_stream(_tables(os.environ.get(CATALOG_HOME)).catalog, namespace)
+        ledger.close()
+
+    return World(services=services, writer=writer, set_now=clock.set, scratch=scratch, close=close)
+
+
+class _Clock:
+    """A scenario's own time: it stands where the running step put it."""
+
+    def __init__(self) -> None:
+        self._now = Instant(0)
+
+    def __call__(self) -> Instant:
+        return self._now
+
+    def set(self, now: Instant) -> None:
+        self._now = now

@@ -1,0 +1,81 @@
+"""One validation by Great Expectations of one frame in memory. Takes seconds to import, so only a process that judges does it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, assert_never
+
+import great_expectations as gx
+import pandas as pd
+from great_expectations import expectations as exported
+from great_expectations.core.batch_definition import BatchDefinition
+from great_expectations.data_context.types.base import ProgressBarsConfig
+
+from message_lifecycle.gates.declared import Number
+from message_lifecycle.gates.parts import Part
+
+for _chatty in ("great_expectations", "great_expectations.data_context.types.base"):  # the second sets a level of its own
+    logging.getLogger(_chatty).setLevel(logging.ERROR)
+_expectations: Any = exported  # which does not export its names in a way that a type checker follows
+# Counts are wanted; examples of what was wrong would be data in a report.
+_RESULT_FORMAT = {"result_format": "BASIC", "partial_unexpected_count": 0}
+
+
+# As Great Expectations declares them, bounds become doubles, which do not know every whole number from 2^53 on.
+
+
+class ExpectExactColumnSum(_expectations.ExpectColumnSumToBeBetween):  # type: ignore[misc]
+    min_value: Number | None = None
+    max_value: Number | None = None
+
+
+class ExpectExactColumnMin(_expectations.ExpectColumnMinToBeBetween):  # type: ignore[misc]
+    min_value: Number | None = None
+    max_value: Number | None = None
+
+
+class ExpectExactColumnMax(_expectations.ExpectColumnMaxToBeBetween):  # type: ignore[misc]
+    min_value: Number | None = None
+    max_value: Number | None = None
+
+
+@cache
+def _frames() -> BatchDefinition[Any]:
+    """Where frames are handed over, one after the other: making a context costs as much as what is then judged by it. No frame is
+    kept by it but the last."""
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    return context.data_sources.add_pandas("evidence").add_dataframe_asset("frame").add_batch_definition_whole_dataframe("whole")
+
+
+def validate(frame: pd.DataFrame, parts: Sequence[Part]) -> dict[Part, Any]:
+    """What came back for each part, by the number it carries: results come in an order of their own."""
+    batch = _frames().get_batch({"dataframe": frame})
+    suite = gx.ExpectationSuite("gate", expectations=[_expectation(part, {"part": at}) for at, part in enumerate(parts)])
+    found: dict[Part, Any] = {}
+    for result in batch.validate(suite, result_format=_RESULT_FORMAT).results:
+        told = result.expectation_config
+        if told and told.meta:
+            found[parts[told.meta["part"]]] = result
+    return found
+
+
+def _expectation(part: Part, meta: dict[str, int]) -> Any:
+    bounds = {"min_value": part.minimum, "max_value": part.maximum}
+    match part.asks:
+        case "rows":
+            return _expectations.ExpectTableRowCountToBeBetween(**bounds, meta=meta)
+        case "known":
+            return _expectations.ExpectColumnValuesToNotBeNull(column=part.column, meta=meta)
+        case "in_set":
+            return _expectations.ExpectColumnValuesToBeInSet(column=part.column, value_set=[part.value], meta=meta)
+        case "sum":
+            return ExpectExactColumnSum(column=part.column, **bounds, meta=meta)
+        case "min":
+            return ExpectExactColumnMin(column=part.column, **bounds, meta=meta)
+        case "max":
+            return ExpectExactColumnMax(column=part.column, **bounds, meta=meta)
+        case never:
+            assert_never(never)

@@ -1,0 +1,332 @@
+"""What a staged deletion is held to: one suite per operation, a pure function of plan, stage and policy (DEL-2).
+
+A suite counts rows before it judges them.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from message_lifecycle.gates.compaction_suite import compaction_suite, view_removals_suite
+from message_lifecycle.gates.declared import (
+    FIGURES,
+    AllAre,
+    ColumnSum,
+    Declared,
+    RowCount,
+    Same,
+    Suite,
+    Within,
+    count,
+    figure,
+    limit,
+    rule,
+)
+from message_lifecycle.gates.markers_suite import markers_suite
+from message_lifecycle.gates.rows_suite import purged_suite, rows_suite
+from message_lifecycle.model.instants import INT64_MAX
+from message_lifecycle.model.outcome import Staged
+from message_lifecycle.model.plan import DropSegments, Plan
+from message_lifecycle.model.settings import Policy
+
+# A share is a quotient of two counts below 2^53: what it may be off by is far below any limit a person would set.
+_ROUNDING = 1e-9
+
+
+def suite_for(plan: Plan, staged: Staged, policy: Policy) -> Suite:
+    """The suite of the plan's operation."""
+    match plan.operation:
+        case "message_cleaner":
+            return message_cleaner_suite(plan, staged, policy)
+        case "message_request":
+            return message_request_suite(plan, staged, policy)
+        case "marker_generation":
+            return marker_generation_suite(plan, staged, policy)
+        case "compaction":
+            return compaction_suite(plan, staged, policy)
+        case "purge_compacted":
+            return purge_compacted_suite(plan, staged, policy)
+        case never:
+            assert_never(never)
+
+
+def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
+    """What the message cleaner's staged change is held to (EXP-4, EXP-5, CNT-1, DEL-2, DEL-3, DEL-6).
+
+    Frames: `going`, one row per file of the segments that go whole; `rows`, one per file that loses single messages; `difference`
+    and `order`, what is wrong; `sample`, messages that go; `left`, one row per segment with overdue messages that stay; `figures`,
+    one row; `markers` and `unmarked`, see `markers_suite`.
+    """
+    return (
+        Declared(
+            id="policy",
+            says="The settings judged by are those the plan was made with.",
+            what="hash of the settings",
+            kind="rule",
+            test=Same(found=policy.hash, wanted=plan.requirements.policy_hash),
+        ),
+        *_going(plan, policy),
+        *rows_suite(plan, staged),
+        *_sample(plan),
+        rule("difference", "Beside what the plan names nothing differs.", "other files that differ", count("difference", 0)),
+        rule(
+            "order",
+            "No message goes from above one that stays, but for named exceptions.",
+            "segments out of order",
+            count("order", 0),
+        ),
+        *_left(plan, policy),
+        *_figures(plan, staged),
+        *markers_suite(plan, staged, policy),
+        *_limits(plan, policy),
+    )
+
+
+def message_request_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
+    """What the removal of messages that a person named is held to: those, all of them, and nothing else (MRK-2, PRG-1).
+
+    One frame more than the cleaner's: `purged`, one row about the keys of all that a purge takes, where it takes anything.
+    """
+    return (
+        rule("going", "No segment goes whole but by its messages.", "files that go", count("going", 0)),
+        *view_removals_suite(plan),
+        *rows_suite(plan, staged),
+        *purged_suite(plan),
+        *_sample(plan),
+        rule("difference", "Beside what the plan names nothing differs.", "other files that differ", count("difference", 0)),
+        *_figures(plan, staged),
+        *markers_suite(plan, staged, policy),
+        *_limits(plan, policy),
+    )
+
+
+def marker_generation_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
+    """What a sweep is held to: the markers that are owed, and nothing else changes but older markers of their keys (MRK-2)."""
+    return (
+        rule("going", "No segment goes.", "files that go", count("going", 0)),
+        *rows_suite(plan, staged),
+        rule("difference", "Beside what the plan names nothing differs.", "other files that differ", count("difference", 0)),
+        *_figures(plan, staged),
+        *markers_suite(plan, staged, policy),
+    )
+
+
+def purge_compacted_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
+    """What the purge of compacted messages is held to: whole segments that the view covers, and nothing else (CMP-9)."""
+    files = len(plan.selection.files)
+    counted = rule("going", "Exactly the files of the planned segments go.", "files that go", count("going", files))
+    dropped = [action for action in plan.actions if isinstance(action, DropSegments)]
+    going = (
+        rule(
+            "going_rows",
+            "Exactly the messages of the planned segments go.",
+            "messages that go",
+            ColumnSum(frame="going", column="rows", equals=sum(action.rows for action in dropped)),
+        ),
+        rule(
+            "going_compacted",
+            "Every message that goes lies at or below its partition's horizon.",
+            "files past the horizon",
+            AllAre(frame="going", column="compacted", value=True),
+        ),
+        *_whole_and_named(),
+    )
+    return (
+        counted,
+        *(going if files else ()),
+        *rows_suite(plan, staged),
+        rule("difference", "Beside what the plan names nothing differs.", "other files that differ", count("difference", 0)),
+        *_figures(plan, staged),
+        *markers_suite(plan, staged, policy),
+        *_limits(plan, policy),
+    )
+
+
+def _whole_and_named() -> Suite:
+    return (
+        rule(
+            "going_active",
+            "Nothing goes from a segment that still takes messages.",
+            "files of active segments",
+            AllAre(frame="going", column="active", value=False),
+        ),
+        rule(
+            "going_planned",
+            "Whatever goes is named by the plan.",
+            "files not named",
+            AllAre(frame="going", column="planned", value=True),
+        ),
+    )
+
+
+def _going(plan: Plan, policy: Policy) -> Suite:
+    if not (policy.cleaner_enabled and policy.message_expiry_us):
+        return (rule("going", "No segment goes: under these settings no message expires.", "files that go", count("going", 0)),)
+    dropped = [action for action in plan.actions if isinstance(action, DropSegments)]
+    whole = len(plan.selection.files) - len(_files_by_row(plan) & set(plan.selection.files))
+    counted = rule("going", "Exactly the files of the planned segments go.", "files that go", count("going", whole))
+    if not dropped:
+        return (counted,)
+    # Dead iff as_of >= newest + expiry, and a deadline at the end of time is never due (CLK-2, CLK-3).
+    newest_allowed = min(plan.as_of, INT64_MAX - 1) - policy.message_expiry_us
+    return (
+        counted,
+        rule(
+            "going_rows",
+            "Exactly the messages of the planned segments go.",
+            "messages that go",
+            ColumnSum(frame="going", column="rows", equals=sum(action.rows for action in dropped)),
+        ),
+        rule(
+            "going_expired",
+            "Every message that goes has reached its expiry.",
+            "newest time of what goes",
+            Within(frame="going", column="newest_at", minimum=None, maximum=newest_allowed, shown_as="instant"),
+        ),
+        rule(
+            "going_kept",
+            "No message goes with its segment that its own lifetime keeps.",
+            "files with such a message",
+            AllAre(frame="going", column="any_kept", value=False),
+        ),
+        *_whole_and_named(),
+    )
+
+
+def _files_by_row(plan: Plan) -> set[str]:
+    return {action.file for action in plan.row_removals}
+
+
+def _sample(plan: Plan) -> Suite:
+    # What is left of a segment whose messages have all gone one by one is files without any.
+    if not any(isinstance(action, DropSegments) and action.rows for action in plan.actions):
+        says = "No message goes with its segment, so there is nothing to sample: single messages are all looked at."
+        return (rule("sample", says, "messages sampled", count("sample", 0)),)
+    return (
+        rule(
+            "sample",
+            "Some of the messages that go were read.",
+            "messages sampled",
+            RowCount(frame="sample", minimum=1, maximum=None),
+        ),
+        rule(
+            "sample_expired",
+            "No sampled message is younger than the plan says.",
+            "sampled messages too young",
+            AllAre(frame="sample", column="too_young", value=False),
+        ),
+        rule(
+            "sample_bounds",
+            "Every sampled message lies within the bounds its file states.",
+            "sampled messages outside",
+            AllAre(frame="sample", column="outside_bounds", value=False),
+        ),
+    )
+
+
+def _left(plan: Plan, policy: Policy) -> Suite:
+    what = "segments with overdue messages that stay"
+    if not policy.cleaner_enabled:
+        return (
+            rule(
+                "left",
+                "The cleaner is disabled: what is overdue may stay.",
+                what,
+                RowCount(frame="left", minimum=0, maximum=None),
+            ),
+        )
+    if not plan.held:
+        return (rule("left", "No overdue message stays, as the plan names nothing that holds one.", what, count("left", 0)),)
+    return (
+        rule("left", "Overdue messages stay, as the plan says.", what, RowCount(frame="left", minimum=1, maximum=None)),
+        rule(
+            "left_rows",
+            "Exactly the overdue messages stay that the plan says are held.",
+            "overdue messages that stay",
+            ColumnSum(frame="left", column="rows", equals=sum(held.rows for held in plan.held)),
+        ),
+        rule(
+            "left_named",
+            "Every overdue message that stays has a holder named in the plan.",
+            "segments with overdue messages and no holder",
+            AllAre(frame="left", column="named", value=True),
+        ),
+    )
+
+
+def _figures(plan: Plan, staged: Staged) -> Suite:
+    expected = plan.expected
+    removed = sum(count for _, count in staged.removed(plan))
+    share = removed / expected.rows_in if expected.rows_in else 0.0
+    return (
+        rule("figures", "The figures are one row.", "rows of figures", count(FIGURES, 1)),
+        rule(
+            "rows_in",
+            "The log has as many messages as when it was planned.",
+            "messages before",
+            figure("rows_in", expected.rows_in),
+        ),
+        rule(
+            "rows_removed",
+            "As many messages go as planned.",
+            "messages removed",
+            figure("rows_removed", removed),
+        ),
+        rule(
+            "rows_kept",
+            "Every message that does not go is still there.",
+            "messages kept",
+            figure("rows_kept", expected.rows_in - removed),
+        ),
+        rule(
+            "fraction_rows",
+            "The share of messages that goes follows from their counts.",
+            "share of messages",
+            Within(frame=FIGURES, column="fraction_rows", minimum=share - _ROUNDING, maximum=share + _ROUNDING),
+        ),
+        rule(
+            "asks",
+            "The plan's own questions to a person are counted.",
+            "questions of the plan",
+            figure("asks", len(plan.asks)),
+        ),
+    )
+
+
+def _limits(plan: Plan, policy: Policy) -> Suite:
+    share = policy.max_removed_fraction
+    expected = plan.expected
+    # Where the plan knows the bytes, a store that reports a smaller share of them is wrong or asks no one: both must show.
+    at_least = expected.removed_bytes / expected.bytes_in - _ROUNDING if expected.removed_bytes and expected.bytes_in else 0.0
+    return (
+        rule(
+            "fraction_bytes",
+            "The share of bytes that goes is at least that of the files named.",
+            "share of bytes",
+            Within(frame=FIGURES, column="fraction_bytes", minimum=at_least, maximum=1.0 + _ROUNDING),
+        ),
+        limit(
+            "much_rows",
+            "No more than the allowed share of the log's messages goes.",
+            "share of messages that goes",
+            Within(frame=FIGURES, column="fraction_rows", minimum=None, maximum=share),
+        ),
+        limit(
+            "much_bytes",
+            "No more than the allowed share of the log's bytes goes.",
+            "share of bytes that goes",
+            Within(frame=FIGURES, column="fraction_bytes", minimum=None, maximum=share),
+        ),
+        limit(
+            "emptied",
+            "Some of the log stays.",
+            "messages kept",
+            Within(frame=FIGURES, column="rows_kept", minimum=1 if expected.removed_rows else 0, maximum=None),
+        ),
+        limit(
+            "tightened",
+            "No setting was tightened since a removal was last accepted.",
+            "questions of the plan",
+            Within(frame=FIGURES, column="asks", minimum=None, maximum=0),
+        ),
+    )

@@ -1,0 +1,170 @@
+"""From findings to the gate's report, and the report as JSON. Counts, times and shares only: no value or key of a message."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import assert_never
+
+from message_lifecycle.gates.declared import AllAre, ColumnSum, Declared, Number, RowCount, Same, ShownAs, Suite, Within
+from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.outcome import Check, GateReport, Staged
+from message_lifecycle.model.plan import Plan
+
+logger = logging.getLogger(__name__)
+
+FIGURE_NAMES = (
+    "rows_in",
+    "rows_removed",
+    "rows_kept",
+    "bytes_in",
+    "bytes_removed",
+    "fraction_rows",
+    "fraction_bytes",
+    "asks",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a judge measured for one test. A count or a sum stands in both `lowest` and `highest`; None: there was nothing."""
+
+    lowest: Number | None = None
+    highest: Number | None = None
+    unknown: int = 0
+    wrong: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """How one expectation ended. Not evaluated is not violated: both block, and they read differently."""
+
+    evaluated: bool
+    passed: bool
+    found: str
+
+
+def not_evaluated(why: str) -> Finding:
+    return Finding(evaluated=False, passed=False, found=f"could not be evaluated: {why}")
+
+
+def failed_with(error: BaseException) -> Finding:
+    """Kind of error alone: an engine's message may quote data, and belongs into the log."""
+    logger.warning("the gate could not evaluate a check", exc_info=error)
+    return not_evaluated(type(error).__name__)
+
+
+def finding(declared: Declared, seen: Seen, *, passed: bool) -> Finding:
+    return Finding(evaluated=True, passed=passed, found=f"{declared.what}: {_seen(declared, seen)}")
+
+
+def same(declared: Declared, test: Same) -> Finding:
+    """The one test that needs no evidence, for every judge."""
+    return Finding(evaluated=True, passed=test.found == test.wanted, found=f"{declared.what}: {test.found}, expected {test.wanted}")
+
+
+def _seen(declared: Declared, seen: Seen) -> str:
+    test = declared.test
+    unknown = f", {seen.unknown:,} unknown" if seen.unknown else ""
+    match test:
+        case RowCount():
+            return f"{_shown(seen.highest)}, expected {_range(test.minimum, test.maximum)}"
+        case ColumnSum():
+            return f"{_shown(seen.highest)}{unknown}, expected {test.equals:,}"
+        case Within():
+            # A one-sided bound is about one end; telling both would only blur it.
+            ends = [seen.highest] if test.minimum is None else [seen.lowest] if test.maximum is None else [seen.lowest, seen.highest]
+            values = " to ".join(dict.fromkeys(_shown(end, test.shown_as) for end in ends))
+            return f"{values}{unknown}, expected {_range(test.minimum, test.maximum, test.shown_as)}"
+        case AllAre():
+            return f"{seen.wrong:,}{unknown}, expected 0"
+        case Same():
+            return f"{test.found}, expected {test.wanted}"
+        case never:
+            assert_never(never)
+
+
+def _range(minimum: Number | None, maximum: Number | None, shown_as: ShownAs = "number") -> str:
+    low, high = _shown(minimum, shown_as), _shown(maximum, shown_as)
+    if maximum is None:
+        return f"at least {low}"
+    if minimum is None:
+        return f"at most {high}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _shown(value: Number | None, shown_as: ShownAs = "number") -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, float):
+        return f"{value + 0.0:.8g}"  # minus zero is zero
+    return format_instant(value) if shown_as == "instant" else f"{value:,}"
+
+
+def assemble(
+    plan: Plan,
+    staged: Staged,
+    suite: Suite,
+    findings: Mapping[str, Finding],
+    figures: Mapping[str, object],
+    *,
+    took_ms: int,
+) -> GateReport:
+    """One check for each expectation declared, whatever the judge returned: what it left out was not evaluated."""
+    checks = []
+    for declared in suite:
+        ended = findings.get(declared.id) or not_evaluated("the judge returned nothing for it")
+        checks.append(
+            Check(
+                id=declared.id,
+                says=declared.says,
+                kind=declared.kind,
+                evaluated=ended.evaluated,
+                passed=ended.evaluated and ended.passed,
+                found=ended.found,
+            )
+        )
+    return GateReport(
+        plan_id=plan.plan_id,
+        staged_snapshot_id=staged.snapshot_id,
+        declared=len(suite),
+        checks=tuple(checks),
+        figures=tuple((name, _figure(figures.get(name))) for name in FIGURE_NAMES),
+        took_ms=took_ms,
+    )
+
+
+def _figure(value: object) -> Number | None:
+    """Unknown is null, never 0 (CNT-1)."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return value
+
+
+def report_json(report: GateReport, plan: Plan) -> str:
+    """The report for people and programs: what was judged, how, and what was found."""
+    return json.dumps(
+        {
+            "judgement": report.judgement,
+            "plan_id": report.plan_id,
+            "operation": plan.operation,
+            "topic": str(plan.topic),
+            "as_of": format_instant(plan.as_of),
+            "planned_snapshot_id": plan.requirements.snapshot_id,
+            "staged_snapshot_id": report.staged_snapshot_id,
+            "gate_id": report.gate_id,
+            "declared": report.declared,
+            "evaluated": report.evaluated,
+            "took_ms": report.took_ms,
+            "figures": dict(report.figures),
+            "checks": [asdict(check) for check in report.checks],
+            "asks": list(plan.asks),
+            "warnings": list(plan.warnings),
+        },
+        indent=2,
+        ensure_ascii=False,
+        allow_nan=False,
+    )

@@ -1,0 +1,181 @@
+"""The declared checks by Great Expectations: the judge of tables.
+
+Evidence is small: at most a row for each file. A frame of Spark's is computed once, by what the table is then, and fetched; it
+is never held in Spark's cache, where a later gate of the session would find the table as it was. Great Expectations judges it
+in memory, one validation for each frame. A result counts only for the part of a check that it names, and a check passes only
+when every part of it came back without an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, assert_never
+
+from message_lifecycle.gates.declared import FIGURES, AllAre, ColumnSum, Declared, OfColumn, RowCount, Same, Suite, Test, Within
+from message_lifecycle.gates.expectations import suite_for
+from message_lifecycle.gates.parts import Asks, Part, parts_of
+from message_lifecycle.gates.report import Finding, Seen, assemble, failed_with, finding, not_evaluated, same
+from message_lifecycle.model.outcome import GateReport, Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+
+class GreatExpectationsGate:
+    """A Gate (see ports) for evidence that is Spark DataFrames or Arrow tables."""
+
+    def judge(self, plan: Plan, staged: Staged, policy: Policy, evidence: Mapping[str, object]) -> GateReport:
+        started = perf_counter()
+        suite = suite_for(plan, staged, policy)
+        findings = {declared.id: same(declared, declared.test) for declared in suite if isinstance(declared.test, Same)}
+        figures: Mapping[str, object] = {}
+        for name, group in _by_frame(suite):
+            try:
+                frame = _local(evidence.get(name))
+                findings |= _validate(name, group, frame)
+                if name == FIGURES and frame is not None and len(frame) == 1:
+                    figures = frame.to_pylist()[0]
+            except Exception as error:  # noqa: BLE001 - a gate fails closed, and the other findings must not be lost
+                findings |= dict.fromkeys((declared.id for declared in group), failed_with(error))
+        took_ms = round((perf_counter() - started) * 1000)
+        return assemble(plan, staged, suite, findings, figures, took_ms=took_ms)
+
+
+def _by_frame(suite: Suite) -> Iterator[tuple[str, list[Declared]]]:
+    framed = [(declared.test.frame, declared) for declared in suite if not isinstance(declared.test, Same)]
+    for name, group in groupby(sorted(framed, key=lambda entry: entry[0]), key=lambda entry: entry[0]):
+        yield name, [declared for _, declared in group]
+
+
+def _local(found: object) -> pa.Table | None:
+    """The frame's rows as they are now. None: it is no frame."""
+    import pyarrow as pa
+
+    if found is None or isinstance(found, pa.Table):
+        return found
+    from pyspark.sql import DataFrame
+
+    return found.toArrow() if isinstance(found, DataFrame) else None
+
+
+def _validate(name: str, group: list[Declared], frame: pa.Table | None) -> dict[str, Finding]:
+    """One validation for all checks of one frame."""
+    if frame is None:
+        return dict.fromkeys((declared.id for declared in group), not_evaluated(f"there is no evidence `{name}`"))
+    findings = {declared.id: refusal for declared in group if (refusal := _refusal(name, declared, frame.schema))}
+    judged = [declared for declared in group if declared.id not in findings]
+    results = _results(dict.fromkeys(part for declared in judged for part in parts_of(declared.test)), frame)
+    return findings | {declared.id: _finding(declared, results) for declared in judged}
+
+
+def _refusal(name: str, declared: Declared, schema: pa.Schema) -> Finding | None:
+    """Why a check cannot be put to this frame at all: told apart from a broken rule."""
+    test = declared.test
+    if isinstance(test, RowCount | Same):
+        return None
+    types = [field.type for field in schema if field.name == test.column]
+    if len(types) != 1:
+        return not_evaluated(f"`{name}` has {'no' if not types else 'more than one'} column `{test.column}`")
+    if not _fits(test, types[0]):
+        return not_evaluated(f"`{name}.{test.column}` is {types[0]}")
+    return None
+
+
+def _fits(test: OfColumn, found: pa.DataType) -> bool:
+    from pyarrow import types
+
+    match test:
+        case AllAre():
+            return bool(types.is_boolean(found))
+        case ColumnSum():
+            return bool(types.is_signed_integer(found))
+        case Within():
+            return bool(types.is_signed_integer(found) or types.is_float32(found) or types.is_float64(found))
+        case never:
+            assert_never(never)
+
+
+def _results(parts: Iterable[Part], frame: pa.Table) -> Mapping[Part, Any]:
+    asked = list(parts)
+    if not asked:
+        return {}
+    os.environ.setdefault("GX_ANALYTICS_ENABLED", "False")
+    from message_lifecycle.gates import engine
+
+    return engine.validate(_in_pandas(frame, {part.column for part in asked if part.column is not None}), asked)
+
+
+def _in_pandas(frame: pa.Table, columns: Iterable[str]) -> pd.DataFrame:
+    """The columns as they are judged; nothing else of the frame but the number of its rows."""
+    import pandas as pd
+
+    return pd.DataFrame({name: _series(frame[name]) for name in columns}, index=pd.RangeIndex(len(frame)))
+
+
+def _series(column: pa.ChunkedArray) -> pd.Series[Any]:
+    """Null stays apart from NaN. Whole numbers are Python's, for pandas' own wrap around when added up, and become doubles when
+    compared with one."""
+    import pandas as pd
+    from pyarrow import types
+
+    if types.is_signed_integer(column.type):
+        return pd.Series(column.to_pylist(), dtype=object)
+    nullable = pd.BooleanDtype() if types.is_boolean(column.type) else pd.Float64Dtype()
+    return column.to_pandas(types_mapper=lambda _: nullable)
+
+
+def _finding(declared: Declared, results: Mapping[Part, Any]) -> Finding:
+    parts = parts_of(declared.test)
+    mine: dict[Asks, Any] = {part.asks: results[part] for part in parts if part in results}
+    if len(mine) != len(parts):
+        return not_evaluated(f"{len(mine)} of its {len(parts)} parts came back")
+    errors = [error for result in mine.values() for error in _errors(result.exception_info)]
+    if errors:
+        logger.warning("check %s could not be evaluated: %s", declared.id, errors[0])
+        return not_evaluated("Great Expectations reported an error")
+    seen = _seen(declared.test, {asks: result.result for asks, result in mine.items()})
+    # Success alone is a rounded share of the rows; a single wrong one among very many must count as well.
+    passed = all(result.success for result in mine.values()) and not seen.unknown and not seen.wrong
+    return finding(declared, seen, passed=passed)
+
+
+def _errors(info: Mapping[str, Any]) -> Iterator[str]:
+    """Messages of what was raised: given plainly, or by the id of the metric that raised."""
+    for entry in [info] if "raised_exception" in info else info.values():
+        if entry["raised_exception"]:
+            yield str(entry["exception_message"])
+
+
+def _seen(test: Test, told: Mapping[Asks, Mapping[str, Any]]) -> Seen:
+    match test:
+        case Same():
+            return Seen()
+        case RowCount():
+            rows = told["rows"]["observed_value"]
+            return Seen(lowest=rows, highest=rows)
+        case AllAre():
+            return Seen(unknown=_unexpected(told["known"]), wrong=_unexpected(told["in_set"]))
+        case ColumnSum():
+            unknown = _unexpected(told["known"])
+            # The sum over nothing is 0, and nothing is known of it.
+            total = told["sum"]["observed_value"] if told["rows"]["observed_value"] > unknown else None
+            return Seen(lowest=total, highest=total, unknown=unknown)
+        case Within():
+            lowest, highest = told["min"]["observed_value"], told["max"]["observed_value"]
+            return Seen(lowest=lowest, highest=highest, unknown=_unexpected(told["known"]))
+        case never:
+            assert_never(never)
+
+
+def _unexpected(result: Mapping[str, Any]) -> int:
+    """None comes back over no rows, where the part that wants a row has failed already."""
+    return result["unexpected_count"] or 0

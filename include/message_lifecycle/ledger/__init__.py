@@ -1,0 +1,1 @@
+"""Who remembers: plans, approvals, outcomes, consumers."""

@@ -1,0 +1,84 @@
+"""The memory of intentions: one SQL database (PostgreSQL in use, SQLite in unit tests) behind `ports.Ledger`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from message_lifecycle.ledger.backup import Backup, backup, restore
+from message_lifecycle.ledger.batches import Batches
+from message_lifecycle.ledger.consumers import Consumers
+from message_lifecycle.ledger.database import Clock, Database
+from message_lifecycle.ledger.identity import Identity
+from message_lifecycle.ledger.locks import Locks
+from message_lifecycle.ledger.migrations import migrate, require_current
+from message_lifecycle.ledger.plan_reader import PlanReader
+from message_lifecycle.ledger.plan_writer import PlanWriter
+from message_lifecycle.ledger.runs import Runs
+from message_lifecycle.ledger.topic_state import TopicState
+from message_lifecycle.model.errors import LifecycleError
+
+if TYPE_CHECKING:
+    from message_lifecycle.ports import Ledger
+
+
+class SqlLedger(Identity, PlanReader, PlanWriter, Runs, Consumers, TopicState, Batches, Locks):
+    """Everything the ledger keeps. Every write is one transaction; a database that fails is LedgerUnavailable."""
+
+    @property
+    def place(self) -> str:
+        """The database's address without user and password, for messages."""
+        return self._database.place
+
+    def backup(self, path: Path) -> Backup:
+        """See `backup.backup`. Raises BackupNotWritten."""
+        return backup(self._database, path)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+if TYPE_CHECKING:
+    # The type checker's proof that nothing of the port is missing.
+    _: type[Ledger] = SqlLedger
+
+
+def open_ledger(url: str, *, clock: Clock | None = None) -> SqlLedger:
+    """The ledger at that address. `clock`: instead of the database's, for tests and scenarios.
+
+    Raises InvalidLedgerUrl, LedgerUnavailable, LedgerNotMigrated, LedgerTooNew.
+    """
+    database = Database(url, clock=clock)
+    try:
+        if database.is_scratch:
+            migrate(database)
+        require_current(database)
+    except LifecycleError:
+        database.close()
+        raise
+    return SqlLedger(database)
+
+
+def migrate_ledger(url: str) -> tuple[int, int]:
+    """Make the ledger at that address, or bring it to the newest version; (version found, version reached)."""
+    database = Database(url)
+    try:
+        return migrate(database)
+    finally:
+        database.close()
+
+
+def restore_ledger(url: str, path: Path) -> Backup:
+    """Fill the empty database at that address from a backup; see `backup.restore`."""
+    database = Database(url)
+    try:
+        return restore(database, path)
+    finally:
+        database.close()

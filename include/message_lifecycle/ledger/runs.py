@@ -1,0 +1,194 @@
+"""Outcomes and runs: what every run came to, also where there was nothing to do.
+
+A run is named by whoever started it (Airflow's run id, or the command line's); it links topics, plans and outcomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from sqlalchemy import ColumnElement, Connection, exists, insert, select, update
+
+from message_lifecycle.ledger import tables
+from message_lifecycle.ledger.codec import from_json, to_json
+from message_lifecycle.ledger.database import lock_row
+from message_lifecycle.ledger.part import Part, claim_topic, key_of, next_event, topic_of
+from message_lifecycle.model.errors import UnknownPlan
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.plan import Operation
+from message_lifecycle.ports import Run, RunEntry
+
+_met = tables.run_topics
+_NO_PLAN = ""
+
+
+class Runs(Part):
+    """Runs and the history of outcomes."""
+
+    def link_run(self, run: str | None, plan_id: str) -> None:
+        """Note that the run works on a plan that is there already. No run: nothing to note. Raises UnknownPlan."""
+        if run is None:
+            return
+        with self._database.writing() as connection:
+            query = select(tables.plans.c.topic).where(tables.plans.c.plan_id == plan_id)
+            topic = connection.execute(query).scalar_one_or_none()
+            if topic is None:
+                raise UnknownPlan(plan_id)
+            link(connection, run, topic_of(topic), plan_id, at=self._database.now(connection))
+
+    def claim(self, run: str, topic: TopicName, *, since: Instant) -> str | None:
+        """Take the topic for the run, before there is a plan; the run that has taken it since then, if there is one (and nothing
+        was changed). A claim ends with the run's plan or outcome for the topic."""
+        planned = _met.alias("planned")
+        claims = (
+            select(_met.c.run_id)
+            .join(tables.runs, tables.runs.c.run_id == _met.c.run_id)
+            .where(
+                _met.c.topic == key_of(topic),
+                _met.c.plan_id == _NO_PLAN,
+                _met.c.outcome_event.is_(None),
+                _met.c.run_id != run,
+                tables.runs.c.recorded_at > since,
+                ~exists().where(planned.c.run_id == _met.c.run_id, planned.c.topic == _met.c.topic, planned.c.plan_id != _NO_PLAN),
+            )
+            .order_by(_met.c.event)
+        )
+        with self._database.writing() as connection:
+            claim_topic(connection, topic)
+            holder = connection.execute(claims.limit(1)).scalar_one_or_none()
+            if holder is None:
+                link(connection, run, topic, None, at=self._database.now(connection))
+        return holder
+
+    def record_idle_run(self, run: str, *, as_of: Instant, detail: str) -> None:
+        """A run that found no topic due; `detail` says why, per topic."""
+        with self._database.writing() as connection:
+            _know(connection, run, at=self._database.now(connection))
+            told = update(tables.runs).where(tables.runs.c.run_id == run).values(as_of=as_of, detail=detail)
+            connection.execute(told)
+
+    def record_run_outcome(self, run: str | None, outcome: Outcome) -> Outcome:
+        """What a run came to for a topic, without closing a plan: nothing to do, starved, failed. Returned as it was given.
+
+        The same again adds nothing; another one for the same topic (the run was tried again) is kept beside the first in the
+        history, and takes its place in the run. Without a run it stands in the history alone.
+        """
+        with self._database.writing() as connection:
+            claim_topic(connection, outcome.topic)
+            at = self._database.now(connection)
+            if run is None:
+                write_outcome(connection, outcome, at=at)
+                return outcome
+            link(connection, run, outcome.topic, outcome.plan_id, at=at)
+            here = (
+                _met.c.run_id == run,
+                _met.c.topic == key_of(outcome.topic),
+                _met.c.plan_id == (outcome.plan_id or _NO_PLAN),
+            )
+            last = select(tables.outcomes.c.outcome).join(_met, _met.c.outcome_event == tables.outcomes.c.event)
+            if connection.execute(last.where(*here)).scalar_one_or_none() != to_json(outcome):
+                event = write_outcome(connection, outcome, at=at)
+                connection.execute(update(_met).where(*here).values(outcome_event=event))
+        return outcome
+
+    def run_entries(self, run: str) -> Sequence[RunEntry]:
+        """Topics, plans and outcomes of a run, in the order they were met; nothing for a run that is not known."""
+        with self._database.reading() as connection:
+            return [entry for _, entry in _entries(connection, _met.c.run_id == run)]
+
+    def runs(self, *, limit: int = 50) -> Sequence[Run]:
+        """Newest first."""
+        query = select(tables.runs).order_by(tables.runs.c.event.desc()).limit(limit)
+        with self._database.reading() as connection:
+            rows = connection.execute(query).all()
+            entries: dict[str, list[RunEntry]] = {row.run_id: [] for row in rows}
+            for run, entry in _entries(connection, _met.c.run_id.in_(entries)):
+                entries[run].append(entry)
+        return [
+            Run(
+                run_id=row.run_id,
+                recorded_at=row.recorded_at,
+                as_of=row.as_of,
+                detail=row.detail,
+                entries=tuple(entries[row.run_id]),
+            )
+            for row in rows
+        ]
+
+    def history(
+        self, topic: TopicName | None = None, *, limit: int = 50, operations: Collection[Operation] | None = None
+    ) -> Sequence[tuple[Instant, Outcome]]:
+        """Outcomes, newest first, with the time of recording; of these operations, or of all."""
+        outcomes = tables.outcomes
+        query = select(outcomes.c.recorded_at, outcomes.c.outcome).order_by(outcomes.c.event.desc()).limit(limit)
+        if topic is not None:
+            query = query.where(outcomes.c.topic == key_of(topic))
+        if operations is not None:
+            query = query.where(outcomes.c.operation.in_(operations))
+        with self._database.reading() as connection:
+            rows = connection.execute(query).all()
+        return [(Instant(row.recorded_at), from_json(Outcome, row.outcome)) for row in rows]
+
+
+def link(connection: Connection, run: str, topic: TopicName, plan_id: str | None, *, at: Instant) -> None:
+    """Within the caller's transaction; a link that is there stays."""
+    event = _know(connection, run, at=at)
+    lock_row(connection, _met, run_id=run, topic=key_of(topic), plan_id=plan_id or _NO_PLAN, event=event)
+
+
+def _know(connection: Connection, run: str, *, at: Instant) -> int:
+    event = next_event(connection)
+    lock_row(connection, tables.runs, run_id=run, event=event, recorded_at=at, detail="")
+    return event
+
+
+def write_outcome(connection: Connection, outcome: Outcome, *, at: Instant) -> int:
+    """Within the caller's transaction; returns its event."""
+    event = next_event(connection)
+    connection.execute(
+        insert(tables.outcomes).values(
+            event=event,
+            topic=key_of(outcome.topic),
+            operation=outcome.operation,
+            as_of=outcome.as_of,
+            name=outcome.name,
+            outcome=to_json(outcome),
+            recorded_at=at,
+        )
+    )
+    return event
+
+
+def _entries(connection: Connection, which: ColumnElement[bool]) -> Iterator[tuple[str, RunEntry]]:
+    plans, of_plan, of_run = tables.plans, tables.outcomes.alias("of_plan"), tables.outcomes.alias("of_run")
+    query = (
+        select(
+            _met.c.run_id,
+            _met.c.topic,
+            _met.c.plan_id,
+            plans.c.state,
+            plans.c.judgement,
+            of_plan.c.outcome.label("of_plan"),
+            of_run.c.outcome.label("of_run"),
+        )
+        .outerjoin(plans, plans.c.plan_id == _met.c.plan_id)
+        .outerjoin(of_plan, of_plan.c.event == plans.c.outcome_event)
+        .outerjoin(of_run, of_run.c.event == _met.c.outcome_event)
+        .where(which)
+        .order_by(_met.c.event)
+    )
+    for row in connection.execute(query).all():
+        # A plan's own outcome is final; until there is one, the run's word about it (failed) counts.
+        text = row.of_plan or row.of_run
+        yield (
+            row.run_id,
+            RunEntry(
+                topic=topic_of(row.topic),
+                plan_id=row.plan_id or None,
+                state=row.state,
+                judgement=row.judgement,
+                outcome=None if text is None else from_json(Outcome, text),
+            ),
+        )

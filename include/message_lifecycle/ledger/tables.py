@@ -1,0 +1,185 @@
+"""The ledger's tables as the current code sees them; `migrations` makes them, and a test holds the two equal.
+
+Only TEXT and 64-bit integers: a row is then the same on PostgreSQL, on SQLite and in a backup. Topics are `stream/topic`,
+instants are microseconds, JSON is canonical text. `event` numbers rows in the order of their commits.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Index, MetaData, Table, Text, text
+
+metadata = MetaData()
+
+
+def _key(name: str, kind: type[Text] | type[BigInteger] = Text) -> Column[object]:
+    # Never made by the database: SQLite would otherwise fill in a lone integer key by itself.
+    return Column(name, kind, primary_key=True, nullable=False, autoincrement=False)
+
+
+def _text(name: str, *, null: bool = False) -> Column[object]:
+    return Column(name, Text, nullable=null)
+
+
+def _number(name: str, *, null: bool = False) -> Column[object]:
+    return Column(name, BigInteger, nullable=null)
+
+
+META = "lifecycle_meta"
+
+meta = Table(
+    META,
+    metadata,
+    _key("id", BigInteger),
+    _number("version"),
+    _text("uuid"),
+    _number("sequence"),
+    _number("event"),
+)
+"""One row. `sequence` is the ledger's age as tables know it; `event` the number of the newest recorded row."""
+
+topics = Table("lifecycle_topics", metadata, _key("topic"), _number("last_sequence"))
+"""One row per topic the ledger has met: locked by every write about its plans. `last_sequence`: the newest number given to it."""
+
+accepted_ledgers = Table("lifecycle_accepted_ledgers", metadata, _key("topic"), _key("uuid"), _number("sequence"), _number("at"))
+"""Foreign ledgers that a person took on knowingly, up to a sequence."""
+
+accepted_settings = Table(
+    "lifecycle_accepted_settings",
+    metadata,
+    _key("topic"),
+    _text("settings"),
+    _number("at"),
+    _text("accepted_by", null=True),
+    _text("word", null=True),
+)
+
+plans = Table(
+    "lifecycle_plans",
+    metadata,
+    _key("plan_id"),
+    _text("topic"),
+    _text("operation"),
+    _number("as_of"),
+    _text("state"),
+    _number("event"),
+    _number("recorded_at"),
+    _number("expected_rows"),
+    _number("expected_bytes", null=True),
+    _text("staged", null=True),
+    _text("report", null=True),
+    _text("judgement", null=True),
+    _number("reported_at", null=True),
+    _text("approval", null=True),
+    _text("outcome_name", null=True),
+    _number("outcome_event", null=True),
+)
+# DEL-1, should two writers ever get past the topic's row lock.
+Index("lifecycle_one_open_plan", plans.c.topic, unique=True, postgresql_where=text("state <> 'closed'"), sqlite_where=text("state <> 'closed'"))  # fmt: skip
+Index("lifecycle_plans_by_as_of", plans.c.topic, plans.c.operation, plans.c.as_of)
+
+plan_documents = Table("lifecycle_plan_documents", metadata, _key("plan_id"), _text("document"))
+"""Apart, because a plan may name 60,000 files (8 MB) and lists need none of it."""
+
+plan_ranges = Table(
+    "lifecycle_plan_ranges",
+    metadata,
+    _key("topic"),
+    _key("partition", BigInteger),
+    _key("last_offset", BigInteger),
+    _key("first_offset", BigInteger),
+    _key("plan_id"),
+)
+"""Offsets that a plan takes, both ends included; its key answers "which plan took this offset?"."""
+
+outcomes = Table(
+    "lifecycle_outcomes",
+    metadata,
+    _key("event", BigInteger),
+    _text("topic"),
+    _text("operation"),
+    _number("as_of"),
+    _text("name"),
+    _text("outcome"),
+    _number("recorded_at"),
+)
+Index("lifecycle_outcomes_by_topic", outcomes.c.topic, outcomes.c.event)
+
+runs = Table(
+    "lifecycle_runs",
+    metadata,
+    _key("run_id"),
+    _number("event"),
+    _number("recorded_at"),
+    _number("as_of", null=True),
+    _text("detail"),
+)
+"""`as_of` and `detail` are set where a run found nothing due at all."""
+Index("lifecycle_runs_by_event", runs.c.event)
+
+run_topics = Table(
+    "lifecycle_run_topics",
+    metadata,
+    _key("run_id"),
+    _key("topic"),
+    _key("plan_id"),
+    _number("event"),
+    _number("outcome_event", null=True),
+)
+"""What a run met per topic. An empty `plan_id`: the run's own outcome, without a plan."""
+
+consumers = Table(
+    "lifecycle_consumers",
+    metadata,
+    _key("topic"),
+    _key("consumer"),
+    _key("partition", BigInteger),
+    _number("offset"),
+    _number("at", null=True),
+    _number("replica"),
+)
+"""`offset` -1: nothing yet. `replica`: 1 for a source or mirror of the topic, whose name here is its `stream/topic`; else 0."""
+
+due_states = Table(
+    "lifecycle_due_states",
+    metadata,
+    _key("topic"),
+    _text("marker"),
+    _text("policy_hash"),
+    _number("next_due_at", null=True),
+    _text("holders"),
+)
+
+batches = Table(
+    "lifecycle_batches",
+    metadata,
+    _key("batch_id"),
+    _text("topic"),
+    _text("state"),
+    _number("event"),
+    _number("begun_at"),
+    _number("ended_at", null=True),
+    _number("snapshot_id", null=True),
+    _number("rows", null=True),
+    _number("quarantined", null=True),
+)
+Index("lifecycle_one_open_batch", batches.c.topic, unique=True, postgresql_where=text("state = 'open'"), sqlite_where=text("state = 'open'"))  # fmt: skip
+
+batch_files = Table(
+    "lifecycle_batch_files",
+    metadata,
+    _key("topic"),
+    _key("path"),
+    _text("sha256"),
+    _number("size_bytes"),
+    _text("batch_id"),
+)
+"""A file stands here from the begin of the batch that takes it; abandoning the batch takes it out again."""
+Index("lifecycle_batch_files_by_batch", batch_files.c.batch_id)
+
+ingest_settings = Table("lifecycle_ingest_settings", metadata, _key("topic"), _key("name"), _text("value"))
+
+accepted_views = Table("lifecycle_accepted_views", metadata, _key("topic"), _text("settings"))
+"""The settings under which a topic's compacted view is as it is; a topic without a row was never compacted."""
+
+swept = Table("lifecycle_swept", metadata, _key("topic"), _number("snapshot_id"))
+"""Up to which snapshot of the topic's table the sweep for markers has looked (MRK-2)."""

@@ -1,0 +1,83 @@
+"""`python -m message_lifecycle.local setup|up|down|status|exec`: the embedded default by hand."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+
+from message_lifecycle.local import stack
+from message_lifecycle.local.environment import applied, read_environment
+from message_lifecycle.local.layout import find_layout
+from message_lifecycle.local.progress import Progress
+from message_lifecycle.model.errors import EXIT_UNAVAILABLE, LifecycleError
+
+INTERRUPTED, TERMINATED = 130, 143
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m message_lifecycle.local", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("setup", help="get Java, jars and the database ready; nothing is left running")
+    starting = verbs.add_parser("up", help="start everything and leave it running")
+    starting.add_argument("--no-airflow", action="store_true", help="PostgreSQL and configuration only")
+    verbs.add_parser("down", help="stop everything; the data stays")
+    verbs.add_parser("status", help="say what runs; exit status 4 when nothing does")
+    running = verbs.add_parser("exec", help="run a command in the stack's environment: exec airflow dags list")
+    running.add_argument("command", nargs=argparse.REMAINDER)
+    return parser
+
+
+def _show(progress: Progress, found: stack.Status) -> None:
+    progress.say(f"state          {found.state}")
+    progress.say(f"PostgreSQL     {'runs' if found.postgres else 'stopped'}")
+    for component, runs in found.components.items():
+        progress.say(f"{component:<15}{'runs' if runs else 'stopped'}")
+    if found.address:
+        progress.say(f"Airflow        {found.address}   logins: {found.logins}")
+
+
+def _exec(command: list[str]) -> int:
+    settings = read_environment(find_layout())
+    if settings is None:
+        raise LifecycleError("nothing is set up yet. Run: python -m message_lifecycle.local up")
+    environment = applied(settings)
+    program = shutil.which(command[0], path=environment["PATH"]) if command else None
+    if program is None:
+        raise LifecycleError(f"exec: no command {' '.join(command[:1])!r} on the stack's PATH")
+    os.execve(program, command, environment)
+
+
+def main() -> int:
+    """Run one verb; the one place that turns an error into a line and a status."""
+    arguments = _arguments().parse_args()
+    progress = Progress()
+    # A polite kill, as of a build server that ran out of time, cleans up like a Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    try:
+        match arguments.verb:
+            case "setup":
+                stack.setup(progress=progress)
+            case "up":
+                _show(progress, stack.up(with_airflow=not arguments.no_airflow, progress=progress))
+            case "down":
+                stack.down(progress=progress)
+            case "status":
+                found = stack.status()
+                _show(progress, found)
+                return 0 if found.postgres else EXIT_UNAVAILABLE
+            case "exec":
+                return _exec(arguments.command)
+    except LifecycleError as error:
+        progress.say(f"[red]error[/red]   {error}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        progress.say("interrupted; what this call had started was stopped")
+        return INTERRUPTED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Fills the virtual environment with exactly what requirements.txt names; run by `make`, before anything of the project is installed.
+
+Standard library only. pip, which every environment has, brings uv and the build backend by their pinned hashes; uv does the rest, from
+where the user has told pip to look: one configuration, not two.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+REQUIREMENTS = Path("requirements.txt")
+FIRST = ("uv", "setuptools")
+SETTING = re.compile(r"^(global|install|:env:)\.([a-z-]+)=(.*)$")
+# pip's setting -> uv's variable that means the same.
+UV_NAMES = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "no-index": "UV_NO_INDEX",
+    "trusted-host": "UV_INSECURE_HOST",
+    "cert": "SSL_CERT_FILE",
+    "proxy": "ALL_PROXY",
+    "timeout": "UV_HTTP_TIMEOUT",
+    "default-timeout": "UV_HTTP_TIMEOUT",
+}
+
+
+def pinned(lock: str, names: Iterable[str]) -> str:
+    """The blocks of these packages, pin and hashes, out of a compiled lock."""
+    blocks = [re.search(rf"^{re.escape(name)}==(?:.*\\\n)*.*$", lock, re.MULTILINE) for name in names]
+    return "\n".join(block.group(0) for block in blocks if block) + "\n"
+
+
+def pip_settings(listing: str) -> dict[str, str]:
+    """What `pip config list` says, by name; the environment outranks a section for `install`, which outranks the general one."""
+    ranked: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
+    for line in listing.splitlines():
+        if found := SETTING.match(line):
+            section, name, value = found.groups()
+            ranked[section][name] = str(ast.literal_eval(value))
+    return ranked["global"] | ranked["install"] | ranked[":env:"]
+
+
+def uv_environment(settings: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment for uv; what the user has set for uv itself stays."""
+    wanted = {UV_NAMES[name]: value for name, value in settings.items() if name in UV_NAMES}
+    if "UV_FIND_LINKS" in wanted:
+        # pip passes over a folder that is not there, uv stops.
+        places = [place for place in wanted["UV_FIND_LINKS"].split() if "://" in place or Path(place).is_dir()]
+        wanted["UV_FIND_LINKS"] = ",".join(places)
+    if "UV_INDEX" in wanted:
+        # pip takes the best of all indexes; harmless here, for only pinned hashes are accepted.
+        wanted["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    return {name: value for name, value in wanted.items() if value} | dict(environ)
+
+
+def main() -> int:
+    """Install; the first tool that fails says why and its status is ours."""
+    python = [sys.executable, "-m"]
+    with tempfile.TemporaryDirectory() as folder:
+        first = Path(folder) / "first.txt"
+        first.write_text(pinned(REQUIREMENTS.read_text(encoding="utf-8"), FIRST), encoding="utf-8")
+        quietly = ["--quiet", "--disable-pip-version-check"]
+        status = subprocess.run(
+            [*python, "pip", "install", *quietly, "--require-hashes", "--no-deps", "-r", str(first)], check=False
+        ).returncode
+    if status:
+        return status
+    listing = subprocess.run([*python, "pip", "config", "list"], capture_output=True, text=True, check=False).stdout
+    environment = uv_environment(pip_settings(listing), os.environ)
+    uv = [*python, "uv", "pip"]
+    quiet = [] if sys.stderr.isatty() else ["--quiet"]
+    # Without isolation a source distribution is built by the pinned backend, not by whatever is newest.
+    for command in (
+        ["sync", *quiet, "--compile-bytecode", "--require-hashes", "--no-build-isolation", str(REQUIREMENTS)],
+        ["install", "--quiet", "--no-build-isolation", "--no-deps", "--editable", "."],
+    ):
+        if status := subprocess.run([*uv, *command], env=environment, check=False).returncode:
+            return status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

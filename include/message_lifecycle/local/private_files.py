@@ -1,0 +1,39 @@
+"""Files that only their owner may read, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+PRIVATE_FILE = 0o600
+# 64 characters: what the strongest signature that Airflow makes asks of its key.
+RANDOM_BYTES = 32
+
+
+def write_private(path: Path, text: str) -> bool:
+    """Replace the file's content in one step, mode 0600 from the first byte on; False when it already said so."""
+    if path.is_file() and path.stat().st_mode & 0o777 == PRIVATE_FILE and path.read_text(encoding="utf-8") == text:
+        return False
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    # O_EXCL, and the mode given at creation: at no moment could another user open it.
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE), "w", encoding="utf-8") as file:
+        file.write(text)
+    part.replace(path)
+    return True
+
+
+def secret(path: Path) -> str:
+    """The secret kept in this file; made at random the first time."""
+    if not path.is_file():
+        write_private(path, secrets.token_hex(RANDOM_BYTES))
+    return path.read_text(encoding="utf-8").strip()
+
+
+def last_lines(path: Path, count: int = 5) -> str:
+    """The end of a log, for an error message."""
+    if not path.is_file():
+        return ""
+    lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return " | ".join(lines[-count:])

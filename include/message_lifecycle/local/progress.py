@@ -1,0 +1,40 @@
+"""What a person sees during a long step: a spinner with the time it takes on a terminal, one plain line otherwise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rich.console import Console
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Announces steps and says how long each took; a step that fails is said to have failed and the error passes on."""
+
+    console: Console = field(default_factory=lambda: Console(stderr=True, highlight=False))
+
+    @contextmanager
+    def step(self, what: str) -> Iterator[None]:
+        """A step under way, from here to the end of the block."""
+        started = time.monotonic()
+        try:
+            if self.console.is_terminal:
+                with self.console.status(what):
+                    yield
+            else:
+                self.say(f"{what} ...")
+                yield
+        except BaseException:
+            self.say(f"[red]failed[/red]  {what} ({time.monotonic() - started:.1f} s)")
+            raise
+        self.say(f"[green]done[/green]    {what} ({time.monotonic() - started:.1f} s)")
+
+    def say(self, line: str) -> None:
+        """One line, never wrapped: addresses and paths must stay whole."""
+        self.console.print(line, soft_wrap=True)
+
+
+QUIET = Progress(console=Console(quiet=True))

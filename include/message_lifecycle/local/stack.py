@@ -1,0 +1,183 @@
+"""Set-up, start, stop and state of the whole embedded default, in this order and no other; every verb may be repeated."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+from message_lifecycle.local import airflow, airflow_api, postgres
+from message_lifecycle.local.airflow_files import logins_file
+from message_lifecycle.local.class_archive import find_archive, record_archive
+from message_lifecycle.local.environment import applied, environment, write_environment
+from message_lifecycle.local.jars import ensure_jars
+from message_lifecycle.local.java import Java, find_java
+from message_lifecycle.local.layout import Layout, find_layout
+from message_lifecycle.local.lock import only_one
+from message_lifecycle.local.ports import choose_port, kept_port
+from message_lifecycle.local.progress import QUIET, Progress
+from message_lifecycle.local.py_files import build_py_files
+from message_lifecycle.local.pyiceberg_conf import write_pyiceberg_conf
+from message_lifecycle.local.spark_conf import write_spark_conf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What runs now. `address` is the UI's, None when Airflow does not run whole."""
+
+    state: Path
+    postgres: bool
+    components: Mapping[str, bool]
+    address: str | None
+    logins: Path
+    class_archive: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tools:
+    java: Java
+    jars: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Started:
+    tools: _Tools
+    address: postgres.Address
+    settings: Mapping[str, str]
+
+
+def _tools(layout: Layout, progress: Progress) -> _Tools:
+    with progress.step("Java"):
+        java = find_java(layout)
+    with progress.step("Jars, checked against their pinned hashes"):
+        jars = ensure_jars(layout, java)
+    return _Tools(java=java, jars=jars)
+
+
+def _airflow_port(layout: Layout) -> int:
+    # A running api-server holds its port, so the one on file is not free, and right.
+    if airflow.any_running(layout) and (port := kept_port(layout.ports_file, airflow_api.SERVICE)):
+        return port
+    return choose_port(layout.ports_file, airflow_api.SERVICE)
+
+
+def _configure(layout: Layout, tools: _Tools, address: postgres.Address) -> dict[str, str]:
+    """Write every file of configuration for the server as it runs now; returns the environment."""
+    write_spark_conf(layout, address, tools.jars, find_archive(layout, tools.java, tools.jars))
+    write_pyiceberg_conf(layout, address)
+    build_py_files(layout)
+    settings = environment(layout, java=tools.java, address=address, airflow_port=_airflow_port(layout))
+    write_environment(layout, settings)
+    return settings
+
+
+def _start_database(layout: Layout, progress: Progress) -> _Started:
+    tools = _tools(layout, progress)
+    with progress.step("PostgreSQL"):
+        address = postgres.start(layout)
+    return _Started(tools=tools, address=address, settings=_configure(layout, tools, address))
+
+
+def _record_archive(layout: Layout, started: _Started, cancelled: Event) -> None:
+    """Make the class archive and put it into Spark's configuration; does nothing when it is there, or cannot be made."""
+    tools, address = started.tools, started.address
+    if find_archive(layout, tools.java, tools.jars) is None and record_archive(
+        layout, tools.java, tools.jars, address, applied(started.settings), cancelled
+    ):
+        write_spark_conf(layout, address, tools.jars, find_archive(layout, tools.java, tools.jars))
+
+
+@contextmanager
+def _beside(work: Callable[[Event], None]) -> Iterator[Future[None]]:
+    """Work on the machine's other core during the block: recording takes one core half a minute, once. Cancelled when the block fails."""
+    cancelled = Event()
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        try:
+            yield beside.submit(work, cancelled)
+        except BaseException:
+            cancelled.set()
+            raise
+
+
+def setup(layout: Layout | None = None, *, progress: Progress = QUIET) -> None:
+    """Everything that is done once: Java, jars, database cluster, class archive. Leaves running what ran and nothing else."""
+    layout = layout or find_layout()
+    layout.prepare()
+    with only_one(layout.lock_file):
+        ran = postgres.running(layout) is not None
+        try:
+            started = _start_database(layout, progress)
+            with progress.step("Class archive for quick starts of Spark"):
+                _record_archive(layout, started, Event())
+        finally:
+            if not ran:
+                postgres.stop(layout)
+
+
+def up(
+    layout: Layout | None = None,
+    *,
+    with_airflow: bool = True,
+    once_database_runs: Callable[[], None] | None = None,
+    progress: Progress = QUIET,
+) -> Status:
+    """Start what does not run yet and wait until it is healthy; if that fails or is interrupted, stop what this call started.
+
+    `once_database_runs` is called when the databases and every file of configuration are there and Airflow is not started yet: the place to
+    migrate what Airflow's tasks will use.
+    """
+    layout = layout or find_layout()
+    layout.prepare()
+    with only_one(layout.lock_file):
+        ran = postgres.running(layout) is not None
+        airflow_ran = airflow.any_running(layout)
+        try:
+            started = _start_database(layout, progress)
+            with _beside(lambda cancelled: _record_archive(layout, started, cancelled)) as recorded:
+                if once_database_runs:
+                    once_database_runs()
+                if with_airflow:
+                    airflow.start(layout, applied(started.settings), progress)
+                with progress.step("Class archive for quick starts of Spark"):
+                    recorded.result()
+        except BaseException:
+            if not airflow_ran:
+                airflow.stop(layout)
+            if not ran:
+                postgres.stop(layout)
+            raise
+    return status(layout)
+
+
+def down(layout: Layout | None = None, *, progress: Progress = QUIET) -> None:
+    """Stop all that was started, Spark drivers of running tasks included; the data stays."""
+    layout = layout or find_layout()
+    if not layout.state.is_dir():
+        return
+    layout.prepare()
+    with only_one(layout.lock_file):
+        with progress.step("Stopping Airflow"):
+            airflow.stop(layout)
+        with progress.step("Stopping PostgreSQL"):
+            postgres.stop(layout)
+        # What drivers that were killed have left; nobody works there now.
+        shutil.rmtree(layout.scratch)
+
+
+def status(layout: Layout | None = None) -> Status:
+    """What runs, asked of the processes themselves."""
+    layout = layout or find_layout()
+    components = airflow.components_running(layout)
+    port = kept_port(layout.ports_file, airflow_api.SERVICE)
+    return Status(
+        state=layout.state,
+        postgres=postgres.running(layout) is not None,
+        components=components,
+        address=f"http://127.0.0.1:{port}" if port and components and all(components.values()) else None,
+        logins=logins_file(layout),
+        class_archive=any(layout.class_archives.glob("*.jsa")) if layout.class_archives.is_dir() else False,
+    )

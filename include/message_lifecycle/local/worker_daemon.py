@@ -1,0 +1,33 @@
+"""What Spark's Python workers are forked from on the embedded default (`spark.python.daemon.module`); never imported.
+
+Spark puts its own Python code before everything else as an archive of sources: each start compiles it anew, and each task reads
+the archive's list of files again. The same code, compiled, is among the installed packages. What every fork would load for itself
+is loaded once, before.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def without_archives(path: list[str], spark_home: str) -> list[str]:
+    """The path for imports without Spark's own archives."""
+    archives = Path(spark_home, "python", "lib")
+    return [entry for entry in path if not (entry.endswith(".zip") and Path(entry).parent == archives)]
+
+
+def main() -> None:
+    sys.path[:] = without_archives(sys.path, os.environ.get("SPARK_HOME", ""))
+    for entry in set(sys.path_importer_cache) - set(sys.path):
+        if entry.endswith(".zip"):
+            del sys.path_importer_cache[entry]
+    import duckdb  # noqa: F401 - loaded once here, and not by every worker
+    from pyspark.daemon import manager
+
+    manager()  # type: ignore[no-untyped-call]  # PySpark gives its daemon no types
+
+
+if __name__ == "__main__":
+    main()

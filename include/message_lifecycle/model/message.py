@@ -1,0 +1,61 @@
+"""One message of a log (MSG-1, MSG-2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from message_lifecycle.model.instants import Instant
+
+Header = tuple[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A stored message. `append_time` None is unknown (CLK-4); key None is "no key", an empty key is a key.
+
+    `expires_at` and `never`: its own lifetime as its publisher stated it, whether the topic heeds it or not (TTL-6)."""
+
+    partition: int
+    offset: int
+    append_time: Instant | None
+    key: bytes | None
+    value: bytes | None
+    segment: int
+    headers: tuple[Header, ...] = ()
+    event_time: Instant | None = None
+    origin_offset: int | None = None
+    expires_at: Instant | None = None
+    never: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        return size_bytes(self.key, self.value, self.headers)
+
+
+def size_bytes(key: bytes | None, value: bytes | None, headers: tuple[Header, ...]) -> int:
+    """Bytes of key + value + header names + header values (MSG-2)."""
+    return len(key or b"") + len(value or b"") + sum(len(name.encode()) + len(content) for name, content in headers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMessage:
+    """A message to append. `offset` and `segment` are given by the log unless a copy brings its own."""
+
+    append_time: Instant | None
+    key: bytes | None
+    value: bytes | None
+    partition: int = 0
+    headers: tuple[Header, ...] = ()
+    event_time: Instant | None = None
+    offset: int | None = None
+    segment: int | None = None
+    origin_offset: int | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return size_bytes(self.key, self.value, self.headers)
+
+
+def known_time(append_time: Instant | None) -> Instant | None:
+    """A missing or zero time is unknown and stored as null (CLK-4); a time before 1970 is a time."""
+    return append_time or None

@@ -1,0 +1,113 @@
+"""Names of streams, topics, consumers and documents (NAME-1), and the catalog identifiers made from them."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from dataclasses import dataclass
+
+from message_lifecycle.model.errors import InvalidName
+
+MAX_NAME_BYTES = 255
+# Catalog tables keep names in columns of 255 characters; a longer encoding is cut and closed with its digest.
+_MAX_IDENTIFIER = 180
+_WHITE_SPACE = frozenset("\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B))))
+_JOIN_CONTROLS = frozenset("\u200c\u200d")
+# UTS 18's \w takes the Alphabetic property: beside letters and marks it has letter numbers and the circled letters.
+_WORD_CATEGORIES = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Mn", "Mc", "Me", "Nd", "Pc"})
+_CIRCLED = ((0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189))
+
+
+def _allowed(char: str) -> bool:
+    return (
+        char in ".-"
+        or char in _WHITE_SPACE
+        or char in _JOIN_CONTROLS
+        or unicodedata.category(char) in _WORD_CATEGORIES
+        or any(first <= ord(char) <= last for first, last in _CIRCLED)
+    )
+
+
+def normalise_name(name: str) -> str:
+    """`  My Topic  ` -> `my.topic` (NAME-1). Idempotent. Raises InvalidName."""
+    if not isinstance(name, str):
+        raise InvalidName(str(name), "not text")
+    for position, char in enumerate(name):
+        if not _allowed(char):
+            raise InvalidName(name, f"character {char!r} at position {position}")
+    lowered = name.lower()
+    words: list[str] = []
+    word = ""
+    for char in lowered:
+        if char in _WHITE_SPACE:
+            if word:
+                words.append(word)
+            word = ""
+        else:
+            word += char
+    if word:
+        words.append(word)
+    normal = ".".join(words)
+    if not normal:
+        raise InvalidName(name, "empty")
+    if normal in (".", ".."):
+        raise InvalidName(name, "it would be a path, not a name")
+    if len(normal.encode()) > MAX_NAME_BYTES:
+        raise InvalidName(name, f"{len(normal.encode())} bytes of UTF-8 after normalising, over {MAX_NAME_BYTES}")
+    return normal
+
+
+def catalog_identifier(name: str) -> str:
+    """Encode a normalised name in [a-z0-9_], injectively: every other byte becomes `_` and two hex digits.
+
+    `__` never occurs in the encoding of a name, so a kind (`__compacted`) can follow it without a clash.
+    """
+    encoded = "".join(
+        char if char in "abcdefghijklmnopqrstuvwxyz0123456789" else "".join(f"_{b:02x}" for b in char.encode()) for char in name
+    )
+    if len(encoded) <= _MAX_IDENTIFIER:
+        return encoded
+    return f"{encoded[:64].rstrip('_')}__d{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class TopicName:
+    """A topic within its stream, both normalised."""
+
+    stream: str
+    topic: str
+
+    def __str__(self) -> str:
+        return f"{self.stream}/{self.topic}"
+
+    @classmethod
+    def parse(cls, text: str, *, default_stream: str = "default") -> TopicName:
+        """Read `stream/topic`, or `topic` alone in the default stream. Raises InvalidName."""
+        stream, slash, topic = text.partition("/")
+        if not slash:
+            return cls(stream=normalise_name(default_stream), topic=normalise_name(text))
+        return cls(stream=normalise_name(stream), topic=normalise_name(topic))
+
+    @property
+    def namespace(self) -> str:
+        """Catalog namespace of the stream."""
+        return catalog_identifier(self.stream)
+
+    def table(self, kind: str = "") -> str:
+        """Catalog table of the topic; `kind` names one of the tables beside it (`quarantine`)."""
+        base = catalog_identifier(self.topic)
+        return f"{base}__{kind}" if kind else base
+
+
+def reader_name(text: str) -> str:
+    """The name under which a reader of a topic is registered: a consumer's own, or a replica's `stream/topic`. Raises InvalidName."""
+    return str(TopicName.parse(text)) if "/" in text else normalise_name(text)
+
+
+def is_topic(text: str) -> bool:
+    """Whether `TopicName.parse` reads it."""
+    try:
+        TopicName.parse(text)
+    except InvalidName:
+        return False
+    return True

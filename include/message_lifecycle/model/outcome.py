@@ -1,0 +1,147 @@
+"""How a run ended, for one topic (DEL-2), and what stands between plan and publish."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Literal
+
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.plan import Held, Operation, Plan, RemoveRows
+from message_lifecycle.model.view import StagedView
+
+OutcomeName = Literal["published", "no_op", "blocked", "needs_approval", "refused", "starved", "lapsed", "superseded", "failed"]
+Judgement = Literal["passed", "blocked", "needs_approval"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedMarkers:
+    """Markers on the branch: how many, their `marker.digest`, and the older markers of their keys, which go with the deletion (MRK-5),
+    also where a newer message cancels the one that replaces them (MRK-4): then it is the message that makes them obsolete."""
+
+    count: int
+    digest: str
+    superseded: tuple[RemoveRows, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """A staged change that no reader sees yet. An empty plan stages nothing: `snapshot_id` is then the plan's own.
+
+    `markers` None: none were asked for (MRK-1). `view`: where the plan changes the compacted view."""
+
+    plan_id: str
+    branch: str | None
+    snapshot_id: int | None
+    markers: StagedMarkers | None = None
+    view: StagedView | None = None
+
+    @property
+    def superseded(self) -> tuple[RemoveRows, ...]:
+        return () if self.markers is None else self.markers.superseded
+
+    def removed(self, plan: Plan) -> tuple[tuple[str, int], ...]:
+        """Messages that go by reason: the plan's, and the older markers; of a compaction those that are not in the view."""
+        if plan.operation == "compaction":
+            return () if self.view is None else self.view.removed
+        older = sum(action.rows for action in self.superseded)
+        return (*plan.expected.removed, *((("superseded", older),) if older else ()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One expectation as it was evaluated. `limit` checks ask a person; the others block (DEL-2). No values of messages."""
+
+    id: str
+    says: str
+    kind: Literal["rule", "limit"]
+    evaluated: bool
+    passed: bool
+    found: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateReport:
+    """What the gate saw and how it judged. Fails closed: anything but exactly the declared checks, each evaluated once, is `blocked`.
+
+    `took_ms`: the gate's own work. It is no part of what was judged, so neither equality nor `gate_id` knows it."""
+
+    plan_id: str
+    staged_snapshot_id: int | None
+    declared: int
+    checks: tuple[Check, ...]
+    figures: tuple[tuple[str, int | float | None], ...] = ()
+    took_ms: int | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def evaluated(self) -> int:
+        """Checks that could be evaluated; one that is listed twice counts once."""
+        return len({check.id for check in self.checks if check.evaluated})
+
+    @property
+    def blocking(self) -> tuple[Check, ...]:
+        """A limit that was exceeded asks a person; one that was not evaluated blocks as a rule does."""
+        return tuple(check for check in self.checks if not check.evaluated or (check.kind == "rule" and not check.passed))
+
+    @property
+    def judgement(self) -> Judgement:
+        some_rule = any(check.kind == "rule" for check in self.checks)
+        if not some_rule or len(self.checks) != self.declared or self.evaluated != self.declared or self.blocking:
+            return "blocked"
+        return "passed" if all(check.passed for check in self.checks) else "needs_approval"
+
+    @property
+    def gate_id(self) -> str:
+        """Names this report in the commit it allows."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """A person's word on one plan (DEL-3)."""
+
+    plan_id: str
+    granted: bool
+    by: str
+    at: Instant
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """A commit on main that carries a plan."""
+
+    plan_id: str
+    snapshot_id: int
+    removed: tuple[tuple[str, int], ...]
+    markers: int = 0
+    cancelled_markers: int = 0
+    """Markers that a newer message of their key made needless between stage and commit (MRK-4)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The result of a run for one topic. `first_plan_id`: the plan that had done it all before (DEL-5)."""
+
+    name: OutcomeName
+    operation: Operation
+    topic: TopicName
+    as_of: Instant
+    plan_id: str | None = None
+    snapshot_id: int | None = None
+    removed: tuple[tuple[str, int], ...] = ()
+    rows_in: int | None = None
+    rows_kept: int | None = None
+    markers: int = 0
+    cancelled_markers: int = 0
+    removed_bytes: int | None = None
+    more: bool = False
+    held: tuple[Held, ...] = ()
+    warnings: tuple[str, ...] = ()
+    detail: str = ""
+    first_plan_id: str | None = None
+
+    @property
+    def removed_rows(self) -> int:
+        return sum(count for _, count in self.removed)

@@ -1,0 +1,107 @@
+"""Single messages that go, named by their offsets: what planning asks a store, what it is told, and how a plan writes it down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.rules import Rule
+
+AgeReason = Literal["expiry", "ttl", "retention_age"]
+RemovalReason = Literal["removed", "purged", "expiry", "ttl", "retention_age", "superseded", "compacted"]
+"""In the order in which the first that applies counts (CNT-1). `compacted`: the compacted view covers it (CMP-9)."""
+ViewReason = Literal["removed", "purged", "expiry", "ttl", "retention_age", "superseded", "tombstoned", "null_key"]
+"""Why a message is not in the compacted view (CNT-1): an older one of its key, else the first of the others that applies."""
+Place = tuple[int, int]
+"""(partition, base offset of a segment)"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """A rule that takes single messages. Where several hold, the first listed is the reason (CNT-1).
+
+    `below`: per partition, the offset from which on it takes nothing yet, because somebody still needs the messages there.
+    `segments`: it judges the messages of these alone (None: all)."""
+
+    name: AgeReason
+    rule: Rule
+    below: Mapping[int, int] = field(default_factory=dict)
+    segments: frozenset[Place] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowQuestion:
+    """Which messages do these rules take at `as_of`? Segments in `going` go as a whole and are not looked at."""
+
+    as_of: Instant
+    reasons: tuple[Reason, ...]
+    going: frozenset[Place] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueRows:
+    """Messages of one file for which one reason holds: `taken` may go, `held` of them lie at or above the reason's bound.
+
+    `first_offset` and `last_offset` are of both; `since`: when the first of them became due."""
+
+    partition: int
+    base_offset: int
+    file: str
+    reason: RemovalReason
+    taken: str
+    """Offsets as `ranges_text`."""
+    rows: int
+    first_offset: int
+    last_offset: int
+    since: Instant
+    held: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowAnswer:
+    """`due`: in order of (partition, segment, file, reason). `whole`: files all of whose messages are taken, with their sizes in
+    bytes; without them the segment still shows its newest time and last offset, or is gone (EXP-4).
+
+    `next_at`: the first instant after `as_of` at which one of the rules takes another message (None: none is known)."""
+
+    due: tuple[DueRows, ...] = ()
+    whole: Mapping[str, int] = field(default_factory=dict)
+    next_at: Instant | None = None
+
+
+AskRows = Callable[[RowQuestion], RowAnswer]
+"""Answers from the very snapshot that the facts describe."""
+
+
+def ranges_text(offsets: Iterable[int]) -> str:
+    """Ascending offsets as `3,7-9`: short where messages go in runs, and readable in a plan."""
+    parts: list[str] = []
+    start = end = -2
+    for offset in offsets:
+        if offset == end + 1:
+            end = offset
+            continue
+        if end >= 0:
+            parts.append(_run(start, end))
+        start = end = offset
+    if end >= 0:
+        parts.append(_run(start, end))
+    return ",".join(parts)
+
+
+def ranges_of(text: str) -> Iterator[range]:
+    """The runs of offsets in a `ranges_text`."""
+    for part in text.split(",") if text else ():
+        first, _, last = part.partition("-")
+        yield range(int(first), int(last or first) + 1)
+
+
+def offsets_of(text: str) -> Iterator[int]:
+    for run in ranges_of(text):
+        yield from run
+
+
+def _run(start: int, end: int) -> str:
+    return str(start) if start == end else f"{start}-{end}"

@@ -1,0 +1,109 @@
+"""Rules about single messages, as values: each is the first instant at which it holds (CLK-2, CLK-3).
+
+A rule is written once and rendered for each engine: here for one message, for columns of a file and for its bounds in
+`stores/iceberg`, and as SQL for the read view. "Holds at `as_of`" is then the same comparison everywhere, and "when will
+something be due next" is the same value. What is not known never holds: unknown keeps data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, assert_never
+
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
+
+TimeColumn = Literal["append_time", "expires_at"]
+ALWAYS = Instant(INT64_MIN)
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """From `us` after the time in the column on, that instant included; beyond the end of time never. Unknown: never.
+
+    `us`: from 0 to INT64_MAX; spans that time itself does not have would overflow in engines."""
+
+    column: TimeColumn
+    us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """The message says that no age takes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The column holds a time."""
+
+    column: TimeColumn
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Of rules without a time: those hold always or never."""
+
+    rule: Never | Known | Either
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """As soon as one holds."""
+
+    rules: tuple[Rule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """As soon as all hold."""
+
+    rules: tuple[Rule, ...]
+
+
+Rule = After | Never | Known | Not | Either | Both
+
+
+class Aged(Protocol):
+    """What rules look at: microseconds, None for unknown."""
+
+    @property
+    def append_time(self) -> Instant | None: ...
+
+    @property
+    def expires_at(self) -> Instant | None: ...
+
+    @property
+    def never(self) -> bool: ...
+
+
+def holds_from(rule: Rule, message: Aged) -> Instant | None:
+    """The first instant at which the rule holds for the message; None: it never will."""
+    match rule:
+        case After(column, us):
+            time = _known(message, column)
+            return None if time is None or time + us >= INT64_MAX else Instant(time + us)
+        case Never():
+            return ALWAYS if message.never else None
+        case Known(column):
+            return None if _known(message, column) is None else ALWAYS
+        case Not(inner):
+            return ALWAYS if holds_from(inner, message) is None else None
+        case Either(rules):
+            return min((found for inner in rules if (found := holds_from(inner, message)) is not None), default=None)
+        case Both(rules):
+            begins = [holds_from(inner, message) for inner in rules]
+            known = [instant for instant in begins if instant is not None]
+            return max(known, default=ALWAYS) if len(known) == len(begins) else None
+        case never:
+            assert_never(never)
+
+
+def _known(message: Aged, column: TimeColumn) -> Instant | None:
+    """What another writer has stored as zero is unknown, too (CLK-4); so is the first instant, by which engines mark unknown."""
+    if column == "append_time":
+        return None if message.append_time in (0, INT64_MIN) else message.append_time
+    return None if message.expires_at == INT64_MIN else message.expires_at
+
+
+def holds(rule: Rule, message: Aged, as_of: Instant) -> bool:
+    begins = holds_from(rule, message)
+    return begins is not None and begins <= as_of

@@ -1,0 +1,85 @@
+"""One setting: its kind, its limits, where it may stand, and how a value is checked and read (NUM-1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from message_lifecycle.model.errors import InvalidSetting
+from message_lifecycle.model.names import is_topic
+
+U32_MAX = 2**32 - 1
+U63_MAX = 2**63 - 1
+# Of a number of seconds: times are whole microseconds.
+_DECIMALS = 6
+PROPERTY_PREFIX = "lifecycle."
+
+Value = int | float | bool | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting. `section` None: a topic setting only; `on_topic` False: a server setting only."""
+
+    name: str
+    section: str | None
+    on_topic: bool
+    kind: Literal["int", "float", "bool", "text", "name"]
+    default: Value | None
+    minimum: float = 0
+    maximum: float = U63_MAX
+    unit: str = ""
+    choices: tuple[str, ...] = ()
+    server_key: str = ""
+    """Its key in the server file, where that is not the name."""
+    help: str
+    reason: str
+    # Bigger result = removes more. A setting with none cannot remove anything by itself.
+    tightness: Callable[[Any], float] | None = None
+
+    @property
+    def key(self) -> str:
+        return self.server_key or self.name
+
+    @property
+    def allowed(self) -> str:
+        if self.kind == "bool":
+            return "true or false"
+        if self.kind == "text":
+            return "one of " + ", ".join(self.choices)
+        if self.kind == "name":
+            return "a topic as stream/topic"
+        number = "a whole number" if self.kind == "int" else "a number"
+        unit = f" of {self.unit}" if self.unit else ""
+        decimals = f" with at most {_DECIMALS} decimals" if self.kind == "float" and self.unit == "seconds" else ""
+        return f"{number}{unit} from {self.minimum:g} to {int(self.maximum) if self.kind == 'int' else self.maximum}{decimals}"
+
+    def check(self, value: object, *, where: str) -> Value:
+        """Return the value if it may stand here. Raises InvalidSetting."""
+        ok = False
+        if self.kind == "bool":
+            ok = isinstance(value, bool)
+        elif self.kind == "text":
+            ok = isinstance(value, str) and value in self.choices
+        elif self.kind == "name":
+            ok = isinstance(value, str) and is_topic(value)
+        elif self.kind == "int":
+            ok = isinstance(value, int) and not isinstance(value, bool) and self.minimum <= value <= self.maximum
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            ok = self.minimum <= value <= self.maximum  # NaN compares false
+            # Rounded, an age below a microsecond would be none at all, and every message too old.
+            ok = ok and (self.unit != "seconds" or round(value, _DECIMALS) == value)
+        if not ok:
+            raise InvalidSetting(where=where, key=self.name, value=value, allowed=self.allowed)
+        assert isinstance(value, bool | int | float | str)
+        return float(value) if self.kind == "float" else value
+
+    def parse(self, text: str, *, where: str) -> Value:
+        """Read the text of a table property or of the command line. Raises InvalidSetting."""
+        try:
+            value: object = text if self.kind in ("text", "name") else json.loads(text)
+        except ValueError:
+            value = text
+        return self.check(value, where=where)

@@ -1,0 +1,179 @@
+"""Every setting: where it stands, within which limits, and why its default is what it is (EXP-1, EXP-2).
+
+One list serves `lifecycle.toml`, table properties, the command line, scenarios and the policy reference.
+"""
+
+from __future__ import annotations
+
+from message_lifecycle.model.setting import U32_MAX, Setting
+
+
+def _shorter_is_tighter(value: float | None) -> float:
+    """0 and none: never."""
+    return -(value or float("inf"))
+
+
+def _younger_is_tighter(value: float | None) -> float:
+    """0 is the tightest age, none: no limit."""
+    return float("-inf") if value is None else -value
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        name="message_expiry", section="system.segment", on_topic=True, kind="int", default=0, maximum=U32_MAX, unit="seconds",
+        help="Age at which a segment's newest message makes the whole segment expire; 0 = never.",
+        reason="nothing goes unless somebody said so", tightness=_shorter_is_tighter,
+    ),
+    Setting(
+        name="segment_size_bytes", server_key="size_bytes", section="system.segment", on_topic=True, kind="int", default=1_000_000_000, minimum=1, unit="bytes",
+        help="A segment is sealed when the next message would take it past this size.",
+        reason="one segment is then one well-sized data file or a few",
+    ),
+    Setting(
+        name="enabled", section="message_cleaner", on_topic=False, kind="bool", default=True,
+        help="Whether the message cleaner removes anything at all.", reason="an expiry that is set is meant",
+        tightness=lambda on: float(on),
+    ),
+    Setting(
+        name="interval", section="message_cleaner", on_topic=False, kind="int", default=60, minimum=1, maximum=U32_MAX, unit="seconds",
+        help="How often the message cleaner looks.", reason="a look at idle topics costs well under a second",
+    ),
+    Setting(
+        name="max_segments", section="message_cleaner", on_topic=False, kind="int", default=100_000, unit="segments",
+        help="Segments that one pass removes from a topic at the most; 0 = no limit. What is left is reported as `more`.",
+        reason="keeps one plan readable and one commit within a few seconds",
+    ),
+    Setting(
+        name="max_rows", section="message_cleaner", on_topic=False, kind="int", default=0, unit="messages",
+        help="Messages that one pass removes from a topic at the most (whole segments; at least one); 0 = no limit.",
+        reason="a segment drop costs the same whatever its rows",
+    ),
+    Setting(
+        name="max_bytes", section="message_cleaner", on_topic=False, kind="int", default=0, unit="bytes",
+        help="Message bytes that one pass removes from a topic at the most (whole segments; at least one); 0 = no limit.",
+        reason="a segment drop costs the same whatever its bytes",
+    ),
+    Setting(
+        name="consumer_expiry", section="consumers", on_topic=True, kind="int", default=604_800, minimum=1, maximum=U32_MAX, unit="seconds",
+        help="A consumer silent for longer than this no longer keeps messages.",
+        reason="a week covers an outage over a long weekend; for ever would let one dead consumer fill the disk",
+        tightness=_shorter_is_tighter,
+    ),
+    Setting(
+        name="allow_msg_ttl", section=None, on_topic=True, kind="bool", default=False,
+        help="Whether messages may carry a lifetime of their own (header Nats-TTL). May be turned on later, never off again.",
+        reason="off, the header has no effect at all, as on the server", tightness=lambda on: float(bool(on)),
+    ),
+    Setting(
+        name="subject_delete_marker_ttl", section=None, on_topic=True, kind="int", default=None, minimum=1, maximum=U32_MAX, unit="seconds",
+        help="Lifetime of the marker that is left for a key when age or a request took its last message. Unset: no markers. Turns allow_msg_ttl on.",
+        reason="who wants markers says for how long",
+    ),
+    Setting(
+        name="zero_ttl", section=None, on_topic=True, kind="text", default="ignore", choices=("ignore", "reject"),
+        help="A TTL of zero: no TTL, or an invalid one that is refused at ingest.", reason="the document says so; newer servers reject it",
+    ),
+    Setting(
+        name="ttl_overrides_age", section=None, on_topic=True, kind="bool", default=False,
+        help="Whether a message's own TTL, also a longer one, counts instead of message_expiry and max_age_seconds.",
+        reason="the earliest wins, as on the server", tightness=lambda on: -float(bool(on)),
+    ),
+    Setting(
+        name="max_age_seconds", section=None, on_topic=True, kind="float", default=None, unit="seconds",
+        help="Age beyond which single messages go; decimals down to 1 us. Unset: no limit.", reason="nothing goes unless somebody said so",
+        tightness=_younger_is_tighter,
+    ),
+    Setting(
+        name="origin", section=None, on_topic=True, kind="name", default=None,
+        help="The topic that this one copies (role source or mirror). Fixed when the topic is made.", reason="a topic is its own unless it says so",
+    ),
+    Setting(
+        name="role", section=None, on_topic=True, kind="text", default="local", choices=("local", "source", "mirror"),
+        help="local; source: copies with offsets of its own; mirror: copies with the origin's offsets. Fixed when the topic is made.",
+        reason="a topic is its own unless it says so",
+    ),
+    Setting(
+        name="counter", section=None, on_topic=True, kind="bool", default=False,
+        help="The topic's messages are counters: none may vanish by itself, so TTL and markers are refused.", reason="as on the server",
+    ),
+    Setting(
+        name="max_removed_fraction", section="limits", on_topic=True, kind="float", default=0.5, minimum=0, maximum=1,
+        help="Share of a log's messages or bytes that may go in one run without a person's word.",
+        reason="a wrong setting usually takes much, not little",
+    ),
+    Setting(
+        name="approval_ttl", section="limits", on_topic=True, kind="int", default=86_400, minimum=1, maximum=U32_MAX, unit="seconds",
+        help="A plan that waits for a person lapses after this long.", reason="one day: the table has moved on by then",
+    ),
+    Setting(
+        name="undo_window", section="limits", on_topic=True, kind="int", default=604_800, minimum=1, maximum=U32_MAX, unit="seconds",
+        help="How long a published deletion can be taken back.", reason="a week: long enough to notice, short enough to free the disk",
+    ),
+    Setting(
+        name="clock_skew", section="limits", on_topic=False, kind="int", default=60, maximum=86_400, unit="seconds",
+        help="How far clocks may differ before a time counts as lying in the future.", reason="as NTP allows, with room",
+    ),
+    Setting(
+        name="max_overdue", section="status", on_topic=True, kind="int", default=86_400, maximum=U32_MAX, unit="seconds",
+        help="`lifecycle status` fails when a message is overdue for longer than this and nothing named holds it.",
+        reason="a day: a cleaner that is green and does nothing is then noticed",
+    ),
+    Setting(
+        name="quarantine_max_age", section="quarantine", on_topic=True, kind="int", default=2_592_000, minimum=1, maximum=U32_MAX, unit="seconds",
+        help="How long refused rows are kept in the topic's quarantine table (QUA-1).", reason="30 days: time to mend the writer and replay",
+        tightness=_shorter_is_tighter,
+    ),
+    Setting(
+        name="cleanup_policy", section=None, on_topic=True, kind="text", default="delete", choices=("delete", "compact", "compact,delete"),
+        help="delete: no compaction by itself; compact: keep a view of each key's latest message, and purge what it covers from the log; "
+        "compact,delete: keep the view, the log goes by age alone.",
+        reason="compaction is for topics with keys", tightness=lambda policy: float(policy == "compact"),
+    ),
+    Setting(
+        name="compaction_interval", server_key="interval", section="compaction", on_topic=False, kind="int", default=3600, minimum=1, maximum=U32_MAX, unit="seconds",
+        help="How often compaction looks at the topics that ask for it.", reason="a look at topics with nothing new costs well under a second",
+    ),
+    Setting(
+        name="compaction_threshold_bytes", section="compaction", on_topic=True, kind="int", default=0, unit="bytes",
+        help="A scheduled run compacts a topic only when more bytes than this lie past its horizon; 0 = whenever there is anything new.",
+        reason="every message is worth its place in the view",
+    ),
+    Setting(
+        name="compaction_read_bytes_per_second", section="compaction", on_topic=True, kind="int", default=0, unit="bytes per second",
+        help="How fast compaction reads at the most, all partitions together; 0 = no limit. The engine sql keeps to none, and says so.", reason="short is kinder than slow",
+    ),
+    Setting(
+        name="compaction_write_bytes_per_second", section="compaction", on_topic=True, kind="int", default=0, unit="bytes per second",
+        help="How fast compaction writes at the most, all partitions together; 0 = no limit. The engine sql keeps to none, and says so.", reason="short is kinder than slow",
+    ),
+    Setting(
+        name="compaction_rewrite_fraction", section="compaction", on_topic=True, kind="float", default=0.3, maximum=1,
+        help="Share of superseded messages in the view's files from which on a run writes the view anew instead of marking more.",
+        reason="reading past a third of dead rows costs about what it saves",
+    ),
+    Setting(
+        name="compaction_engine", server_key="engine", section="compaction", on_topic=False, kind="text", default="kernel", choices=("kernel", "sql"),
+        help="kernel: columnar, one task per partition, where the inputs allow it; sql: Spark SQL, for any input.",
+        reason="the same result in a fraction of the time",
+    ),
+    Setting(
+        name="retain_null_key", section=None, on_topic=True, kind="bool", default=True,
+        help="Whether the compacted view keeps messages without a key, all of them.", reason="a message without a key is superseded by none",
+        tightness=lambda on: -float(bool(on)),
+    ),
+    Setting(
+        name="empty_is_value", section=None, on_topic=True, kind="bool", default=False,
+        help="Whether a message with an empty value is a value to compaction; else it deletes its key, as one without a value does.",
+        reason="the document says so", tightness=lambda on: -float(bool(on)),
+    ),
+    Setting(
+        name="delete_retention", section=None, on_topic=True, kind="float", default=0.0, maximum=U32_MAX, unit="seconds",
+        help="How long the compacted view keeps a deletion for those who have not read it; decimals down to 1 us; 0 = not at all.",
+        reason="the document says so", tightness=lambda kept: -float(kept),
+    ),
+    Setting(
+        name="winner", section=None, on_topic=True, kind="text", default="offset", choices=("offset", "event_time"),
+        help="Which message of a key is its latest: that of the highest offset, or of the newest event time (then offset).",
+        reason="the order of the log is the one everybody sees",
+    ),
+)  # fmt: skip

@@ -1,0 +1,273 @@
+"""The settings of one topic together, and how they are read and checked (NUM-1).
+
+A topic's value wins over the server file's, which wins over what is built in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from message_lifecycle.model.errors import InvalidSetting
+from message_lifecycle.model.instants import MICROS_PER_SECOND, seconds
+from message_lifecycle.model.setting import PROPERTY_PREFIX as PROPERTY_PREFIX
+from message_lifecycle.model.setting import U32_MAX as U32_MAX
+from message_lifecycle.model.setting import U63_MAX as U63_MAX
+from message_lifecycle.model.setting import Setting as Setting
+from message_lifecycle.model.setting import Value as Value
+from message_lifecycle.model.setting_list import SETTINGS as SETTINGS
+
+Origin = Literal["topic", "server file", "built in"]
+
+
+ACTS_ON_VIEW = (
+    "message_expiry", "allow_msg_ttl", "ttl_overrides_age", "max_age_seconds", "retain_null_key", "empty_is_value", "delete_retention",
+)  # fmt: skip
+"""Settings that decide what stays in a compacted view."""
+BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in SETTINGS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """One effective value and where it comes from, as `topic describe` shows it."""
+
+    value: Value | None
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Every effective setting of one topic. Frozen; its hash is a requirement of each plan."""
+
+    settings: tuple[tuple[str, Resolved], ...]
+
+    @classmethod
+    def of_values(cls, values: Iterable[tuple[str, Value | None]]) -> Policy:
+        """The policy that a plan was made under, out of the plan."""
+        return cls(settings=tuple((name, Resolved(value=value, origin="topic")) for name, value in values))
+
+    def __getitem__(self, name: str) -> Value | None:
+        return dict(self.settings)[name].value
+
+    def _int(self, name: str) -> int:
+        value = self[name]
+        assert isinstance(value, int)
+        return value
+
+    @property
+    def values(self) -> dict[str, Value | None]:
+        return {name: resolved.value for name, resolved in self.settings}
+
+    @property
+    def cleaner_enabled(self) -> bool:
+        return bool(self["enabled"])
+
+    @property
+    def message_expiry_us(self) -> int:
+        """0 = never expires (EXP-1)."""
+        return seconds(self._int("message_expiry"))
+
+    @property
+    def allow_msg_ttl(self) -> bool:
+        """Whether a message's own lifetime counts (TTL-6)."""
+        return bool(self["allow_msg_ttl"])
+
+    @property
+    def marker_ttl_us(self) -> int | None:
+        """Lifetime of limit markers; None: none are made (MRK-1)."""
+        value = self["subject_delete_marker_ttl"]
+        return None if value is None else seconds(self._int("subject_delete_marker_ttl"))
+
+    @property
+    def reject_zero_ttl(self) -> bool:
+        return self["zero_ttl"] == "reject"
+
+    @property
+    def ttl_overrides_age(self) -> bool:
+        return bool(self["ttl_overrides_age"])
+
+    @property
+    def max_age_us(self) -> int | None:
+        """None: no limit (RET-1)."""
+        value = self["max_age_seconds"]
+        assert value is None or isinstance(value, float)
+        # A float of seconds is exact to the microsecond for ages below 140 years.
+        return None if value is None else round(value * MICROS_PER_SECOND)
+
+    @property
+    def segment_size_bytes(self) -> int:
+        return self._int("segment_size_bytes")
+
+    @property
+    def consumer_expiry_us(self) -> int:
+        return seconds(self._int("consumer_expiry"))
+
+    @property
+    def clock_skew_us(self) -> int:
+        return seconds(self._int("clock_skew"))
+
+    @property
+    def max_removed_fraction(self) -> float:
+        share = self["max_removed_fraction"]
+        assert isinstance(share, float)
+        return share
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether compaction runs by itself (CMP-10)."""
+        return "compact" in str(self["cleanup_policy"]).split(",")
+
+    @property
+    def purges_compacted(self) -> bool:
+        """Whether what the view covers goes from the log (CMP-9)."""
+        return self["cleanup_policy"] == "compact"
+
+    @property
+    def delete_retention_us(self) -> int:
+        kept = self["delete_retention"]
+        assert isinstance(kept, float)
+        return round(kept * MICROS_PER_SECOND)
+
+    @property
+    def retain_null_key(self) -> bool:
+        return bool(self["retain_null_key"])
+
+    @property
+    def empty_is_value(self) -> bool:
+        return bool(self["empty_is_value"])
+
+    @property
+    def by_event_time(self) -> bool:
+        """CMP-12."""
+        return self["winner"] == "event_time"
+
+    @property
+    def compaction_threshold_bytes(self) -> int:
+        return self._int("compaction_threshold_bytes")
+
+    @property
+    def compaction_rewrite_fraction(self) -> float:
+        share = self["compaction_rewrite_fraction"]
+        assert isinstance(share, float)
+        return share
+
+    @property
+    def approval_ttl_us(self) -> int:
+        return seconds(self._int("approval_ttl"))
+
+    @property
+    def undo_window_us(self) -> int:
+        return seconds(self._int("undo_window"))
+
+    @property
+    def max_overdue_us(self) -> int:
+        return seconds(self._int("max_overdue"))
+
+    @property
+    def budget(self) -> tuple[int, int, int]:
+        """(max_segments, max_rows, max_bytes) of one pass; 0 = no limit (EXP-7)."""
+        return self._int("max_segments"), self._int("max_rows"), self._int("max_bytes")
+
+    @property
+    def hash(self) -> str:
+        """Of the values alone: where a value comes from changes nothing that is done."""
+        return hashlib.sha256(json.dumps(self.values, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def view_hash(self) -> str:
+        """Of the settings that decide what stays in a compacted view."""
+        values = self.values
+        return hashlib.sha256(json.dumps({name: values[name] for name in ACTS_ON_VIEW}).encode()).hexdigest()[:16]
+
+    def tightened_since(self, earlier: Mapping[str, Value | None]) -> tuple[str, ...]:
+        """Names of settings that remove more now than under `earlier` (DEL-3)."""
+        return tuple(
+            name
+            for name, resolved in self.settings
+            if (tightness := BY_NAME[name].tightness) is not None
+            # A setting that was not known then did what its default does.
+            and tightness(resolved.value) > tightness(earlier.get(name, BY_NAME[name].default))
+        )
+
+
+def server_settings(document: Mapping[str, object], *, where: str) -> dict[str, Value]:
+    """Check a parsed `lifecycle.toml` (or a scenario's `server`); unknown sections and keys are errors (NUM-1)."""
+    found: dict[str, Value] = {}
+    sections = {setting.section for setting in SETTINGS if setting.section}
+    for path, content in _sections(document):
+        if path not in sections:
+            known = ", ".join(f"[{name}]" for name in sorted(sections))
+            raise InvalidSetting(where=where, key=path, value=content, allowed=f"the sections {known}")
+        assert isinstance(content, Mapping)
+        for key, value in content.items():
+            setting = next((s for s in SETTINGS if s.section == path and s.key == key), None)
+            if setting is None:
+                keys = ", ".join(s.key for s in SETTINGS if s.section == path)
+                raise InvalidSetting(where=where, key=f"{path}.{key}", value=value, allowed=f"in [{path}]: {keys}")
+            found[setting.name] = setting.check(value, where=f"{where} [{path}]")
+    return found
+
+
+def _sections(document: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
+    """Dotted path of every innermost table; a value outside any table is reported under its own name."""
+    found: list[tuple[str, object]] = []
+    for key, content in document.items():
+        path = f"{prefix}{key}"
+        if isinstance(content, Mapping) and content and all(isinstance(inner, Mapping) for inner in content.values()):
+            found += _sections(content, f"{path}.")
+        elif isinstance(content, Mapping):
+            found.append((path, content))
+        else:
+            found.append((path, content))
+    return found
+
+
+def topic_settings(given: Mapping[str, object], *, where: str) -> dict[str, Value]:
+    """Check settings given for one topic, as values. Raises InvalidSetting for unknown names and wrong values."""
+    found: dict[str, Value] = {}
+    for name, value in given.items():
+        found[name] = _topic_setting(name, value, where).check(value, where=where)
+    return found
+
+
+def topic_changes(given: Mapping[str, object], *, where: str) -> dict[str, Value | None]:
+    """As `topic_settings`, for an alteration: None unsets."""
+    changes: dict[str, Value | None] = {}
+    for name, value in given.items():
+        setting = _topic_setting(name, value, where)
+        changes[name] = None if value is None else setting.check(value, where=where)
+    return changes
+
+
+def parse_topic_settings(given: Mapping[str, str], *, where: str) -> dict[str, Value]:
+    """As `topic_settings`, from the texts of the command line or of table properties (without their prefix)."""
+    return {name: _topic_setting(name, text, where).parse(text, where=where) for name, text in given.items()}
+
+
+def _topic_setting(name: str, value: object, where: str) -> Setting:
+    setting = BY_NAME.get(name)
+    if setting is None or not setting.on_topic:
+        names = ", ".join(s.name for s in SETTINGS if s.on_topic)
+        raise InvalidSetting(where=where, key=name, value=value, allowed=f"the topic settings {names}")
+    return setting
+
+
+def property_text(value: Value) -> str:
+    """A value as the text of a table property; `Setting.parse` reads it back."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def resolve(*, topic: Mapping[str, Value], server: Mapping[str, Value]) -> Policy:
+    """Topic over server file over built in."""
+
+    def one(setting: Setting) -> Resolved:
+        if setting.on_topic and setting.name in topic:
+            return Resolved(value=topic[setting.name], origin="topic")
+        if setting.name in server:
+            return Resolved(value=server[setting.name], origin="server file")
+        return Resolved(value=setting.default, origin="built in")
+
+    return Policy(settings=tuple((setting.name, one(setting)) for setting in SETTINGS))

@@ -1,0 +1,97 @@
+"""What a topic's settings must be together, when it is made and when it is altered (MRK-6, MSG-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from message_lifecycle.model.errors import InvalidSetting
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.settings import Value, topic_changes, topic_settings
+
+Role = Literal["local", "source", "mirror"]
+_FIXED = ("role", "origin")
+
+
+def created(given: Mapping[str, object], *, where: str) -> dict[str, Value]:
+    """The settings of a new topic, with those that others imply. Raises InvalidSetting."""
+    settings = _with_implied(topic_settings(given, where=where), where)
+    _check(settings, where)
+    return settings
+
+
+def altered(before: Mapping[str, Value], given: Mapping[str, object], *, where: str) -> dict[str, Value]:
+    """All settings of a topic after an alteration; None unsets. Raises InvalidSetting."""
+    changes = topic_changes(given, where=where)
+    for name in _FIXED:
+        if name in changes and changes[name] != before.get(name):
+            raise InvalidSetting(where=where, key=name, value=changes[name], allowed="as the topic was made: it is fixed then (MSG-5)")
+    if before.get("allow_msg_ttl") and "allow_msg_ttl" in changes and not changes["allow_msg_ttl"]:
+        raise InvalidSetting(
+            where=where, key="allow_msg_ttl", value=changes["allow_msg_ttl"], allowed="true: once on it cannot be turned off (MRK-6)"
+        )
+    settings = {name: value for name, value in {**before, **changes}.items() if value is not None}
+    settings = _with_implied(settings, where)
+    _check(settings, where)
+    return settings
+
+
+def role_of(settings: Mapping[str, Value]) -> Role:
+    """MSG-5."""
+    match settings.get("role", "local"):
+        case "source":
+            return "source"
+        case "mirror":
+            return "mirror"
+        case _:
+            return "local"
+
+
+def origin_of(name: TopicName, settings: Mapping[str, Value]) -> TopicName | None:
+    """The topic that this one copies: `stream/topic`, or a topic of its own stream (MSG-5); None for a local one."""
+    origin = settings.get("origin")
+    return None if origin is None else TopicName.parse(str(origin), default_stream=name.stream)
+
+
+def api_level(settings: Mapping[str, Value]) -> int:
+    """1 where the configuration needs per-message TTL, else 0 (MRK-6)."""
+    return int(bool(settings.get("allow_msg_ttl")))
+
+
+def _with_implied(settings: dict[str, Value], where: str) -> dict[str, Value]:
+    """Markers carry a TTL of their own, so their setting turns the feature on, for good: unset later, the feature stays."""
+    if "subject_delete_marker_ttl" not in settings:
+        return settings
+    if settings.get("allow_msg_ttl") is False:
+        raise InvalidSetting(
+            where=where,
+            key="allow_msg_ttl",
+            value=False,
+            allowed="true or unset while subject_delete_marker_ttl is set: markers carry a TTL (MRK-6)",
+        )
+    return {**settings, "allow_msg_ttl": True}
+
+
+def _check(settings: Mapping[str, Value], where: str) -> None:
+    role = role_of(settings)
+    if (role == "local") is ("origin" in settings):
+        allowed = "source or mirror where origin is set" if role == "local" else f"local, or set the origin of the {role}"
+        raise InvalidSetting(where=where, key="role", value=role, allowed=f"{allowed} (MSG-5)")
+    if role == "mirror" and "subject_delete_marker_ttl" in settings:
+        raise InvalidSetting(
+            where=where,
+            key="subject_delete_marker_ttl",
+            value=settings["subject_delete_marker_ttl"],
+            allowed="unset on a mirror: nothing of its own may be inserted there (MRK-6)",
+        )
+    if settings.get("winner") == "event_time" and not settings.get("delete_retention"):
+        raise InvalidSetting(
+            where=where,
+            key="winner",
+            value="event_time",
+            allowed="offset, or set delete_retention above 0: it says how late an event may be (CMP-12)",
+        )
+    if settings.get("counter") and settings.get("allow_msg_ttl"):
+        raise InvalidSetting(
+            where=where, key="allow_msg_ttl", value=True, allowed="false on a topic with counter = true, and no marker TTL (MRK-6)"
+        )

@@ -1,0 +1,125 @@
+"""A message's own lifetime, as its publisher states it in a header (TTL-1 to TTL-3).
+
+Durations are read as Go's `time.ParseDuration` reads them, digit by digit and in its arithmetic: what the NATS server takes is
+taken here, what it refuses is refused, and both mean the same nanoseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, deadline
+
+TTL_HEADER = "Nats-TTL"
+INVALID_TTL = 10165
+"""The server's code for a value that is no TTL (TTL-4)."""
+TTL_DISABLED = 10166
+"""The server's code for a TTL on a stream without the feature (TTL-4)."""
+
+_UNIT_NS = {
+    b"ns": 1,
+    b"us": 1_000,
+    "\u00b5s".encode(): 1_000,  # micro sign
+    "\u03bcs".encode(): 1_000,  # Greek mu
+    b"ms": 1_000_000,
+    b"s": 1_000_000_000,
+    b"m": 60_000_000_000,
+    b"h": 3_600_000_000_000,
+}
+_SECOND_NS = _UNIT_NS[b"s"]
+# One number and its unit; a unit is whatever stands up to the next digit or point.
+_COMPONENT = re.compile(rb"(?=[.]?[0-9])([0-9]*)(?:[.]([0-9]*))?([^.0-9]+)")
+_ZERO = re.compile(rb"[-+]?0+")
+_INT64_DIGITS = 19
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTtl:
+    """`duration_us` None and `never` False: the message has no TTL of its own. A duration beyond int64 saturates (CLK-3)."""
+
+    duration_us: int | None = None
+    never: bool = False
+
+
+class InvalidTtl(ValueError):
+    """The value breaks the grammar (TTL-1), or is zero where zero is rejected (TTL-2)."""
+
+
+def parse_ttl(value: bytes, *, reject_zero: bool = False) -> OwnTtl:
+    """Read the header's value: never, at least a second in microseconds, rounded up (TTL-3), or nothing for zero. Raises InvalidTtl."""
+    text = _without_leading_spaces(value)
+    if text.lower() == b"never":
+        return OwnTtl(never=True)
+    duration_ns = 0 if _ZERO.fullmatch(text) else _duration_ns(text)
+    if duration_ns is None:
+        if not text.isdigit():
+            raise InvalidTtl(value)
+        return OwnTtl(duration_us=_whole_seconds_us(text))
+    if duration_ns == 0:
+        if reject_zero:
+            raise InvalidTtl(value)
+        return OwnTtl()
+    if not _SECOND_NS <= duration_ns <= INT64_MAX:
+        raise InvalidTtl(value)
+    return OwnTtl(duration_us=-(-duration_ns // 1_000))
+
+
+def ttl_header(headers: Iterable[tuple[str, bytes]]) -> bytes | None:
+    """The value of the first `Nats-TTL` header; None where there is none, or nothing but spaces in it (TTL-1)."""
+    value = next((content for name, content in headers if name == TTL_HEADER), None)
+    return value if value and _without_leading_spaces(value) else None
+
+
+def expires_at(append_time: Instant | None, ttl: OwnTtl) -> Instant | None:
+    """When the message dies of its own TTL; None: never of that. An unknown time never expires (CLK-4).
+
+    A duration that saturated gives a deadline that is never due, whatever the time it counts from (CLK-3).
+    """
+    if append_time is None or ttl.duration_us is None:
+        return None
+    return Instant(INT64_MAX) if ttl.duration_us >= INT64_MAX else deadline(append_time, ttl.duration_us)
+
+
+def _without_leading_spaces(value: bytes) -> bytes:
+    return value.lstrip(b" ")
+
+
+def _whole_seconds_us(digits: bytes) -> int:
+    # Python refuses to read thousands of digits, and what is longer than int64 saturates anyway.
+    significant = digits.lstrip(b"0")
+    count = int(significant) if len(significant) <= _INT64_DIGITS else INT64_MAX
+    return min(count * MICROS_PER_SECOND, INT64_MAX)
+
+
+def _duration_ns(text: bytes) -> int | None:
+    """A Go duration in nanoseconds, negative ones too, 2**63 included; None where it is none."""
+    unsigned = text[1:] if text[:1] in (b"+", b"-") else text
+    total, at = 0, 0
+    while at < len(unsigned):
+        component = _COMPONENT.match(unsigned, at)
+        if component is None:
+            return None
+        whole, fraction, unit = component.groups()
+        unit_ns = _UNIT_NS.get(unit)
+        significant = whole.lstrip(b"0")
+        if unit_ns is None or len(significant) > _INT64_DIGITS:
+            return None
+        total += int(significant or b"0") * unit_ns + _fraction_ns(fraction or b"", unit_ns)
+        if total > INT64_MAX + 1:
+            return None
+        at = component.end()
+    if at == 0:
+        return None
+    return -total if text[:1] == b"-" else total
+
+
+def _fraction_ns(digits: bytes, unit_ns: int) -> int:
+    """Go counts the fraction in floating point and cuts it off, and forgets digits that no longer fit in 63 bits; so must we."""
+    numerator, scale = 0, 1.0
+    for digit in digits:
+        if numerator > INT64_MAX // 10 or (grown := numerator * 10 + digit - ord("0")) > INT64_MAX + 1:
+            break
+        numerator, scale = grown, scale * 10
+    return int(numerator * (unit_ns / scale))

@@ -1,0 +1,1 @@
+"""Who decides: pure functions of facts, policy and `as_of`. No I/O, no clock."""

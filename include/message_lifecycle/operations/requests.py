@@ -1,0 +1,104 @@
+"""What a person asked to have removed, as a plan (MRK-2, PRG-1). Waits for no consumer (EXP-6)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Literal, assert_never
+
+from message_lifecycle.model.errors import OffsetNotGiven, UnknownPartition
+from message_lifecycle.model.facts import Facts, LogState
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.plan import Expected, Plan, RemoveRows, RemoveViewRows, Selection, ViewRequirements
+from message_lifecycle.model.request import PurgeKey, RemoveMessages, Request
+from message_lifecycle.model.rows import RowAnswer, ranges_text
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.view import ViewState
+from message_lifecycle.operations.required import required
+
+
+def check(log: LogState, request: Request) -> None:
+    """A message that went before may be named again; one that was never given is a slip. Raises UnknownPartition, OffsetNotGiven."""
+    for partition, offset in request.positions if isinstance(request, RemoveMessages) else ():
+        end = log.end_offsets.get(partition)
+        if end is None:
+            raise UnknownPartition(str(log.topic), partition, sorted(log.end_offsets))
+        if offset >= end:
+            raise OffsetNotGiven(str(log.topic), partition, offset, end)
+
+
+def plan(
+    facts: Facts,
+    policy: Policy,
+    request: Request,
+    found: RowAnswer,
+    *,
+    as_of: Instant,
+    view: ViewState | None = None,
+    of_view: Mapping[int, Collection[int]] | None = None,
+) -> Plan:
+    """The plan for the messages that were found. Empty where none are there (any more).
+
+    `view`: the topic's compacted view, if it has one; `of_view`: offsets by partition of what goes from it."""
+    log = facts.log
+    removed: dict[str, int] = {}
+    for entry in found.due:
+        removed[entry.reason] = removed.get(entry.reason, 0) + entry.rows
+    return Plan(
+        operation="message_request",
+        topic=log.topic,
+        as_of=as_of,
+        policy=tuple(sorted(policy.values.items())),
+        requirements=required(log, policy),
+        bounds=(),
+        actions=(*_of_view(request, of_view or {}), *_of_log(found)),
+        selection=Selection(files=tuple(sorted(found.whole))),
+        expected=Expected(
+            rows_in=sum(segment.rows for segment in log.segments),
+            removed=tuple(sorted(removed.items())),
+            removed_bytes=sum(found.whole.values()),
+            bytes_in=sum(segment.size_bytes for segment in log.segments),
+            segments=0,
+        ),
+        held=(),
+        warnings=_missing(request, sum(removed.values())) if not of_view else (),
+        asks=(),
+        more=False,
+        due_since=None,
+        next_due_at=None,
+        view=None if view is None else ViewRequirements(table_uuid=view.table_uuid, snapshot_id=view.snapshot_id, rows=view.rows),
+    )
+
+
+def _of_view(request: Request, of_view: Mapping[int, Collection[int]]) -> Iterator[RemoveViewRows]:
+    reason: Literal["removed", "purged"] = "purged" if isinstance(request, PurgeKey) else "removed"
+    for partition, offsets in sorted(of_view.items()):
+        yield RemoveViewRows(partition=partition, offsets=ranges_text(sorted(offsets)), rows=len(offsets), reason=reason)
+
+
+def _of_log(found: RowAnswer) -> Iterator[RemoveRows]:
+    for entry in found.due:
+        yield RemoveRows(
+            partition=entry.partition,
+            base_offset=entry.base_offset,
+            file=entry.file,
+            offsets=entry.taken,
+            first_offset=entry.first_offset,
+            last_offset=entry.last_offset,
+            rows=entry.rows,
+            reason=entry.reason,
+        )
+
+
+def _missing(request: Request, found: int) -> tuple[str, ...]:
+    match request:
+        case RemoveMessages(positions=positions):
+            missing = len(set(positions)) - found
+            if not missing:
+                return ()
+            if not found:
+                return ("none of the messages that were named is there any more",)
+            return (f"{missing} of the {len(positions)} messages that were named are not there any more",)
+        case PurgeKey():
+            return () if found else ("no message of this key is there that the request takes; keys are compared byte by byte",)
+        case never:
+            assert_never(never)

@@ -1,0 +1,31 @@
+"""The seams: what the verbs need of a store, a gate and a ledger. Each is small; the memory store is the reference."""
+
+from message_lifecycle.ports.ledger import Batch as Batch
+from message_lifecycle.ports.ledger import BatchWriter as BatchWriter
+from message_lifecycle.ports.ledger import DueState as DueState
+from message_lifecycle.ports.ledger import Ledger as Ledger
+from message_lifecycle.ports.ledger import LedgerIdentity as LedgerIdentity
+from message_lifecycle.ports.ledger import LedgerLists as LedgerLists
+from message_lifecycle.ports.ledger import LedgerReader as LedgerReader
+from message_lifecycle.ports.ledger import PlanReader as PlanReader
+from message_lifecycle.ports.ledger import PlanRecord as PlanRecord
+from message_lifecycle.ports.ledger import PlanState as PlanState
+from message_lifecycle.ports.ledger import PlanSummary as PlanSummary
+from message_lifecycle.ports.ledger import PlanWriter as PlanWriter
+from message_lifecycle.ports.ledger import Run as Run
+from message_lifecycle.ports.ledger import RunEntry as RunEntry
+from message_lifecycle.ports.ledger import RunWriter as RunWriter
+from message_lifecycle.ports.ledger import SourceFile as SourceFile
+from message_lifecycle.ports.ledger import TopicMemory as TopicMemory
+from message_lifecycle.ports.ledger import TopicWriter as TopicWriter
+from message_lifecycle.ports.stores import Copied as Copied
+from message_lifecycle.ports.stores import Copier as Copier
+from message_lifecycle.ports.stores import Gate as Gate
+from message_lifecycle.ports.stores import MessageReader as MessageReader
+from message_lifecycle.ports.stores import MessageStore as MessageStore
+from message_lifecycle.ports.stores import MessageWriter as MessageWriter
+from message_lifecycle.ports.stores import Progressed as Progressed
+from message_lifecycle.ports.stores import Topic as Topic
+from message_lifecycle.ports.stores import Topics as Topics
+from message_lifecycle.ports.views import ViewReader as ViewReader
+from message_lifecycle.ports.views import ViewStore as ViewStore

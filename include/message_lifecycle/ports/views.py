@@ -1,0 +1,71 @@
+"""Seams to the compacted view of a topic: reading it, and the deed of compaction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Message
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.view import Tail, ViewRow, ViewState
+from message_lifecycle.operations.verdict import Verdict
+
+
+class ViewReader(Protocol):
+    """What can be known of views without a writer (and, for tables, without a JVM)."""
+
+    def view(self, name: TopicName) -> ViewState | None:
+        """The view at its newest snapshot; None: nothing was ever compacted. Raises CompactedTableMissing (CMP-4)."""
+        ...
+
+    def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant) -> Sequence[Tail]:
+        """What lies past the horizons `after`, up to the last message before the first one later than `as_of`, of every partition."""
+        ...
+
+    def view_rows(self, name: TopicName, view: ViewState, *, partition: int | None = None, start: int = 0) -> Iterator[ViewRow]:
+        """What is in the view at that snapshot, memories too, in order of (partition, offset). Raises CompactedTableMissing."""
+        ...
+
+    def places_of(
+        self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes]
+    ) -> Sequence[tuple[int, int, bytes | None]]:
+        """(partition, offset, key) of the view's messages that lie at one of the offsets or have one of the keys."""
+        ...
+
+    def tail_messages(self, log: LogState, after: Mapping[int, int], *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
+        """Messages past the horizons at the log's own snapshot, in order of (partition, offset)."""
+        ...
+
+    def published(self, name: TopicName, plan_id: str) -> Published | None:
+        """The view's commit that carries this plan, if there is one (DEL-4)."""
+        ...
+
+
+class ViewStore(Protocol):
+    """Compaction: staged where no reader sees it, published in one fenced commit of the view and its horizons (CMP-4)."""
+
+    def stage(self, plan: Plan) -> Staged:
+        """Make the new view beside the old one. Raises PlanConflict when either snapshot is gone."""
+        ...
+
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
+        """Frames that the gate judges."""
+        ...
+
+    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+        """One commit. A plan that is there already is reported, not repeated. Raises PlanConflict."""
+        ...
+
+    def discard(self, plan: Plan) -> None:
+        """Forget what was staged for the plan; nothing there is success."""
+        ...
+
+    def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:
+        """Name of the view by which SQL reads the topic through its compacted view, after making it say what the newest compaction
+        and the policy say. None: nothing was compacted, or this store has none. Raises ForeignTable, TableBusy."""
+        ...

@@ -1,0 +1,144 @@
+"""Which files there are to take: found, named, told apart by content, and looked into as far as reading them needs.
+
+A file is known by its path below the folder that was given. The order of a log's messages is (that path, position in the
+file), whatever order the file system or the engine finds them in (P12).
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from message_lifecycle.sources.errors import NoInput, UnreadableFile
+
+Kind = Literal["json lines", "csv", "parquet"]
+
+KINDS: dict[str, Kind] = {
+    ".jsonl": "json lines",
+    ".ndjson": "json lines",
+    ".json": "json lines",
+    ".csv": "csv",
+    ".parquet": "parquet",
+}
+_GZIP = ".gz"
+_ALLOWED = ", ".join(KINDS) + "; text also with .gz"
+# Spark takes these for patterns, Hadoop a colon for a scheme.
+_UNSAFE = frozenset("[]{}*?\\:")
+_PARQUET_MAGIC = b"PAR1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputFile:
+    """One file to take. `name`: below the folder that was given."""
+
+    name: str
+    path: Path
+    kind: Kind
+    size_bytes: int
+
+    def sha256(self) -> str:
+        """Of the content: what tells a file that was taken from another one of its name."""
+        with self.path.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What files must share to be read together: kind, and for CSV and Parquet the fields in their order.
+
+    `header` is the first line of a CSV file as it stands; `nanoseconds` names Parquet fields of that unit.
+    """
+
+    kind: Kind
+    fields: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    header: str = ""
+    nanoseconds: frozenset[str] = frozenset()
+
+
+def find_files(place: str | Path) -> tuple[InputFile, ...]:
+    """The file, or every file below the folder, by name. Hidden ones (`.` or `_` first) are none, as in Spark.
+
+    Raises NoInput, UnreadableFile.
+    """
+    root = Path(place).absolute()
+    if root.is_file():
+        return (_input_file(root.name, root),)
+    if not root.is_dir():
+        raise NoInput(str(place), "no such file or folder")
+    found = [
+        _input_file(path.relative_to(root).as_posix(), path)
+        for path in root.rglob("*")
+        if path.is_file() and not any(part.startswith((".", "_")) for part in path.relative_to(root).parts)
+    ]
+    if not found:
+        raise NoInput(str(place), "the folder holds no file")
+    return tuple(sorted(found, key=lambda file: file.name))
+
+
+def _input_file(name: str, path: Path) -> InputFile:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    packed = suffixes[-1:] == [_GZIP]
+    kind = KINDS.get(suffixes[-2] if packed and len(suffixes) > 1 else suffixes[-1] if suffixes else "")
+    if kind is None or (packed and kind == "parquet"):
+        raise UnreadableFile(str(path), f"its kind is not known by its name. Allowed: {_ALLOWED}")
+    if unsafe := sorted(set(str(path)) & _UNSAFE):
+        raise UnreadableFile(str(path), f"its path holds {' '.join(unsafe)}, which Spark takes for a pattern")
+    return InputFile(name=name, path=path, kind=kind, size_bytes=path.stat().st_size)
+
+
+def shapes(files: Iterable[InputFile], *, delimiter: str) -> dict[Shape, list[InputFile]]:
+    """Files by shape; a CSV file without any line has none. Raises UnreadableFile for what is not what its name says."""
+    found: dict[Shape, list[InputFile]] = {}
+    for file in files:
+        try:
+            shape = _shape(file, delimiter)
+        except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+            raise UnreadableFile(str(file.path), str(error)) from error
+        if shape is not None:
+            found.setdefault(shape, []).append(file)
+    return found
+
+
+def _shape(file: InputFile, delimiter: str) -> Shape | None:
+    if file.kind == "parquet":
+        return _parquet_shape(file)
+    first = _first_line(file)
+    if file.kind == "json lines":
+        return Shape(kind="json lines")
+    if not first:
+        return None
+    fields = tuple(next(csv.reader([first], delimiter=delimiter)))
+    if twice := sorted({name for name in fields if fields.count(name) > 1}):
+        raise UnreadableFile(str(file.path), f"its header names {', '.join(map(repr, twice))} more than once")
+    return Shape(kind="csv", fields=fields, header=first)
+
+
+def _first_line(file: InputFile) -> str:
+    with gzip.open(file.path) if file.path.suffix.lower() == _GZIP else file.path.open("rb") as content:
+        first = content.readline()
+    if first.startswith(_PARQUET_MAGIC):
+        raise UnreadableFile(str(file.path), f"it is a Parquet file, but its name says {file.kind}")
+    # A byte order mark is no part of the first field's name.
+    return first.decode("utf-8-sig").rstrip("\r\n")
+
+
+def _parquet_shape(file: InputFile) -> Shape:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        schema = parquet.read_schema(file.path)
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableFile(str(file.path), f"it is no Parquet file, or a broken one ({error})") from error
+    folded = [name.casefold() for name in schema.names]
+    if twice := sorted({name for name in schema.names if folded.count(name.casefold()) > 1}):
+        raise UnreadableFile(str(file.path), f"its fields {', '.join(map(repr, twice))} differ in case only")
+    nanoseconds = frozenset(f.name for f in schema if pa.types.is_timestamp(f.type) and f.type.unit == "ns")
+    types = tuple(str(field.type) for field in schema)
+    return Shape(kind="parquet", fields=tuple(schema.names), types=types, nanoseconds=nanoseconds)

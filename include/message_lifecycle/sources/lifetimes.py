@@ -1,0 +1,148 @@
+"""Own lifetimes for a block of messages at a time (TTL-1 to TTL-3).
+
+`parse_ttl` is the rule; this is the same rule over arrays, because a log of millions of messages cannot be fed through it one by
+one (a property test holds the two equal). Digits, and durations in whole h, m, s and ms and in seconds with decimals, are read by
+arrays; of everything else each distinct value goes to the rule once. It runs in Spark's Python workers: nothing here needs Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from message_lifecycle.model.instants import MICROS_PER_SECOND
+from message_lifecycle.model.ttl import TTL_HEADER, InvalidTtl, parse_ttl, ttl_header
+
+Longs = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+# In the place of a duration in microseconds, which is above zero.
+NO_LIFETIME, NEVER, INVALID = 0, -1, -2
+_ABSENT = -3
+_UNREAD = -4
+"""Not of a form that is read by arrays."""
+
+_SAMPLE = 100
+"""So many values tell whether a block repeats itself, as most do: then each value is read once. Of new ones, looking costs more than reading."""
+
+_DOT, _M, _S = b".ms"
+_MS_NS, _S_NS = 1_000_000, 1_000_000_000
+_NS_PER_MICRO = 1_000
+# So few digits, and so few parts in one value, that no sum passes int64.
+_UNITS = {ord("h"): (3_600 * _S_NS, 5), _M: (60 * _S_NS, 6), _S: (_S_NS, 8), _DOT: (_S_NS, 8)}
+_MS_DIGITS = 9
+_MOST_PARTS = 16
+_DECIMALS = 9
+_MOST_DIGITS = 12
+_POWERS = 10 ** np.arange(_MOST_DIGITS + 1, dtype=np.int64)
+_UNIT_NS, _UNIT_DIGITS = np.zeros(256, dtype=np.int64), np.zeros(256, dtype=np.int64)
+for _letter, (_ns, _digits) in _UNITS.items():
+    _UNIT_NS[_letter], _UNIT_DIGITS[_letter] = _ns, _digits
+
+
+def lifetimes(values: pa.Array) -> pa.Array:
+    """What each header says (binary), as int64: microseconds, or NO_LIFETIME (zero), NEVER, INVALID; null where it is absent."""
+    count = len(values)
+    if values.null_count == count:
+        return pa.nulls(count, pa.int64())
+    present = values.drop_null()
+    if len(present.slice(0, _SAMPLE).unique()) > _SAMPLE // 2:
+        read = _read(present)
+    else:
+        encoded = present.dictionary_encode()
+        read = _read(encoded.dictionary)[np.frombuffer(encoded.indices.buffers()[1], dtype=np.int32)]
+    found = read
+    if len(read) < count:
+        found = np.full(count, _ABSENT, dtype=np.int64)
+        there = np.frombuffer(values.is_valid().cast(pa.uint8()).buffers()[1], dtype=np.uint8)[:count]
+        found[there.astype(np.bool_)] = read
+    valid = np.packbits(found != _ABSENT, bitorder="little")
+    # Buffers, because PyArrow's own ways from NumPy import pandas: a second of CPU in every new worker.
+    return pa.Array.from_buffers(pa.int64(), count, [pa.py_buffer(valid), pa.py_buffer(found)])
+
+
+def _read(values: pa.Array) -> Longs:
+    """As `lifetimes`, and _ABSENT; `values` has no null."""
+    width = np.int64 if pa.types.is_large_binary(values.type) else np.int32
+    places = np.frombuffer(values.buffers()[1], dtype=width)[values.offset : values.offset + len(values) + 1].astype(np.int64)
+    content = values.buffers()[2]
+    data = np.frombuffer(content if content is not None else b"", dtype=np.uint8)[places[0] : places[-1]]
+    offsets = places - places[0]
+    read = _by_arrays(data, offsets)
+    unread = np.flatnonzero(read == _UNREAD)
+    if len(unread):
+        read[unread] = _by_the_rule(data.tobytes(), offsets[unread].tolist(), offsets[unread + 1].tolist())
+    return read
+
+
+def _by_arrays(data: Bytes, offsets: Longs) -> Longs:
+    """As `lifetimes`, and _UNREAD. The values lie one behind the other in `data`; `offsets`: where each begins, and the end."""
+    digits = data - ord("0")  # all else wraps around to more than nine
+    letters = np.flatnonzero(digits > 9)
+    first = np.searchsorted(letters, offsets)
+    letters_in = np.diff(first)
+    lengths = np.diff(offsets)
+    seconds = _numbers(digits, offsets[1:], np.where((letters_in == 0) & (lengths <= _MOST_DIGITS), lengths, 0))
+    read = np.where(seconds > 0, seconds * MICROS_PER_SECOND, _UNREAD)
+    some = np.flatnonzero((letters_in > 0) & (letters_in <= _MOST_PARTS))
+    if len(some):
+        durations_ns = _durations_ns(data, digits, offsets, letters, first)[some]
+        micros = np.where(durations_ns < _S_NS, INVALID, -(-durations_ns // _NS_PER_MICRO))
+        read[some] = np.where(durations_ns > 0, micros, _UNREAD)
+    return read
+
+
+def _durations_ns(data: Bytes, digits: Bytes, offsets: Longs, letters: Longs, first: Longs) -> Longs:
+    """Nanoseconds of each value; 0 where it has another form. A part is the digits before a letter (or point), and the letter."""
+    rows = np.repeat(np.arange(len(offsets) - 1), np.diff(first))
+    letter = data[letters]
+    begins = np.concatenate((np.zeros(1, dtype=np.int64), letters[:-1] + 1))
+    lengths = letters - np.maximum(begins, offsets[rows])
+    after = np.zeros(len(letters), dtype=np.uint8)  # the letter of the part before, in the same value
+    after[1:] = np.where(rows[1:] == rows[:-1], letter[:-1], 0)
+    seconds = letter == _S
+    decimals = seconds & (after == _DOT)
+    rest_of_ms = seconds & (after == _M) & (lengths == 0)
+    millis = np.append(rest_of_ms[1:], False)
+    unit_ns, most = _UNIT_NS[letter], _UNIT_DIGITS[letter]
+    unit_ns[millis], most[millis] = _MS_NS, _MS_DIGITS
+    unit_ns[decimals] = _POWERS[_DECIMALS - np.minimum(lengths[decimals], _DECIMALS)]
+    most[decimals] = _DECIMALS
+    good = ((lengths > 0) & (lengths <= most)) | rest_of_ms
+    good &= (letter != _DOT) | np.append(decimals[1:], False)
+    sums = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(_numbers(digits, letters, np.where(good, lengths, 0)) * unit_ns)))
+    durations: Longs = sums[first[1:]] - sums[first[:-1]]  # exact, though the running sum may have wrapped around
+    durations[rows[~good]] = 0
+    ends_in_digits = digits[np.maximum(offsets[1:] - 1, 0)] <= 9
+    durations[ends_in_digits] = 0
+    return durations
+
+
+def _numbers(digits: Bytes, ends: Longs, lengths: Longs) -> Longs:
+    """The numbers whose last digit stands before `ends`, of so many digits each; 0 for none."""
+    numbers = np.zeros(len(ends), dtype=np.int64)
+    for place in range(int(lengths.max(initial=0))):
+        some = np.flatnonzero(lengths > place)
+        numbers[some] += digits[ends[some] - 1 - place] * _POWERS[place]
+    return numbers
+
+
+def _by_the_rule(data: bytes, starts: Iterable[int], ends: Iterable[int]) -> list[int]:
+    known: dict[bytes, int] = {}
+    values = [data[start:end] for start, end in zip(starts, ends, strict=True)]
+    for value in set(values):
+        known[value] = _lifetime(value)
+    return [known[value] for value in values]
+
+
+def _lifetime(value: bytes) -> int:
+    if ttl_header([(TTL_HEADER, value)]) is None:
+        return _ABSENT
+    try:
+        ttl = parse_ttl(value)
+    except InvalidTtl:
+        return INVALID
+    return NEVER if ttl.never else ttl.duration_us or NO_LIFETIME

@@ -1,0 +1,177 @@
+"""Records of files of one shape, as a frame: which file, where in it, the fields that are wanted, and what is broken.
+
+`at` is a record's place in its file as one number, ascending in the file: the row of a Parquet file; in text, the block of
+the file that a task reads and the line in that task. It orders; `lines` turns it into line numbers where a person needs them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from message_lifecycle.sources.errors import MissingField, UnreadableFile
+from message_lifecycle.sources.files import InputFile, Shape
+
+AT_BITS = 48
+_LINE_BITS = 33
+_BLOCKS = 1 << (AT_BITS - _LINE_BITS)
+_NANOS_AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """`whole`: the record as JSON. `raw`: as it stood in the source. `broken`: why it is no record, null where it is one."""
+
+    frame: DataFrame
+    fields: Mapping[str, tuple[Column, T.DataType]]
+    whole: Column
+    raw: Column
+    broken: Column
+
+
+def read_records(session: SparkSession, shape: Shape, files: Sequence[InputFile], wanted: Sequence[str], *, delimiter: str) -> Records:
+    """The frame has columns `path` (as Spark spells it) and `at`. Raises MissingField, UnreadableFile."""
+    if shape.fields:
+        for field in wanted:
+            if field not in shape.fields:
+                raise MissingField(str(files[0].path), field, shape.fields)
+    try:
+        match shape.kind:
+            case "parquet":
+                return _parquet(session, shape, files)
+            case "csv":
+                return _csv(_filled_lines(session, files), shape, delimiter)
+            case "json lines":
+                return _json(_filled_lines(session, files), wanted)
+    except PySparkException as error:
+        raise UnreadableFile(str(files[0].path), str(error).splitlines()[0]) from error
+
+
+def _lines(session: SparkSession, files: Sequence[InputFile]) -> DataFrame:
+    # Spark cuts no file into blocks smaller than this, so blocks can be counted by it.
+    java: Any = session._jsparkSession
+    conf = java.sessionState().conf()
+    block_bytes = max(1, min(int(conf.filesOpenCostInBytes()), int(conf.filesMaxPartitionBytes())))
+    for file in files:
+        if file.size_bytes >= _BLOCKS * block_bytes:
+            raise UnreadableFile(str(file.path), f"it is larger than {_BLOCKS * block_bytes} bytes; split it")
+    line = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _LINE_BITS) - 1))
+    block = F.shiftleft((F.col("_metadata.file_block_start") / F.lit(block_bytes)).cast("bigint"), _LINE_BITS)
+    return session.read.text([str(file.path) for file in files]).select(
+        "value", F.col("_metadata.file_path").alias("path"), (block + line).alias("at")
+    )
+
+
+def _filled_lines(session: SparkSession, files: Sequence[InputFile]) -> DataFrame:
+    return _lines(session, files).where(F.trim("value") != "")
+
+
+def first_lines(session: SparkSession, files: Sequence[InputFile]) -> DataFrame:
+    """Per file and block (`path`, `block`): the number of its first line, and that line's place in its task (`first`).
+
+    Reads every line, so only where somebody needs line numbers; `files` must be those that were read together.
+    """
+    found = (
+        _lines(session, files)
+        .groupBy("path", block_of("at").alias("block"))
+        .agg(F.min(line_in_task("at")).alias("first"), F.count(F.lit(1)).alias("lines"))
+        .collect()
+    )
+    starts, reached = [], {row["path"]: 1 for row in found}
+    for row in sorted(found, key=lambda row: (row["path"], row["block"])):
+        starts.append((row["path"], row["block"], reached[row["path"]], row["first"]))
+        reached[row["path"]] += row["lines"]
+    return local_frame(session, "path string, block bigint, line bigint, first bigint", starts)
+
+
+def local_frame(session: SparkSession, schema: str, rows: Sequence[tuple[object, ...]]) -> DataFrame:
+    """A small frame out of one text: made from a list it would import pandas, and start Python workers to unpickle it."""
+    names = [column.split()[0] for column in schema.split(",")]
+    text = json.dumps([dict(zip(names, row, strict=True)) for row in rows])
+    structs = F.from_json(F.lit(text), f"array<struct<{schema}>>")
+    return session.range(0, 1, 1, 1).select(F.inline(structs))
+
+
+def block_of(at: str) -> Column:
+    return F.shiftright(at, _LINE_BITS)
+
+
+def line_in_task(at: str) -> Column:
+    return F.col(at).bitwiseAND(F.lit((1 << _LINE_BITS) - 1))
+
+
+def _json(lines: DataFrame, wanted: Sequence[str]) -> Records:
+    schema = T.StructType([T.StructField(name, T.StringType()) for name in dict.fromkeys([*wanted, "_"])])
+    # As an array, because the parser then sees what follows the object: two objects on one line, or a torn one.
+    parsed = F.from_json(F.concat(F.lit("["), "value", F.lit("]")), T.ArrayType(schema))
+    frame = lines.withColumn("parsed", parsed)
+    record = F.get("parsed", F.lit(0))
+    broken = F.col("parsed").isNull() | (F.size("parsed") != 1) | record.isNull()
+    return Records(
+        frame=frame,
+        fields={name: (record[name], T.StringType()) for name in wanted},
+        whole=F.col("value"),
+        raw=F.col("value"),
+        broken=F.when(broken, F.lit("the line is not one JSON object")),
+    )
+
+
+def _csv(lines: DataFrame, shape: Shape, delimiter: str) -> Records:
+    names = [f"c{index}" for index in range(len(shape.fields))]
+    # A quote in a quoted value is doubled (RFC 4180), not escaped by Spark's backslash.
+    options = {"sep": delimiter, "quote": '"', "escape": '"', "columnNameOfCorruptRecord": "broken"}
+    frame = lines.where(F.col("value") != F.lit(shape.header)).withColumn(
+        "parsed", F.from_csv("value", ", ".join(f"{name} string" for name in [*names, "broken"]), options)
+    )
+    record = F.col("parsed")
+    count = len(names)
+    whole = F.struct(*(record[name].alias(field) for name, field in zip(names, shape.fields, strict=True)))
+    return Records(
+        frame=frame,
+        fields={field: (record[name], T.StringType()) for name, field in zip(names, shape.fields, strict=True)},
+        whole=F.to_json(whole, {"ignoreNullFields": "false"}),
+        raw=F.col("value"),
+        broken=F.when(
+            record["broken"].isNotNull(),
+            F.lit(f"the line has more or fewer fields than the header's {count} (line breaks in quotes are not read)"),
+        ),
+    )
+
+
+def _parquet(session: SparkSession, shape: Shape, files: Sequence[InputFile]) -> Records:
+    if shape.nanoseconds:
+        # Spark has no type for them; as numbers they are read by their unit.
+        session.conf.set(_NANOS_AS_LONG, "true")
+    read = session.read.parquet(*(str(file.path) for file in files))
+    # In a struct, so that fields of any name stay apart from our own.
+    record = F.struct(*(_finer(field.name, shape).alias(field.name) for field in read.schema))
+    frame = read.select(record.alias("record"), F.col("_metadata.file_path").alias("path"), F.col("_metadata.row_index").alias("at"))
+    fields: dict[str, tuple[Column, T.DataType]] = {
+        field.name: (
+            F.col("record")[field.name],
+            T.TimestampType() if field.name in shape.nanoseconds else field.dataType,
+        )
+        for field in read.schema
+    }
+    whole = F.to_json("record", {"ignoreNullFields": "false"})
+    return Records(frame=frame, fields=fields, whole=whole, raw=whole, broken=F.lit(None).cast("string"))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _finer(name: str, shape: Shape) -> Column:
+    column = F.col(_quoted(name))
+    if name not in shape.nanoseconds:
+        return column
+    # Rounded up: a deadline may only ever be rounded later (TTL-3). `div` cuts towards zero.
+    up = f"({_quoted(name)} + if({_quoted(name)} > 0, 999, 0)) div 1000"
+    return F.timestamp_micros(F.expr(up))

@@ -1,0 +1,1 @@
+"""Who does: each store carries out plans on one kind of log."""

@@ -1,0 +1,1 @@
+"""Topics as Apache Iceberg tables (format v3), through Spark for writing and PyIceberg for reading without a JVM."""

@@ -1,0 +1,244 @@
+"""Topics in the table catalog, without a JVM: made, altered, described, listed.
+
+Settings, the real names and the number of partitions are table properties, so they travel with the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, cast
+
+from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, InvalidName, TopicExists, UnknownTopic
+from message_lifecycle.model.names import TopicName, catalog_identifier, normalise_name
+from message_lifecycle.model.segment import ActiveSegment
+from message_lifecycle.model.settings import PROPERTY_PREFIX, Policy, Value, property_text, resolve
+from message_lifecycle.model.topic_config import role_of
+from message_lifecycle.operations import age_rules
+from message_lifecycle.ports import Topic
+from message_lifecycle.stores.iceberg.document import TableDocument, is_local
+from message_lifecycle.stores.iceberg.layout import (
+    BESIDE,
+    CATALOG,
+    LEDGER,
+    LIVE,
+    PARTITIONER,
+    PARTITIONER_PROPERTY,
+    PARTITIONS_PROPERTY,
+    ROLE_PROPERTY,
+    SCRATCH_PROPERTY,
+    STREAM_PROPERTY,
+    TABLE_PROPERTIES,
+    TOPIC_PROPERTY,
+    LogSummary,
+    own_properties,
+    settings_of,
+)
+from message_lifecycle.stores.iceberg.pointers import CatalogPointers, Place, Pointers, SqlPointers, reaching_catalog
+from message_lifecycle.stores.iceberg.session import sql_table
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+UNDO_PROPERTY = "history.expire.max-snapshot-age-ms"
+
+
+class Tables:
+    """The tables of catalog `lake`, opened on first use; what was read is read again only when the table has moved."""
+
+    def __init__(self) -> None:
+        self._documents: dict[Place, TableDocument] = {}
+        self._tables: dict[Place, Table] = {}
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """PyIceberg's catalog. Raises CatalogUnavailable."""
+        from pyiceberg.catalog import load_catalog
+
+        properties = self._configured()
+        # Local files by the standard library, unless somebody has chosen another way.
+        light = {"py-io-impl": "message_lifecycle.stores.iceberg.local_io.LocalFileIO"} if is_local(properties.get("warehouse", "")) else {}
+        with reaching_catalog():
+            return load_catalog(CATALOG, **{**light, **properties})
+
+    @cached_property
+    def pointers(self) -> Pointers:
+        properties = self._configured()
+        return SqlPointers(properties) if properties.get("type") == "sql" else CatalogPointers(self.catalog)
+
+    def _configured(self) -> dict[str, str]:
+        from pyiceberg.utils.config import Config
+
+        found = Config().get_catalog_config(CATALOG)
+        if not found:
+            raise CatalogUnavailable(f"PyIceberg's configuration has no catalog {CATALOG!r}")
+        return {str(key): str(value) for key, value in found.items()}
+
+    def location(self, name: TopicName, *, kind: str = "") -> str:
+        """Where the table's metadata lies now; it moves with every change. Raises UnknownTopic."""
+        found = self.pointers.one((name.namespace, name.table(kind)))
+        if found is None:
+            raise UnknownTopic(str(name))
+        return found
+
+    def document(self, name: TopicName, *, kind: str = "") -> TableDocument:
+        """The table's metadata as written. Raises UnknownTopic; ForeignTable where the table is not this topic's."""
+        document = self.at((name.namespace, name.table(kind)), self.location(name, kind=kind))
+        if not kind and (document.properties.get(STREAM_PROPERTY), document.properties.get(TOPIC_PROPERTY)) != (name.stream, name.topic):
+            raise ForeignTable(str(name), f"{name.namespace}.{name.table(kind)}")
+        return document
+
+    def at(self, place: Place, location: str) -> TableDocument:
+        seen = self._documents.get(place)
+        if seen is None or seen.location != location:
+            with reaching_catalog():
+                seen = self._documents[place] = TableDocument.read(location, self.pointers.file_properties)
+        return seen
+
+    def load(self, name: TopicName, *, kind: str = "") -> Table:
+        """The table for reading manifests and data. Raises as `document`."""
+        place = name.namespace, name.table(kind)
+        location = self.document(name, kind=kind).location
+        seen = self._tables.get(place)
+        if seen is None or seen.metadata_location != location:
+            from pyiceberg.exceptions import NoSuchTableError
+
+            try:
+                with reaching_catalog():
+                    seen = self._tables[place] = self.catalog.load_table(place)
+            except NoSuchTableError:
+                raise UnknownTopic(str(name)) from None
+        return seen
+
+
+class IcebergTopics:
+    """`ports.Topics` on the catalog. `server`: settings of the server file, for what a table must carry of them.
+
+    `scratch`: make and list a scenario's topics, which nobody else's list shows.
+    """
+
+    def __init__(self, tables: Tables | None = None, *, server: Mapping[str, Value] | None = None, scratch: bool = False) -> None:
+        self._tables = tables or Tables()
+        self._server = dict(server or {})
+        self._scratch = scratch
+
+    def create(self, name: TopicName, *, partitions: int, settings: Mapping[str, Value], ledger: tuple[str, int]) -> Topic:
+        """Make the topic with an empty log; its ledger is the one that makes it. Raises TopicExists, ForeignTable."""
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
+        from message_lifecycle.stores.iceberg import table_file
+
+        place = name.namespace, name.table()
+        properties = {
+            **TABLE_PROPERTIES,
+            **own_properties(settings),
+            STREAM_PROPERTY: name.stream,
+            TOPIC_PROPERTY: name.topic,
+            PARTITIONS_PROPERTY: str(partitions),
+            PARTITIONER_PROPERTY: PARTITIONER,
+            ROLE_PROPERTY: role_of(settings),
+            UNDO_PROPERTY: self._undo_ms(settings),
+            **({SCRATCH_PROPERTY: "true"} if self._scratch else {}),
+        }
+        empty = LogSummary(
+            end_offsets=dict.fromkeys(range(partitions), 0), active={p: ActiveSegment(base_offset=0) for p in range(partitions)}
+        )
+        summary = {**empty.to_properties(), LEDGER: ledger_text(ledger)}
+        try:
+            with reaching_catalog():
+                if self._tables.pointers.one(place) is not None:
+                    raise TableAlreadyExistsError
+                _ensure_namespace(self._tables.catalog, name.namespace)
+                table_file.create(self._tables.catalog, place, properties=properties, summary=summary)
+        except TableAlreadyExistsError:
+            self._tables.document(name)
+            raise TopicExists(str(name)) from None
+        return self.describe(name)
+
+    def alter(self, name: TopicName, settings: Mapping[str, Value | None]) -> Topic:
+        """Set the given settings, None unsets; the log does not change."""
+        from message_lifecycle.stores.iceberg import table_file
+
+        topic = self.describe(name)
+        after = {key: value for key, value in {**topic.settings, **settings}.items() if value is not None}
+        changes = {f"{PROPERTY_PREFIX}{key}": None if value is None else property_text(value) for key, value in settings.items()}
+        with reaching_catalog():
+            table_file.set_properties(
+                self._tables.catalog, (name.namespace, name.table()), {**changes, UNDO_PROPERTY: self._undo_ms(after)}
+            )
+        return self.describe(name)
+
+    def describe(self, name: TopicName) -> Topic:
+        document = self._tables.document(name)
+        properties = document.properties
+        return Topic(
+            name=name,
+            uuid=document.uuid,
+            partitions=int(properties[PARTITIONS_PROPERTY]),
+            role=cast(Literal["local", "source", "mirror"], properties.get(ROLE_PROPERTY, "local")),
+            settings=settings_of(properties, where=f"table {name.namespace}.{name.table()}"),
+            ledger=_ledger_of(document),
+            live_view=None if self._scratch else ".".join((CATALOG, name.namespace, name.table(LIVE))),
+        )
+
+    def list(self, stream: str | None = None) -> Sequence[TopicName]:
+        """Topics by name; tables of other writers, and those beside a topic, are not among them."""
+        namespace = None if stream is None else catalog_identifier(normalise_name(stream))
+        return sorted(
+            name for place, location in self._tables.pointers.all(namespace) if (name := self._topic_at(place, location)) is not None
+        )
+
+    def live_view(self, name: TopicName, policy: Policy) -> str | None:
+        """A scenario's topic has none. Beside the errors of `ports.Topics` raises CatalogUnavailable where the catalog keeps no views."""
+        from message_lifecycle.stores.iceberg import rule_sql, view_file
+        from message_lifecycle.stores.iceberg.columns import SCHEMA
+
+        if self._scratch:
+            return None
+        columns = ", ".join(field.name for field in SCHEMA.fields)
+        text = f"SELECT {columns} FROM {sql_table(name)} WHERE {rule_sql.holds_not(age_rules.hidden(policy))}"
+        place = name.namespace, name.table(LIVE)
+        location = self._tables.pointers.one(place)
+        found = None if location is None else (location, self._tables.at(place, location).content)
+        if found is None or view_file.text_of(found[1], place=place) != text:
+            with reaching_catalog():
+                view_file.put(self._tables.catalog, place, text, old=found)
+        return ".".join((CATALOG, *place))
+
+    def _topic_at(self, place: Place, location: str) -> TopicName | None:
+        if place[1].endswith(tuple(f"__{kind}" for kind in BESIDE)):
+            return None
+        try:
+            properties = self._tables.at(place, location).properties
+            name = TopicName(stream=normalise_name(properties[STREAM_PROPERTY]), topic=normalise_name(properties[TOPIC_PROPERTY]))
+        except (KeyError, InvalidName, FileNotFoundError):
+            return None  # another writer's, or dropped since it was listed
+        if (SCRATCH_PROPERTY in properties) is not self._scratch:
+            return None
+        return name if (name.namespace, name.table()) == place else None
+
+    def _undo_ms(self, settings: Mapping[str, Value]) -> str:
+        return str(resolve(topic=settings, server=self._server).undo_window_us // 1000)
+
+
+def _ensure_namespace(catalog: Catalog, namespace: str) -> None:
+    from sqlalchemy.exc import IntegrityError
+
+    # Another process may make it between the look and the insert; anything else shows when the table is made.
+    with suppress(IntegrityError):
+        catalog.create_namespace_if_not_exists(namespace)
+
+
+def _ledger_of(document: TableDocument) -> tuple[str, int] | None:
+    text = document.newest(LEDGER)
+    if text is None:
+        return None
+    ledger_uuid, _, sequence = text.rpartition(":")
+    return ledger_uuid, int(sequence)
+
+
+def ledger_text(ledger: tuple[str, int]) -> str:
+    """`uuid:sequence`, as a commit's summary carries it."""
+    return f"{ledger[0]}:{ledger[1]}"

@@ -1,0 +1,85 @@
+"""What the tasks wrote, as one commit on a branch of the compacted table (CMP-4: table and horizon change together)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from message_lifecycle.model.errors import CommitUnknown, PlanConflict, TableBusy
+from message_lifecycle.stores.iceberg.compaction.job import NewFile, NewVector, PartitionResult
+from message_lifecycle.stores.iceberg.data_files import files_named, vectors_of
+from message_lifecycle.stores.iceberg.session import UNKNOWN_RESULT, Java, java_class
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def commit(session: SparkSession, table: Java, results: Sequence[PartitionResult], *, branch: str, properties: Mapping[str, str]) -> int:
+    """Add new files and vectors, take out what they replace; the new snapshot's id. `properties` go to its summary.
+
+    Raises PlanConflict where a file to be replaced is not there any more, TableBusy, CommitUnknown."""
+    from py4j.protocol import Py4JJavaError
+
+    head = table.snapshot(branch)
+    update = table.newRowDelta().toBranch(branch)
+    replaced = {path for result in results for path in (*result.dropped, *(vector.data_file for vector in result.vectors))}
+    if head is not None:
+        update.validateFromSnapshot(head.snapshotId())
+    if replaced:
+        for vector in vectors_of(session, table, head, replaced):
+            update.removeDeletes(vector)
+    dropped = {path for result in results for path in result.dropped}
+    if dropped:
+        old = files_named(session, table, head, dropped)
+        if len(old) != len(dropped):
+            raise PlanConflict("staged", f"{len(dropped) - len(old)} of its files are not in the view any more")
+        for file in old:
+            update.removeRows(file)
+    for result in results:
+        for new in result.files:
+            update.addRows(_data_file(session, table, result.partition, new))
+        for new_vector in result.vectors:
+            update.addDeletes(_vector(session, table, result.partition, new_vector))
+    for key, value in properties.items():
+        update.set(key, value)
+    what = f"committing {sum(len(result.files) for result in results)} files to branch {branch}"
+    try:
+        update.commit()
+    except Py4JJavaError as error:
+        kind = java_class(error)
+        if kind in UNKNOWN_RESULT:
+            raise CommitUnknown(what) from error
+        if kind == "CommitFailedException":
+            raise TableBusy(what, 1) from error
+        if kind == "ValidationException":
+            raise PlanConflict("staged", str(error.java_exception.getMessage())) from error
+        raise
+    table.refresh()
+    return int(table.snapshot(branch).snapshotId())
+
+
+def _data_file(session: SparkSession, table: Java, partition: int, new: NewFile) -> Java:
+    jvm: Java = session._jvm
+    iceberg = jvm.org.apache.iceberg
+    # Its footer gives counts and bounds in the units of the table's own settings.
+    metrics = iceberg.parquet.ParquetUtil.fileMetrics(table.io().newInputFile(new.path), iceberg.MetricsConfig.forTable(table))
+    described = iceberg.DataFiles.builder(table.spec()).withPath(new.path).withFormat("parquet").withFileSizeInBytes(new.bytes)
+    return described.withPartitionPath(f"partition={partition}").withMetrics(metrics).withSortOrder(table.sortOrder()).build()
+
+
+def _vector(session: SparkSession, table: Java, partition: int, new: NewVector) -> Java:
+    jvm: Java = session._jvm
+    file = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.spec()).ofPositionDeletes().withFormat("puffin")
+    file = file.withPath(new.puffin.path).withFileSizeInBytes(new.puffin.bytes).withPartitionPath(f"partition={partition}")
+    file = file.withReferencedDataFile(new.data_file).withContentOffset(new.offset).withContentSizeInBytes(new.length)
+    return file.withRecordCount(new.rows).build()
+
+
+def written_paths(results: Sequence[PartitionResult]) -> list[Path]:
+    """Every file that the tasks wrote, data and vectors."""
+    return [
+        Path(path)
+        for result in results
+        for path in (*(file.path for file in result.files), *{vector.puffin.path for vector in result.vectors})
+    ]

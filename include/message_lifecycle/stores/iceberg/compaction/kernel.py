@@ -1,0 +1,296 @@
+"""The compaction of one topic partition: Parquet files in, Parquet files and deletion vectors out, by DuckDB in the calling process.
+
+Pass one reads keys and offsets of the tail: the latest offset per key. The tail lies after the view, so a key that is in the tail
+supersedes its row in the view. Pass two copies the winners, unchanged and in the order of offsets. A winner is chosen over all rows
+first, and judged then (CMP-8): one that is dead, or a tombstone, takes its key away and never brings an older value back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from message_lifecycle.model.marker import REASON_HEADER
+from message_lifecycle.model.rows import ViewReason
+from message_lifecycle.stores.iceberg.compaction import rule_duckdb
+from message_lifecycle.stores.iceberg.compaction.connection import opened
+from message_lifecycle.stores.iceberg.compaction.job import (
+    InputFile,
+    NewFile,
+    NewVector,
+    PartitionJob,
+    PartitionResult,
+    Resources,
+    Rules,
+)
+from message_lifecycle.stores.iceberg.compaction.relations import (
+    FIELD_IDS,
+    NO_MESSAGES,
+    OFFSET,
+    TOPIC_COLUMNS,
+    all_rows,
+    literal,
+    live_rows,
+    local_file,
+    path_list,
+)
+from message_lifecycle.stores.iceberg.compaction.vectors import marked, write_vectors
+from message_lifecycle.stores.iceberg.puffin import Positions
+
+if TYPE_CHECKING:
+    import duckdb
+
+SORT_ROWS = 1_000_000
+"""Up to so many rows sorting is quicker than looking whether files are in order."""
+
+
+def compact(job: PartitionJob, rules: Rules, resources: Resources, *, data_folder: str, run: str) -> PartitionResult:
+    """Write the partition's new files; nothing that is there is touched. `run`: unique, begins the names of new files.
+
+    Raises NotLocal, CorruptVector, and DuckDB's errors where a file cannot be read.
+    """
+    folder = Path(local_file(data_folder)) / f"partition={job.partition}"
+    with opened(resources) as (connection, scheme):
+        return _Kernel(connection, scheme, job, rules, resources, folder, run).result()
+
+
+@dataclass(slots=True)
+class _Marks:
+    """Rows of the view that are not in the new one: `before` by vectors that are there already, `now` by this run."""
+
+    before: dict[int, Positions] = field(default_factory=dict)
+    now: dict[int, list[Positions]] = field(default_factory=dict)
+    counts: dict[ViewReason, int] = field(default_factory=dict)
+
+    def all(self, file: int) -> Positions:
+        parts = [*([self.before[file]] if file in self.before else []), *self.now.get(file, [])]
+        return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+
+
+@dataclass(slots=True)
+class _Kernel:
+    connection: duckdb.DuckDBPyConnection
+    scheme: str
+    job: PartitionJob
+    rules: Rules
+    resources: Resources
+    folder: Path
+    run: str
+
+    def result(self) -> PartitionResult:
+        job = self.job
+        self._know_vectors("tail_gone", job.tail)
+        winners, tail_rows, keys, removed = self._winners()
+        marks = self._marks() if job.view else _Marks()
+        rows = self._rows_of(job.view)
+        live = sum(rows) - sum(map(len, marks.before.values()))
+        kept = live - sum(marks.counts.values())
+        files: list[NewFile] = []
+        vectors: list[NewVector] = []
+        dropped: list[str] = []
+        if job.rewrite:
+            self._register("view_gone", {file: marks.all(file) for file in range(len(job.view))})
+            alive = live_rows(job.view, "view_gone", self.scheme)
+            if kept:
+                files += self._copy(f"SELECT {TOPIC_COLUMNS}, delete_horizon, remembered FROM {alive}", alive, job.view, kept, "view")
+            dropped += [file.path for file in job.view]
+        else:
+            left = [file for file in marks.now if len(marks.all(file)) < rows[file]]
+            dropped += [job.view[file].path for file in marks.now if file not in left]
+            path = self.folder / f"{self.run}-deletes.puffin"
+            vectors += write_vectors(path, {job.view[file].path: marks.all(file) for file in left})
+        written = self._copy(self._winning_rows(), "winners", job.tail, winners, "tail") if winners else []
+        written_rows = sum(file.rows for file in written)
+        removed["tombstoned"] = winners - written_rows
+        for reason, count in marks.counts.items():
+            removed[reason] = removed.get(reason, 0) + count
+        return PartitionResult(
+            partition=job.partition,
+            through=job.through,
+            files=(*files, *written),
+            vectors=tuple(vectors),
+            dropped=tuple(dropped),
+            view_rows=live,
+            tail_rows=tail_rows,
+            keys=keys,
+            rows_out=kept + written_rows,
+            removed={reason: count for reason, count in removed.items() if count},
+        )
+
+    # Pass one.
+
+    def _winners(self) -> tuple[int, int, int, dict[ViewReason, int]]:
+        """Make the tables `latest` (key where there is a view, offset, why dead) and `winners` (offset, keyed): the rows to copy.
+
+        How many those are, how many rows and keys the tail has, and what was removed so far."""
+        job, rules = self.job, self.rules
+        ages = rules.ages if any(file.may_be_due for file in job.tail) else ()
+        # Why a row is dead: its place among the reasons from 1 on, 0: it is not.
+        cases = " ".join(f"WHEN {rule_duckdb.holds(rule, rules.as_of)} THEN {at}" for at, (_, rule) in enumerate(ages, 1))
+        why = f"CASE {cases} ELSE 0 END" if ages else "0"
+        # One number tells the offset and why its row is dead: one maximum is quicker than a row's other columns by the greatest.
+        wide, base = ("HUGEINT" if job.through >= 1 << 60 else "BIGINT"), len(ages) + 1
+        latest = f"max({base} * {OFFSET}::{wide} + ({why})::{wide})" if ages else f"max({OFFSET})"
+        of_key = ", key" if job.view else ""
+        tail = f"{self._tail()} WHERE {self._in_tail()}" if job.tail else f"{NO_MESSAGES} WHERE false"
+        self._run(
+            f"CREATE TEMP TABLE latest AS SELECT {latest} AS latest, count(*) AS rows{of_key} FROM {tail} AND key IS NOT NULL GROUP BY key"
+        )
+        offset, of_latest = (f"(latest // {base})::BIGINT", f"latest % {base}") if ages else ("latest", "0")
+        self._run(f"CREATE TEMP TABLE winners AS SELECT {offset} AS {OFFSET}, true AS keyed FROM latest WHERE {of_latest} = 0")
+        keys, keyed_rows = self._one("SELECT count(*), coalesce(sum(rows), 0)::BIGINT FROM latest")
+        (alive,) = self._one("SELECT count(*) FROM winners")
+        unkeyed, kept, removed = 0, 0, dict[ViewReason, int]()
+        for at, rows in self._run(f"SELECT {why} AS why, count(*) FROM {tail} AND key IS NULL GROUP BY why").fetchall():
+            unkeyed += rows
+            if at:
+                removed[ages[at - 1][0]] = rows
+            elif rules.retain_null_key:
+                self._run(f"INSERT INTO winners SELECT {OFFSET}, false FROM {tail} AND key IS NULL AND {why} = 0")
+                kept = rows
+            else:
+                removed["null_key"] = rows
+        for at, rows in self._run(f"SELECT {of_latest} AS why, count(*) FROM latest WHERE why > 0 GROUP BY why").fetchall():
+            reason = ages[at - 1][0]
+            removed[reason] = removed.get(reason, 0) + rows
+        removed["superseded"] = keyed_rows - keys
+        return alive + kept, keyed_rows + unkeyed, keys, removed
+
+    def _marks(self) -> _Marks:
+        view, rules = self.job.view, self.rules
+        marks = _Marks(before=self._know_vectors("view_gone", view))
+        alive = live_rows(view, "view_gone" if marks.before else None, self.scheme)
+        self._mark(marks, "superseded", range(len(view)), f"FROM {alive} SEMI JOIN latest USING (key)")
+        suspects = [file for file in range(len(view)) if view[file].may_be_due]
+        if suspects:
+            chosen = [view[file] for file in suspects]
+            self._register("suspect_gone", {at: marks.all(file) for at, file in enumerate(suspects)})
+            due = f"FROM {live_rows(chosen, 'suspect_gone', self.scheme)} WHERE"
+            past = rule_duckdb.due("delete_horizon", rules.as_of)
+            told = "false"
+            for reason, rule in rules.ages:
+                holds = rule_duckdb.holds(rule, rules.as_of)
+                self._mark(marks, reason, suspects, f"{due} {holds} AND NOT {told}")
+                told = f"({told} OR {holds})"
+            self._mark(marks, "tombstoned", suspects, f"{due} coalesce({past}, false) AND NOT {told}")
+        if not rules.retain_null_key:
+            self._register("known_gone", {file: marks.all(file) for file in range(len(view))})
+            self._mark(marks, "null_key", range(len(view)), f"FROM {live_rows(view, 'known_gone', self.scheme)} WHERE key IS NULL")
+        return marks
+
+    def _mark(self, marks: _Marks, reason: ViewReason, files: Sequence[int], chosen: str) -> None:
+        found = self._run(f"SELECT file_index::BIGINT AS file, file_row_number AS row {chosen}").fetchnumpy()
+        of_file, positions = cast(NDArray[np.int64], found["file"]), cast(NDArray[np.int64], found["row"])
+        for at in np.unique(of_file).tolist():
+            marks.now.setdefault(files[at], []).append(positions[of_file == at])
+        marks.counts[reason] = marks.counts.get(reason, 0) + len(positions)
+
+    # Pass two.
+
+    def _winning_rows(self) -> str:
+        # What a tombstone is can be asked of winners alone, because the question needs their flag: before the join it would be
+        # asked of every row.
+        until, tombstone = self.rules.tombstones_until, f"(keyed AND {self._tombstone()})"
+        stamp = "NULL" if until is None else f"CASE WHEN {tombstone} THEN {rule_duckdb.instant(until)} END"
+        return (
+            f"SELECT {TOPIC_COLUMNS}, {stamp}::TIMESTAMPTZ AS delete_horizon, NULL::BOOLEAN AS remembered "
+            f"FROM {self._tail()} JOIN winners USING ({OFFSET}) WHERE {self._in_tail()}"
+            + (f" AND NOT {tombstone}" if until is None else "")
+        )
+
+    def _tombstone(self) -> str:
+        """CMP-2: no value, an empty one, or a marker."""
+        if self.rules.empty_is_value:
+            return "(value IS NULL)"
+        return f"(value IS NULL OR octet_length(value) = 0 OR coalesce(len(headers) > 0 AND list_contains(list_transform(headers, lambda h: h.name), '{REASON_HEADER}'), false))"
+
+    def _copy(self, select: str, offsets: str, files: Sequence[InputFile], rows: int, part: str) -> list[NewFile]:
+        """Write the rows in the order of offsets, in as many files as their size asks for. `offsets`: a relation of (about) their offsets.
+
+        One thread keeps the order of what it reads, so rows that lie in order are not sorted."""
+        in_order = self.resources.threads == 1 and rows > SORT_ROWS and self._in_order(files)
+        order = "" if in_order else f" ORDER BY {OFFSET}"
+        # Where rows are sorted in the end, keeping them in order before is for nothing.
+        self._run(f"SET preserve_insertion_order = {str(in_order).lower()}")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        written = []
+        for number, span in enumerate(self._spans(offsets, files, rows)):
+            path = self.folder / f"{self.run}-{part}-{number:05}.parquet"
+            (count,) = self._one(
+                f"COPY (SELECT * FROM ({select}) WHERE {span}{order}) TO {literal(f'{self.scheme}{path}')} (FORMAT parquet, COMPRESSION zstd, FIELD_IDS {FIELD_IDS})"
+            )
+            if count:
+                written.append(NewFile(path=str(path), rows=count, bytes=path.stat().st_size))
+            else:
+                path.unlink()
+        return written
+
+    def _spans(self, offsets: str, files: Sequence[InputFile], rows: int) -> list[str]:
+        """Conditions on offsets, one for each new file."""
+        found = self._run(
+            f"SELECT sum(num_rows)::BIGINT, sum(file_size_bytes)::BIGINT FROM parquet_file_metadata({path_list(files)})"
+        ).fetchall()
+        ((read_rows, read_bytes),) = found
+        count = -(-rows * read_bytes // (read_rows * self.resources.file_bytes))
+        if count <= 1:
+            return ["true"]
+        shares = [number / count for number in range(1, count)]
+        ((cuts,),) = self._run(f"SELECT quantile_disc({OFFSET}, {shares}) FROM {offsets}").fetchall()
+        ends = [None, *sorted(set(cuts)), None]
+        return [
+            " AND ".join(
+                [f"{OFFSET} > {low}"] * (low is not None) + [f"{OFFSET} <= {high}"] * (high is not None),
+            )
+            for low, high in pairwise(ends)
+        ]
+
+    # What both passes need.
+
+    def _tail(self) -> str:
+        return live_rows(self.job.tail, "tail_gone" if any(file.vector for file in self.job.tail) else None, self.scheme)
+
+    def _in_tail(self) -> str:
+        if self.job.whole_tail:
+            return "true"
+        return f"{OFFSET} > {self.job.after} AND {OFFSET} <= {self.job.through}"
+
+    def _know_vectors(self, table: str, files: Sequence[InputFile]) -> dict[int, Positions]:
+        """Make the table of rows that earlier vectors mark: (file, row), by place in `files`."""
+        found = {at: marked(file.vector) for at, file in enumerate(files) if file.vector is not None}
+        self._register(table, found)
+        return found
+
+    def _register(self, table: str, positions: dict[int, Positions]) -> None:
+        of_file = [np.full(len(rows), at, np.int64) for at, rows in positions.items()]
+        none = np.empty(0, np.int64)
+        columns = {"file": np.concatenate([none, *of_file]), "row": np.concatenate([none, *positions.values()])}
+        self.connection.register(table, columns)
+
+    def _in_order(self, files: Sequence[InputFile]) -> bool:
+        last = -1
+        for file in files:
+            found = self._run(f"SELECT {OFFSET} AS o FROM {all_rows([file], self.scheme)}").fetchnumpy()
+            offsets = cast(NDArray[np.int64], found["o"])
+            if len(offsets) and (offsets[0] <= last or not (offsets[1:] > offsets[:-1]).all()):
+                return False
+            last = int(offsets[-1]) if len(offsets) else last
+        return True
+
+    def _rows_of(self, files: Sequence[InputFile]) -> list[int]:
+        return [self._rows(local_file(file.path)) for file in files]
+
+    def _rows(self, path: str) -> int:
+        return self._one(f"SELECT num_rows FROM parquet_file_metadata({literal(path)})")[0]
+
+    def _one(self, query: str) -> tuple[int, ...]:
+        (row,) = self._run(query).fetchall()
+        return cast(tuple[int, ...], row)
+
+    def _run(self, query: str) -> duckdb.DuckDBPyConnection:
+        return self.connection.execute(query)

@@ -1,0 +1,130 @@
+"""Publishing a compaction: the staged view and its horizons in one fenced commit of the view's table (CMP-4, DEL-5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from message_lifecycle.model.errors import CommitRefused, CommitUnknown, PlanConflict
+from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
+from message_lifecycle.stores.iceberg.compaction.due_at import due_at
+from message_lifecycle.stores.iceberg.compaction.stage import required_base
+from message_lifecycle.stores.iceberg.compaction.view_table import DUE_AT, HORIZONS, MEMORIES, SETTINGS, memories
+from message_lifecycle.stores.iceberg.fence import Ancestor, fenced_commit, main_ancestors
+from message_lifecycle.stores.iceberg.layout import (
+    AS_OF,
+    COMPACTED,
+    COUNTS,
+    GATE_ID,
+    LEDGER,
+    OPERATION,
+    PLAN_ID,
+    POLICY_HASH,
+    by_partition,
+    offsets_of,
+)
+from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
+from message_lifecycle.stores.iceberg.stage import chain
+from message_lifecycle.stores.iceberg.staged_change import Change
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Steps = Callable[[str], None]
+
+
+def publish(session: SparkSession, tables: Tables, verdict: Verdict, *, ledger: tuple[str, int], steps: Steps) -> Published:
+    """Make the plan's one commit on main, or report the one that is there. Raises PlanConflict, TableBusy, CommitUnknown."""
+    plan, plan_id = verdict.plan, verdict.plan.plan_id
+    table = java_table(session, plan.topic, kind=COMPACTED)
+    done = find(table, plan_id)
+    if done is not None:
+        return done
+    base_id = required_base(table, plan)
+    staged_id = None if verdict.staged.view is None else verdict.staged.view.snapshot_id
+    staged = None if staged_id is None else table.snapshot(staged_id)
+    if staged is None or staged_id == base_id:
+        raise PlanConflict(plan_id, f"nothing is staged for it (snapshot {staged_id})")
+    change = Change.of(session, table, chain(table, staged, base_id))
+    update = change.with_added(table.newRowDelta(), base_id)
+    for key, value in _properties(session, tables, table, verdict, ledger).items():
+        update.set(key, value)
+
+    def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
+        steps("inside_commit")
+        head = next(walk())
+        if head.snapshot_id != base_id:
+            rival = head.get(PLAN_ID)
+            raise PlanConflict(plan_id, "the compacted view was changed first", rival=rival or f"snapshot {head.snapshot_id}")
+
+    steps("before_commit")
+    try:
+        fenced_commit(session, [(update, judge)], what=f"publishing plan {plan_id}")
+    except PlanConflict:
+        table.refresh()
+        if find(table, plan_id) is None:
+            raise
+    except CommitRefused as refused:
+        raise PlanConflict(plan_id, refused.reason) from refused
+    except CommitUnknown:
+        table.refresh()
+        if find(table, plan_id) is None:
+            raise
+    steps("after_commit")
+    table.refresh()
+    forget_cached(session, plan.topic, kind=COMPACTED)
+    done = find(table, plan_id)
+    if done is None:
+        raise CommitUnknown(f"publishing plan {plan_id}")
+    return done
+
+
+def find(table: Java, plan_id: str) -> Published | None:
+    """The view's commit that carries the plan."""
+    for ancestor in main_ancestors(table):
+        if ancestor.get(PLAN_ID) == plan_id:
+            removed = json.loads(ancestor.get(COUNTS) or "{}")
+            return Published(plan_id=plan_id, snapshot_id=ancestor.snapshot_id, removed=tuple(sorted(removed.items())))
+    return None
+
+
+def _properties(session: SparkSession, tables: Tables, table: Java, verdict: Verdict, ledger: tuple[str, int]) -> dict[str, str]:
+    plan = verdict.plan
+    before = next((found for ancestor in main_ancestors(table) if (found := ancestor.get(HORIZONS)) is not None), "{}")
+    horizons = offsets_of(before)
+    for action in plan.compactions:
+        horizons[action.partition] = max(action.through, horizons.get(action.partition, -1))
+    view = tables.load(plan.topic, kind=COMPACTED)
+    told = verdict.staged.view
+    assert told is not None
+    staged = view.snapshot_by_id(told.snapshot_id or 0)
+    assert staged is not None, "the caller has found it"
+    due = due_at(view, staged, Policy.of_values(plan.policy), as_of=plan.as_of)
+    return {
+        PLAN_ID: plan.plan_id,
+        OPERATION: plan.operation,
+        AS_OF: format_instant(plan.as_of),
+        GATE_ID: verdict.gate_id,
+        POLICY_HASH: plan.requirements.policy_hash,
+        COUNTS: json.dumps(dict(told.removed)),
+        LEDGER: ledger_text(ledger),
+        HORIZONS: by_partition(horizons),
+        SETTINGS: Policy.of_values(plan.policy).view_hash,
+        MEMORIES: str(_memories(session, table, verdict, staged.snapshot_id)),
+        **({} if due is None else {DUE_AT: str(due)}),
+    }
+
+
+def _memories(session: SparkSession, table: Java, verdict: Verdict, staged_id: int) -> int:
+    """Rows of the staged view that are no messages; there are none where the latest is that of the highest offset."""
+    if not Policy.of_values(verdict.plan.policy).by_event_time and not memories(table):
+        return 0
+    from message_lifecycle.stores.iceberg.session import sql_table
+
+    frame = session.read.option("versionAsOf", str(staged_id)).table(sql_table(verdict.plan.topic, kind=COMPACTED))
+    return frame.where("coalesce(remembered, false)").count()

@@ -1,0 +1,90 @@
+"""Compacted views read without a JVM: their state by metadata, their messages by PyIceberg."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from message_lifecycle.model.errors import CompactedTableMissing
+from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Message
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.view import Tail, ViewRow, ViewState
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.compaction.inputs import columns_of, files_by_partition
+from message_lifecycle.stores.iceberg.compaction.tails import tails_of
+from message_lifecycle.stores.iceberg.compaction.view_table import document_of, state_of
+from message_lifecycle.stores.iceberg.layout import COMPACTED, COUNTS, PLAN_ID
+from message_lifecycle.stores.iceberg.message_rows import messages_of, micros, rows_in_order
+from message_lifecycle.stores.iceberg.read import ancestors
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class IcebergViewReader:
+    """`ports.ViewReader`."""
+
+    def __init__(self, tables: Tables | None = None) -> None:
+        self._tables = tables or Tables()
+
+    def view(self, name: TopicName) -> ViewState | None:
+        return state_of(self._tables, name)
+
+    def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant) -> Sequence[Tail]:
+        return tails_of(self._tables.load(log.topic), log, after, as_of=as_of)
+
+    def view_rows(self, name: TopicName, view: ViewState, *, partition: int | None = None, start: int = 0) -> Iterator[ViewRow]:
+        try:
+            table = self._tables.load(name, kind=COMPACTED)
+            for rows in rows_in_order(table, snapshot_id=view.snapshot_id, partition=partition, start=start):
+                yield from _view_rows(rows)
+        except (OSError, ValueError) as error:  # a file that is gone, or damaged; PyArrow's errors are ValueErrors
+            raise CompactedTableMissing(str(name), f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
+
+    def places_of(
+        self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes]
+    ) -> Sequence[tuple[int, int, bytes | None]]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found: list[tuple[int, int, bytes | None]] = []
+        try:
+            table = self._tables.load(name, kind=COMPACTED)
+            for partition, files in files_by_partition(table, table.snapshot_by_id(view.snapshot_id)).items():
+                for file in files:
+                    rows = columns_of(table.io, file, ("offset", "key", "remembered"))
+                    at = pc.is_in(rows["offset"], value_set=pa.array(sorted(offsets.get(partition, ())), pa.int64()))
+                    of = pc.is_in(rows["key"], value_set=pa.array(sorted(keys), rows["key"].type), skip_nulls=True)
+                    message = pc.invert(pc.fill_null(rows["remembered"], False))
+                    mine = rows.filter(pc.and_(pc.or_(at, of), message))
+                    pairs = zip(mine["offset"].to_pylist(), mine["key"].to_pylist(), strict=True)
+                    found += [(partition, offset, key) for offset, key in pairs]
+        except (OSError, ValueError) as error:
+            raise CompactedTableMissing(str(name), f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
+        return sorted(found, key=lambda place: place[:2])
+
+    def tail_messages(self, log: LogState, after: Mapping[int, int], *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
+        table = self._tables.load(log.topic)
+        for rows in rows_in_order(table, snapshot_id=log.snapshot_id, partition=partition, start=start, after=after):
+            yield from messages_of(rows)
+
+    def published(self, name: TopicName, plan_id: str) -> Published | None:
+        import json
+
+        if document_of(self._tables, name) is None:
+            return None
+        for snapshot in ancestors(self._tables.load(name, kind=COMPACTED)):
+            summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
+            if summary.get(PLAN_ID) == plan_id:
+                removed = json.loads(summary.get(COUNTS, "{}"))
+                return Published(plan_id=plan_id, snapshot_id=snapshot.snapshot_id, removed=tuple(sorted(removed.items())))
+        return None
+
+
+def _view_rows(rows: pa.Table) -> Iterator[ViewRow]:
+    horizons, remembered = micros(rows["delete_horizon"]), rows["remembered"].to_pylist()
+    for message, until, memory in zip(messages_of(rows), horizons, remembered, strict=True):
+        yield ViewRow(message=message, delete_horizon=until, remembered=bool(memory))

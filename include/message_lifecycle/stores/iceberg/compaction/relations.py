@@ -1,0 +1,90 @@
+"""Parquet files as relations of DuckDB's SQL, and how the compacted table's columns are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from message_lifecycle.model.errors import Unavailable
+from message_lifecycle.stores.iceberg.compaction.job import InputFile
+from message_lifecycle.stores.iceberg.compaction.vectors import marked
+from message_lifecycle.stores.iceberg.document import is_local, local_path
+
+if TYPE_CHECKING:
+    import duckdb
+    from pyiceberg.schema import Schema
+
+OFFSET = '"offset"'
+TOPIC_COLUMNS = f"partition, {OFFSET}, append_time, event_time, key, value, headers, size_bytes, segment, expires_at, never, origin_offset"
+FIELD_IDS = (
+    f"{{partition: 1, {OFFSET}: 2, append_time: 3, event_time: 4, key: 5, value: 6, "
+    "headers: {__duckdb_field_id: 7, element: {__duckdb_field_id: 13, name: 14, value: 15}}, "
+    "size_bytes: 8, segment: 9, expires_at: 10, never: 11, origin_offset: 12, delete_horizon: 16, remembered: 17}"
+)
+
+
+class NotLocal(Unavailable):
+    """The engine reads files of the machine it runs on."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path} is not a local file, which this engine needs. Compact this topic by the engine in Spark SQL.")
+
+
+NO_MESSAGES = f"(SELECT 0::BIGINT AS {OFFSET}, NULL::BLOB AS key)"
+
+
+def live_rows(files: Sequence[InputFile], gone: str | None, scheme: str = "") -> str:
+    """A relation of the files' rows, without those that a table (file, row) names."""
+    if gone is None:
+        return f"{all_rows(files, scheme)} AS f"
+    return (
+        f"(SELECT f.*, f.file_index, f.file_row_number FROM {all_rows(files, scheme)} AS f "
+        f"ANTI JOIN {gone} AS g ON f.file_index = g.file AND f.file_row_number = g.row) AS f"
+    )
+
+
+def all_rows(files: Sequence[InputFile], scheme: str = "") -> str:
+    """A relation of the files' rows, with `file_index` (place in `files`) and `file_row_number`. `scheme`: by which file system."""
+    # A folder's name (`partition=0`) must not take the place of a column.
+    return f"read_parquet({path_list(files, scheme)}, hive_partitioning = false)"
+
+
+def path_list(files: Sequence[InputFile], scheme: str = "") -> str:
+    """The files' paths as a list in SQL. Raises NotLocal."""
+    return f"[{', '.join(literal(scheme + local_file(file.path)) for file in files)}]"
+
+
+def local_file(path: str) -> str:
+    """The path without `file:`. Raises NotLocal."""
+    if not is_local(path):
+        raise NotLocal(path)
+    return str(local_path(path))
+
+
+def literal(value: object) -> str:
+    """A text in SQL."""
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def duckdb_types(schema: Schema) -> list[tuple[str, str]]:
+    """The columns of a topic's table, or its view's, with DuckDB's names of their types."""
+    kinds = {"timestamptz": "TIMESTAMPTZ", "binary": "BLOB", "int": "INTEGER", "long": "BIGINT", "boolean": "BOOLEAN"}
+    return [(field.name, kinds.get(str(field.field_type), "STRUCT(name VARCHAR, value BLOB)[]")) for field in schema.fields]
+
+
+def create_relation(
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[InputFile], columns: Sequence[tuple[str, str]]
+) -> None:
+    """Make the view `name` over the live rows of the files. `columns`: names and types, of a relation of no files."""
+    if not files:
+        typed = ", ".join(f'CAST(NULL AS {kind}) AS "{column}"' for column, kind in columns)
+        connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {typed} WHERE false")
+        return
+    gone = {at: marked(file.vector) for at, file in enumerate(files) if file.vector is not None}
+    if gone:
+        of_file = np.concatenate([np.full(len(positions), at, np.int64) for at, positions in gone.items()])
+        connection.register(f"{name}_gone", {"file": of_file, "row": np.concatenate(list(gone.values()))})
+    connection.execute(f"CREATE TEMP VIEW {name} AS SELECT f.* FROM {live_rows(files, f'{name}_gone' if gone else None)}")

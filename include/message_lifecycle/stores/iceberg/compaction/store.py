@@ -1,0 +1,74 @@
+"""Compacted views on tables: `ports.ViewReader` and `ports.ViewStore` on a Spark session, which is asked for when it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.compaction.read import IcebergViewReader
+from message_lifecycle.stores.iceberg.layout import COMPACTED, SCRATCH_PROPERTY
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class IcebergViews(IcebergViewReader):
+    """`steps` is told the name of each step as it is reached (`after_stage`, `before_commit`, `inside_commit`, `after_commit`)."""
+
+    def __init__(
+        self, session: Callable[[], SparkSession], *, tables: Tables | None = None, steps: Callable[[str], None] | None = None
+    ) -> None:
+        super().__init__(tables)
+        self._session = session
+        self._steps = steps or (lambda _: None)
+
+    def stage(self, plan: Plan) -> Staged:
+        from message_lifecycle.stores.iceberg.compaction.stage import stage
+
+        if plan.is_empty:
+            return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
+        staged = stage(self._session(), self._tables, plan)
+        self._steps("after_stage")
+        return staged
+
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
+        from message_lifecycle.stores.iceberg.compaction.evidence import evidence
+        from message_lifecycle.stores.iceberg.compaction.removals import removal_evidence
+
+        if plan.view_removals:
+            assert plan.view is not None
+            assert plan.view.snapshot_id is not None
+            assert staged.view is not None
+            assert staged.view.snapshot_id is not None
+            return {"view": removal_evidence(self._tables, plan, plan.view.snapshot_id, staged.view.snapshot_id)}
+        return evidence(self._tables, plan, staged, policy)
+
+    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+        from message_lifecycle.stores.iceberg.compaction.publish import publish
+
+        return publish(self._session(), self._tables, verdict, ledger=ledger, steps=self._steps)
+
+    def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:
+        """Needs no JVM. A scenario's topic has none."""
+        from message_lifecycle.stores.iceberg.compaction.sql_view import keep_sql_view
+
+        if SCRATCH_PROPERTY in self._tables.document(name).properties:
+            return None
+        return keep_sql_view(self._tables, name, policy)
+
+    def discard(self, plan: Plan) -> None:
+        """Needs no JVM."""
+        from message_lifecycle.stores.iceberg import table_file
+        from message_lifecycle.stores.iceberg.pointers import reaching_catalog
+        from message_lifecycle.stores.iceberg.stage import branch_of
+
+        place = plan.topic.namespace, plan.topic.table(COMPACTED)
+        with reaching_catalog():
+            if self._tables.pointers.one(place) is not None:
+                table_file.remove_branch(self._tables.catalog, place, branch_of(plan.plan_id))

@@ -1,0 +1,64 @@
+"""What the gate asks about staged markers."""
+
+from __future__ import annotations
+
+from message_lifecycle.stores.iceberg.marks_sql import CAUSES_NONE, IS_MARKER
+
+VIEWS = {
+    # The staged markers, with the files that hold them.
+    "gate_markers": f"""
+        SELECT t.partition, t.offset, t.key, t.value, t.headers, unix_micros(t.append_time) AS appended, t._file AS file
+        FROM {{table}} VERSION AS OF {{after}} t WHERE ({{new}}) AND {IS_MARKER}
+    """,
+    # What was there and is not, but for older markers that a new one replaces.
+    "gate_gone": f"""
+        SELECT b.partition, b.offset, b.key, b.causes_none, coalesce(l.reason, 'expiry') AS reason
+        FROM (SELECT t.partition, t.offset, t.key, {CAUSES_NONE} AS causes_none
+              FROM {{table}} VERSION AS OF {{before}} t WHERE t.key IS NOT NULL AND ({{reach}})) b
+        LEFT ANTI JOIN (SELECT t.partition, t.offset FROM {{table}} VERSION AS OF {{after}} t WHERE {{reach}}) a
+               ON a.partition = b.partition AND a.offset = b.offset
+        LEFT JOIN {{listed}} l ON l.partition = b.partition AND l.offset = b.offset
+        WHERE coalesce(l.reason, '') <> 'superseded'
+    """,
+    "gate_emptied": f"""
+        SELECT n.key, n.last.partition AS partition, n.last.offset AS offset, n.last.reason AS reason
+        FROM (SELECT key, max(struct(partition, offset, causes_none, reason)) AS last FROM gate_gone GROUP BY key) n
+        LEFT ANTI JOIN (SELECT t.key FROM {{table}} VERSION AS OF {{after}} t WHERE t.key IS NOT NULL AND NOT {IS_MARKER}) live
+               ON live.key = n.key
+        WHERE NOT n.last.causes_none
+    """,
+    "gate_newest": """
+        SELECT partition, greatest(CAST({as_of} AS bigint), coalesce(max(unix_micros(append_time)), {as_of})) AS at
+        FROM {table} VERSION AS OF {before} GROUP BY partition
+    """,
+    "gate_older": f"""
+        SELECT t.partition, t.offset, t.key FROM {{table}} VERSION AS OF {{before}} t
+        JOIN {{listed}} l ON l.partition = t.partition AND l.offset = t.offset
+        WHERE l.reason = 'superseded' AND {IS_MARKER}
+    """,
+    "gate_files": """
+        SELECT file_path, record_count, {ttl!r} AS ttl FROM {table}.files VERSION AS OF {after}
+    """,
+}
+
+JUDGED = """
+    SELECT m.partition, m.offset, m.key, m.headers, m.appended, m.file,
+           f.record_count = count(*) OVER (PARTITION BY m.file) AS alone,
+           e.key IS NOT NULL AS emptied,
+           count(*) OVER (PARTITION BY m.key) = 1 AS single,
+           coalesce(CAST(m.headers[0].value AS string) = CASE e.reason WHEN 'removed' THEN 'Remove' WHEN 'purged' THEN 'Purge' ELSE 'MaxAge' END, false) AS caused,
+           coalesce(length(m.value) = 0 AND size(m.headers) = 3
+                    AND m.headers[0].name = 'Nats-Marker-Reason'
+                    AND m.headers[1].name = 'Nats-TTL' AND CAST(m.headers[1].value AS string) = f.ttl
+                    AND m.headers[2].name = 'Nats-Rollup' AND CAST(m.headers[2].value AS string) = 'sub'
+                    AND m.appended = n.at, false) AS formed
+    FROM gate_markers m
+    JOIN gate_files f ON f.file_path = m.file
+    LEFT JOIN gate_emptied e ON e.key = m.key
+    LEFT JOIN gate_newest n ON n.partition = m.partition
+    ORDER BY m.partition, m.offset
+"""
+
+UNMARKED = "SELECT e.partition FROM gate_emptied e LEFT ANTI JOIN gate_markers m ON m.key = e.key"
+
+RENEWED = "SELECT o.partition, o.offset FROM gate_older o LEFT SEMI JOIN gate_markers m ON m.key = o.key"

@@ -1,0 +1,176 @@
+"""How a topic lies in a table: columns, partitioning, properties, and the state that every commit of ours repeats (MSG-4).
+
+A segment is the set of data files of one (partition, segment) pair, so metadata alone can name it. Which segment of a
+partition still takes messages, and how full it is, stands in the snapshot summary: readers take the newest ancestor of main
+that carries it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+
+from message_lifecycle.model.facts import CopyState
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.segment import ActiveSegment
+from message_lifecycle.model.settings import PROPERTY_PREFIX, Value, parse_topic_settings, property_text
+
+CATALOG = "lake"
+COMPACTED = "compacted"
+"""Kind of the table beside a topic's that holds its compacted view."""
+LATEST = "latest"
+"""Kind of the view beside a topic's table that reads it through its compacted view."""
+LIVE = "live"
+"""Kind of the view beside a topic's table that hides dead messages; no name of a topic ends in it."""
+BESIDE = (COMPACTED, LATEST, LIVE, "quarantine")
+"""Kinds of all that lies beside topics' tables."""
+
+TABLE_PROPERTIES: Mapping[str, str] = {
+    "format-version": "3",
+    "write.delete.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.merge.mode": "merge-on-read",
+    # A plan is an explicit list: rows appended meanwhile cannot match it, so the weaker level is right and lets appends pass.
+    "write.delete.isolation-level": "snapshot",
+    "commit.retry.num-retries": "20",
+    "commit.retry.min-wait-ms": "50",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    "write.parquet.compression-codec": "zstd",
+    # Iceberg's default is level 9, and a commit that drops many segments then spends half its time on it.
+    "write.manifest.compression-level": "1",
+    # Every question of the planner is answered by these columns' bounds and by the partition; each column more makes every
+    # commit slower that drops many segments.
+    "write.metadata.metrics.default": "none",
+    "write.metadata.metrics.column.offset": "full",
+    "write.metadata.metrics.column.append_time": "full",
+    "write.metadata.metrics.column.expires_at": "full",
+    "write.metadata.metrics.column.never": "full",
+}
+
+# Table properties beside the settings (which are `lifecycle.<setting>`); `_` keeps them apart.
+STREAM_PROPERTY = "lifecycle._stream"
+TOPIC_PROPERTY = "lifecycle._topic"
+PARTITIONS_PROPERTY = "lifecycle._partitions"
+ROLE_PROPERTY = "lifecycle._role"
+# How a message without a partition of its own is given one (MSG-3): CRC-32 of the key, or of the value where there is no key,
+# modulo the number of partitions.
+PARTITIONER_PROPERTY = "lifecycle._partitioner"
+PARTITIONER = "crc32"
+SCRATCH_PROPERTY = "lifecycle._scratch"
+"""A scenario's table: no run of the lake sees it."""
+
+# Snapshot summary.
+PLAN_ID = "lifecycle.plan-id"
+STAGED_PLAN_ID = "lifecycle.staged-plan-id"
+OPERATION = "lifecycle.operation"
+AS_OF = "lifecycle.as-of"
+GATE_ID = "lifecycle.gate-id"
+POLICY_HASH = "lifecycle.policy-hash"
+COUNTS = "lifecycle.counts"
+END_OFFSETS = "lifecycle.end-offsets"
+ACTIVE_SEGMENTS = "lifecycle.active-segments"
+COPIED = "lifecycle.copied"
+COPIED_FROM = "lifecycle.copied-from"
+LEDGER = "lifecycle.ledger"
+MARKERS = "lifecycle.markers"
+CANCELLED_MARKERS = "lifecycle.cancelled-markers"
+PARENT_PLAN_ID = "lifecycle.parent-plan-id"
+"""On the append of a plan's markers, which is committed together with its deletion."""
+INGEST_ID = "lifecycle.ingest-id"
+PURGED_THROUGH = "lifecycle.purged-through"
+STATE_KEYS = (END_OFFSETS, ACTIVE_SEGMENTS, COPIED, COPIED_FROM, PURGED_THROUGH)
+"""All that `LogSummary` is read from."""
+
+
+def own_properties(settings: Mapping[str, Value]) -> dict[str, str]:
+    """Topic settings as table properties."""
+    return {f"{PROPERTY_PREFIX}{name}": property_text(value) for name, value in settings.items()}
+
+
+def settings_of(properties: Mapping[str, str], *, where: str) -> dict[str, Value]:
+    """Topic settings out of table properties; an unknown or wrong one is an InvalidSetting that names the table."""
+    given = {
+        name.removeprefix(PROPERTY_PREFIX): text
+        for name, text in properties.items()
+        if name.startswith(PROPERTY_PREFIX) and not name.startswith(f"{PROPERTY_PREFIX}_")
+    }
+    return parse_topic_settings(given, where=where)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSummary:
+    """What a commit's summary says of the log: the next offset to be given, and the active segment, per partition.
+
+    `copied`: of a source or mirror, the origin's last offset by partition that was copied (TTL-6). It stands here so that every
+    later commit repeats it: lost with an old snapshot, all would be copied again. `copied_from`: the uuid of the origin's table,
+    for these offsets mean nothing in another log of that name.
+    """
+
+    end_offsets: Mapping[int, int] = field(default_factory=dict)
+    active: Mapping[int, ActiveSegment] = field(default_factory=dict)
+    copied: Mapping[int, int] = field(default_factory=dict)
+    copied_from: str | None = None
+    purged_through: Mapping[int, int] = field(default_factory=dict)
+    """The last offset by partition that went because the compacted view covers it (CMP-6)."""
+
+    @property
+    def copy_state(self) -> CopyState:
+        return CopyState(offsets=self.copied, origin_uuid=self.copied_from)
+
+    def to_properties(self) -> dict[str, str]:
+        return {
+            END_OFFSETS: by_partition(self.end_offsets),
+            ACTIVE_SEGMENTS: json.dumps({str(partition): asdict(segment) for partition, segment in sorted(self.active.items())}),
+            **({COPIED: by_partition(self.copied)} if self.copied else {}),
+            **({COPIED_FROM: self.copied_from} if self.copied_from else {}),
+            **({PURGED_THROUGH: by_partition(self.purged_through)} if self.purged_through else {}),
+        }
+
+    @classmethod
+    def from_properties(cls, summary: Mapping[str, str]) -> LogSummary | None:
+        """None where the summary carries no state (another writer's commit)."""
+        if END_OFFSETS not in summary:
+            return None
+        ends, copied, purged = (offsets_of(summary.get(key, "{}")) for key in (END_OFFSETS, COPIED, PURGED_THROUGH))
+        active = {
+            int(partition): ActiveSegment(
+                base_offset=fields["base_offset"],
+                size_bytes=fields["size_bytes"],
+                rows=fields["rows"],
+                newest_at=None if fields["newest_at"] is None else Instant(fields["newest_at"]),
+                any_unknown=fields["any_unknown"],
+            )
+            for partition, fields in json.loads(summary.get(ACTIVE_SEGMENTS, "{}")).items()
+        }
+        return cls(end_offsets=ends, active=active, copied=copied, copied_from=summary.get(COPIED_FROM), purged_through=purged)
+
+    def sealed_at(self, partition: int, base_offset: int, next_offset: int) -> LogSummary:
+        """With the active segment closed; a new, empty one follows.
+
+        Unless messages have joined it since the plan was made (they moved the end offset): it then stays open for them.
+        """
+        current = self.active.get(partition)
+        if current is None or current.base_offset != base_offset or self.end_offsets.get(partition) != next_offset:
+            return self
+        return replace(self, active={**self.active, partition: ActiveSegment(base_offset=next_offset)})
+
+    def purged(self, through: Mapping[int, int]) -> LogSummary:
+        """With what a purge has taken."""
+        return replace(self, purged_through={**self.purged_through, **through})
+
+    def is_sealed(self, partition: int, base_offset: int) -> bool:
+        """Segments seal in order, so all before the active one are sealed."""
+        current = self.active.get(partition)
+        return current is not None and base_offset < current.base_offset
+
+
+def by_partition(offsets: Mapping[int, int]) -> str:
+    """As `offsets_of` reads it."""
+    return json.dumps({str(partition): offset for partition, offset in sorted(offsets.items())})
+
+
+def offsets_of(text: str) -> dict[int, int]:
+    """Offsets by partition, out of a snapshot's summary."""
+    return {int(partition): int(offset) for partition, offset in json.loads(text).items()}

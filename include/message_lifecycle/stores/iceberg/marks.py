@@ -1,0 +1,199 @@
+"""Markers on a plan's branch: which keys the staged change empties, their markers, and the older markers that go (MRK-1 to MRK-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.marker import REASONS, Marker, digest
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Staged, StagedMarkers
+from message_lifecycle.model.plan import DropSegments, Plan, RemoveRows, SealSegment
+from message_lifecycle.model.rows import offsets_of, ranges_text
+from message_lifecycle.model.segment import ActiveSegment
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations.lifetime import Lifetime
+from message_lifecycle.operations.numbering import admit
+from message_lifecycle.stores.iceberg import marks_sql as sql
+from message_lifecycle.stores.iceberg.append import WRITE_OPTIONS
+from message_lifecycle.stores.iceberg.columns import SCHEMA
+from message_lifecycle.stores.iceberg.fence import Ancestor, newest_state
+from message_lifecycle.stores.iceberg.file_names import location_prefix
+from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID, LogSummary
+from message_lifecycle.stores.iceberg.refs import set_refs
+from message_lifecycle.stores.iceberg.row_deletes import delete_rows
+from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.writer import row_of
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyspark.sql import SparkSession
+
+
+def mark(session: SparkSession, io: FileIO, plan: Plan, staged: Staged, policy: Policy) -> Staged:
+    """See `ports.MessageStore.mark`. The markers are numbered as if nothing were appended until the commit."""
+    assert policy.marker_ttl_us is not None
+    staged = _start_over(session, plan, staged)
+    assert staged.branch is not None
+    made = tuple(_markers(session, plan, staged, policy.marker_ttl_us))
+    superseded: tuple[RemoveRows, ...] = ()
+    if made:
+        superseded = tuple(_older(session, plan, staged, made))
+        if superseded:
+            delete_rows(session, io, plan.topic, staged.branch, superseded)
+        table = java_table(session, plan.topic)
+        rows, _ = numbered(made, sealed(newest_state(ancestors(table, plan.requirements.snapshot_id)), plan), policy)
+        write(session, plan.topic, staged.branch, rows)
+    table = java_table(session, plan.topic)
+    table.refresh()
+    head = int(table.snapshot(staged.branch).snapshotId())
+    return replace(staged, snapshot_id=head, markers=StagedMarkers(count=len(made), digest=digest(made), superseded=superseded))
+
+
+def _start_over(session: SparkSession, plan: Plan, staged: Staged) -> Staged:
+    """Back to the removal alone: a run that died here may have left markers on the branch, or older ones removed."""
+    table = java_table(session, plan.topic)
+    branch, removal = staged.branch, table.snapshot(staged.snapshot_id)
+    while removal is not None and removal.snapshotId() != plan.requirements.snapshot_id and not removal.summary().get(STAGED_PLAN_ID):
+        parent = removal.parentId()
+        removal = None if parent is None else table.snapshot(parent)
+    if removal is None or table.snapshot(branch) is None:
+        raise PlanConflict(plan.plan_id, f"what was staged for it ({staged.snapshot_id}) is gone")
+    removal_id = int(removal.snapshotId())
+    if int(table.snapshot(branch).snapshotId()) != removal_id:
+        set_refs(table, lambda refs: refs.replaceBranch(branch, removal_id), what=f"marking plan {plan.plan_id}")
+    forget_cached(session, plan.topic)
+    return replace(staged, snapshot_id=removal_id, markers=None)
+
+
+def _markers(session: SparkSession, plan: Plan, staged: Staged, marker_ttl_us: int) -> Iterator[Marker]:
+    with removal_list(session, plan.row_removals) as listed:
+        marks: dict[str, object] = {
+            "table": sql_table(plan.topic),
+            "before": plan.requirements.snapshot_id,
+            "after": staged.snapshot_id,
+            "listed": listed,
+            "dropped": dropped_places(plan),
+        }
+        newest = {row["partition"]: row["newest"] for row in session.sql(sql.NEWEST.format(**marks)).collect()}
+        question = owed(session, plan) if plan.swept else sql.EMPTIED.format(**marks)
+        emptied = session.sql(question).toArrow().to_pylist()
+    for row in emptied:
+        yield Marker(
+            partition=row["partition"],
+            replaces=row["offset"],
+            key=row["key"],
+            reason=REASONS[row["reason"]],
+            append_time=Instant(max(plan.as_of, newest.get(row["partition"]) or plan.as_of)),
+            ttl_us=marker_ttl_us,
+        )
+
+
+def owed(session: SparkSession, plan: Plan) -> str:
+    """The question which keys another writer has left without a message or a marker."""
+    table, name = java_table(session, plan.topic), sql_table(plan.topic)
+    left_empty = " UNION ALL ".join(
+        f"({sql.LEFT_EMPTY.format(table=name, parent=int(table.snapshot(removal).parentId()), removal=removal)})" for removal in plan.swept
+    )
+    return sql.OWED.format(left_empty=left_empty, table=name, before=plan.requirements.snapshot_id)
+
+
+def _older(session: SparkSession, plan: Plan, staged: Staged, made: Iterable[Marker]) -> Iterator[RemoveRows]:
+    with keys_view(session, plan.plan_id, (marker.key for marker in made)) as keys:
+        text = sql.OLDER.format(table=sql_table(plan.topic), after=staged.snapshot_id, keys=keys)
+        found = session.sql(text).toArrow().to_pylist()
+    prefix = location_prefix(str(java_table(session, plan.topic).location()))
+    for (partition, segment, file), group in groupby(found, key=lambda row: (row["partition"], row["segment"], row["file"])):
+        offsets = [row["offset"] for row in group]
+        yield RemoveRows(
+            partition=partition,
+            base_offset=segment,
+            file=file.removeprefix(prefix),
+            offsets=ranges_text(offsets),
+            first_offset=offsets[0],
+            last_offset=offsets[-1],
+            rows=len(offsets),
+            reason="superseded",
+        )
+
+
+def numbered(made: Iterable[Marker], state: LogSummary, policy: Policy) -> tuple[pa.Table, LogSummary]:
+    """The markers as rows that follow the log in `state`, and the state with them."""
+    ends, active = dict(state.end_offsets), deepcopy(dict(state.active))
+    rows = []
+    for marker in made:
+        end = ends.get(marker.partition, 0)
+        mine = active.setdefault(marker.partition, ActiveSegment(base_offset=end))
+        message = marker.message()
+        offset, segment = admit(message, end_offset=end, active=mine, policy=policy)
+        ends[marker.partition] = offset + 1
+        dies = Lifetime(expires_at=Instant(marker.append_time + marker.ttl_us))
+        rows.append(row_of(message, offset, segment, dies))
+    return pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow()), replace(state, end_offsets=ends, active=active)
+
+
+def write(session: SparkSession, name: TopicName, branch: str, rows: pa.Table) -> None:
+    ordered = session.createDataFrame(rows).coalesce(1).sortWithinPartitions("partition", "segment", "offset")
+    ordered.writeTo(sql_table(name, branch=branch)).options(**WRITE_OPTIONS).append()
+    forget_cached(session, name)
+
+
+def sealed(state: LogSummary, plan: Plan) -> LogSummary:
+    """The log's state after the plan's seals, and after what it purges because the compacted view covers it."""
+    for action in plan.actions:
+        if isinstance(action, SealSegment):
+            state = state.sealed_at(action.partition, action.base_offset, action.next_offset)
+        elif isinstance(action, DropSegments) and action.reason == "compacted":
+            state = state.purged({action.partition: action.last_offset})
+    return state
+
+
+def ancestors(table: Java, snapshot_id: int | None) -> Iterator[Ancestor]:
+    """The snapshot and those before it, newest first."""
+    snapshot = None if snapshot_id is None else table.snapshot(snapshot_id)
+    while snapshot is not None:
+        yield Ancestor(snapshot)
+        parent = snapshot.parentId()
+        snapshot = None if parent is None else table.snapshot(parent)
+
+
+def dropped_places(plan: Plan) -> str:
+    """Where the segments lie that go whole, as a condition on `t`."""
+    return (
+        " OR ".join(
+            f"(t.partition = {action.partition} AND t.segment BETWEEN {action.first_base} AND {action.last_base})"
+            for action in plan.actions
+            if isinstance(action, DropSegments)
+        )
+        or "false"
+    )
+
+
+@contextmanager
+def removal_list(session: SparkSession, removals: Sequence[RemoveRows]) -> Iterator[str]:
+    """A view of (partition, offset, reason)."""
+    rows = [(action.partition, offset, action.reason) for action in removals for offset in offsets_of(action.offsets)]
+    columns = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate((pa.int32(), pa.int64(), pa.string()))]
+    session.createDataFrame(pa.Table.from_arrays(columns, names=["partition", "offset", "reason"])).createOrReplaceTempView("removal_list")
+    try:
+        yield "removal_list"
+    finally:
+        session.catalog.dropTempView("removal_list")
+
+
+@contextmanager
+def keys_view(session: SparkSession, plan_id: str, keys: Iterable[bytes]) -> Iterator[str]:
+    view = f"keys_{plan_id}"
+    session.createDataFrame(pa.table({"key": pa.array(keys, pa.binary())})).createOrReplaceTempView(view)
+    try:
+        yield view
+    finally:
+        session.catalog.dropTempView(view)

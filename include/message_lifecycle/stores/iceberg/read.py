@@ -1,0 +1,201 @@
+"""Topics read without a JVM: a second implementation of Iceberg sees what the first has written.
+
+Logs come from manifests alone; only messages, and the times of segments that reach into the future (CLK-4), are data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Message
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.request import Request
+from message_lifecycle.model.rows import RowAnswer, RowQuestion
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
+from message_lifecycle.stores.iceberg.layout import (
+    CANCELLED_MARKERS,
+    COUNTS,
+    END_OFFSETS,
+    MARKERS,
+    PARTITIONS_PROPERTY,
+    PLAN_ID,
+    LogSummary,
+    offsets_of,
+)
+from message_lifecycle.stores.iceberg.message_rows import messages_of, rows_in_order
+from message_lifecycle.stores.iceberg.segments import InTime, Place, log_state
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+
+class IcebergReader:
+    """`ports.MessageReader` through PyIceberg."""
+
+    def __init__(self, tables: Tables | None = None) -> None:
+        self._tables = tables or Tables()
+
+    def marker(self, name: TopicName) -> str:
+        """The location of the table's metadata: every change writes a new one."""
+        return self._tables.location(name)
+
+    def log(self, name: TopicName, *, late_after: Instant | None = None) -> LogState:
+        from message_lifecycle.stores.iceberg.manifests import files_of
+
+        table = self._tables.load(name)
+        snapshot = table.current_snapshot()
+        return log_state(
+            name,
+            table_uuid=str(table.metadata.table_uuid),
+            snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+            partitions=int(table.properties[PARTITIONS_PROPERTY]),
+            files=() if snapshot is None else files_of(table, snapshot),
+            summary=newest_state(table),
+            late_after=late_after,
+            read_late=lambda names, late: _read_late(table, names, late),
+        )
+
+    def end_offsets(self, name: TopicName) -> Mapping[int, int]:
+        document = self._tables.document(name)
+        said = document.newest(END_OFFSETS)
+        return dict.fromkeys(range(int(document.properties[PARTITIONS_PROPERTY])), 0) | ({} if said is None else offsets_of(said))
+
+    def rows(self, log: LogState, question: RowQuestion) -> RowAnswer:
+        from message_lifecycle.stores.iceberg.due_rows import due_rows
+
+        return (
+            RowAnswer()
+            if log.snapshot_id is None
+            else due_rows(self._tables.load(log.topic), log.snapshot_id, question, unsealed=_unsealed(log))
+        )
+
+    def requested(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
+        from message_lifecycle.stores.iceberg.requested_rows import requested_rows
+
+        table = self._tables.load(log.topic)
+        snapshot = None if log.snapshot_id is None else table.snapshot_by_id(log.snapshot_id)
+        return RowAnswer() if snapshot is None else requested_rows(table, snapshot, request, as_of=as_of, unsealed=_unsealed(log))
+
+    def removed_by_others(self, log: LogState, since: int) -> tuple[int, ...] | None:
+        table = self._tables.load(log.topic)
+        found: list[int] = []
+        snapshot = None if log.snapshot_id is None else table.snapshot_by_id(log.snapshot_id)
+        while snapshot is not None and snapshot.snapshot_id != since:
+            parent = None if snapshot.parent_snapshot_id is None else table.snapshot_by_id(snapshot.parent_snapshot_id)
+            # Appends and rewrites take no message away; what a plan of ours took has its markers.
+            if snapshot.summary is None or snapshot.summary.operation.value not in ("append", "replace"):
+                if parent is None:
+                    return None
+                if PLAN_ID not in _summary(snapshot):
+                    found.append(snapshot.snapshot_id)
+            snapshot = parent
+        return None if snapshot is None else tuple(reversed(found))
+
+    def messages(self, name: TopicName, *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
+        """In order of (partition, offset); holds the files of one stretch of offsets at a time."""
+        for rows in rows_in_order(self._tables.load(name), partition=partition, start=start):
+            yield from messages_of(rows)
+
+    def published(self, name: TopicName, plan_id: str) -> Published | None:
+        snapshot = self._commit_of(self._tables.load(name), plan_id)
+        return None if snapshot is None else published_by(plan_id, snapshot.snapshot_id, _summary(snapshot))
+
+    def effect(self, name: TopicName, plan_id: str) -> Sequence[str]:
+        from message_lifecycle.stores.iceberg.manifests import removed_by
+
+        table = self._tables.load(name)
+        snapshot = self._commit_of(table, plan_id)
+        return () if snapshot is None else removed_by(table, snapshot)
+
+    @staticmethod
+    def _commit_of(table: Table, plan_id: str) -> Snapshot | None:
+        return next((snapshot for snapshot in ancestors(table) if _summary(snapshot).get(PLAN_ID) == plan_id), None)
+
+
+def _unsealed(log: LogState) -> frozenset[Place]:
+    return frozenset((segment.partition, segment.base_offset) for segment in log.segments if not segment.sealed)
+
+
+def published_by(plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Published:
+    """What the commit that carries the plan tells of itself."""
+    return Published(
+        plan_id=plan_id,
+        snapshot_id=snapshot_id,
+        removed=removed_counts(summary),
+        markers=int(summary.get(MARKERS, "0")),
+        cancelled_markers=int(summary.get(CANCELLED_MARKERS, "0")),
+    )
+
+
+def removed_counts(summary: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+    """Messages that a commit took out, by reason: the total is Iceberg's count of the difference, the plan's counts only divide it."""
+
+    removed = removed_rows(summary)
+    if removed <= 0:
+        return ()  # nothing but markers
+    planned = {str(reason): int(count) for reason, count in json.loads(summary.get(COUNTS, "{}")).items()}
+    if sum(planned.values()) == removed:
+        return tuple(planned.items())
+    # More reasons than one cannot be told apart afterwards; a name of its own makes verify see it.
+    return ((next(iter(planned)) if len(planned) == 1 else "not as planned", removed),)
+
+
+def removed_rows(summary: Mapping[str, str]) -> int:
+    """By Iceberg's own count of the difference; rows of dropped files that a deletion vector had removed before do not go twice."""
+
+    def total(key: str) -> int:
+        return int(summary.get(key, "0"))
+
+    return total("deleted-records") + total("added-position-deletes") - total("removed-position-deletes") - total("added-records")
+
+
+def ancestors(table: Table, snapshot: Snapshot | None = None) -> Iterator[Snapshot]:
+    """The snapshot (None: that of main) and those before it, newest first, as far back as the table remembers them."""
+    snapshot = snapshot or table.current_snapshot()
+    while snapshot is not None:
+        yield snapshot
+        snapshot = None if snapshot.parent_snapshot_id is None else table.snapshot_by_id(snapshot.parent_snapshot_id)
+
+
+def newest_state(table: Table, snapshot: Snapshot | None = None) -> LogSummary:
+    """The log's state at a snapshot (None: that of main), as the newest ancestor that carries it says; an empty one where none does
+    (MSG-4)."""
+    carrying = (summary for ancestor in ancestors(table, snapshot) if END_OFFSETS in (summary := _summary(ancestor)))
+    return LogSummary.from_properties(next(carrying, {})) or LogSummary()
+
+
+def _summary(snapshot: Snapshot) -> Mapping[str, str]:
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
+def _read_late(table: Table, names: Mapping[Place, list[str]], late_after: Instant) -> Mapping[Place, InTime]:
+    """The times of the named files, and of those alone: the newest that is not late of all that were written, as removals do not
+    change it (EXP-4), and the number of late messages that are still there."""
+    import numpy as np
+
+    from message_lifecycle.stores.iceberg.data_rows import Vectors, read_rows
+    from message_lifecycle.stores.iceberg.rule_columns import UNKNOWN
+
+    snapshot = table.current_snapshot()
+    if snapshot is None or not names:
+        return {}
+    prefix, vectors = location_prefix(table.location()), Vectors(table, snapshot)
+    found = {}
+    for place, group in names.items():
+        newest, late = None, 0
+        for path in (absolute(prefix, name) for name in group):
+            rows = read_rows(table.io, path, vectors[path], ("append_time",))
+            times = np.asarray(rows.columns["append_time"], np.int64)
+            known = times[times != UNKNOWN]
+            in_time = known[known <= late_after]
+            late += int((rows.alive & (times != UNKNOWN) & (times > late_after)).sum())
+            newest = max((int(time) for time in (newest, in_time.max() if len(in_time) else None) if time is not None), default=None)
+        found[place] = InTime(newest, late)
+    return found

@@ -1,0 +1,95 @@
+"""Single messages, named by file and offset, marked as removed on a branch: by deletion vectors that we write ourselves.
+
+A `DELETE` in SQL would look for the rows in every column and file that might hold them. What is to go is known by file already, so
+one narrow column of those files gives the positions, and the vectors go into one small file.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.plan import RemoveRows
+from message_lifecycle.model.rows import ranges_of
+from message_lifecycle.stores.iceberg.data_files import vectors_of
+from message_lifecycle.stores.iceberg.data_rows import Positions, read_rows, vectors_in
+from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
+from message_lifecycle.stores.iceberg.puffin import puffin_file
+from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyspark.sql import SparkSession
+
+_NONE = np.empty(0, np.int64)
+
+
+def delete_rows(
+    session: SparkSession,
+    io: FileIO,
+    name: TopicName,
+    branch: str,
+    removals: Sequence[RemoveRows],
+    properties: Mapping[str, str] | None = None,
+) -> None:
+    """Mark the named messages as removed, in one commit on the branch; `properties` go to its summary.
+
+    `io` reaches the table's files. What is named and not there, or marked before, is passed over: the summary tells what was done.
+    """
+    table = java_table(session, name)
+    prefix = location_prefix(str(table.location()))
+    by_file = {absolute(prefix, file): list(group) for file, group in groupby(sorted(removals, key=_file), key=_file)}
+    head = table.snapshot(branch)
+    before = {str(vector.referencedDataFile()): vector for vector in vectors_of(session, table, head, by_file)}
+    content, blobs = puffin_file(_vectors(io, by_file, before))
+    path = str(table.locationProvider().newDataLocation(f"{uuid.uuid4()}-deletes.puffin"))
+    with io.new_output(path).create() as stream:
+        stream.write(content)
+    update = table.newRowDelta().validateFromSnapshot(head.snapshotId())
+    jvm: Java = session._jvm
+    file = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.spec()).ofPositionDeletes().withFormat("puffin")
+    file = file.withPath(path).withFileSizeInBytes(len(content))
+    for blob in blobs:
+        at = by_file[blob.data_file][0]
+        file = file.withPartitionPath(f"partition={at.partition}/segment={at.base_offset}").withReferencedDataFile(blob.data_file)
+        file = file.withContentOffset(blob.offset).withContentSizeInBytes(blob.length).withRecordCount(blob.rows)
+        update.addDeletes(file.build())
+        if blob.data_file in before:
+            update.removeDeletes(before[blob.data_file])
+    for key, value in (properties or {}).items():
+        update.set(key, value)
+    update.toBranch(branch).commit()
+    forget_cached(session, name)
+
+
+def _vectors(io: FileIO, by_file: Mapping[str, Sequence[RemoveRows]], before: Mapping[str, Java]) -> Iterator[tuple[str, Positions]]:
+    """A data file has one vector: it marks what was marked before as well."""
+    read: dict[str, Mapping[str, Positions]] = {}
+    for path, removals in by_file.items():
+        rows = read_rows(io, path, _NONE, ())
+        marked = np.zeros(len(rows.offsets), np.bool_)
+        for removal in removals:
+            marked |= within(rows.offsets, removal.offsets)
+        if path in before:
+            puffin = str(before[path].location())
+            if puffin not in read:
+                read[puffin] = vectors_in(io, puffin)
+            marked[read[puffin][path]] = True
+        yield path, np.flatnonzero(marked)
+
+
+def within(offsets: NDArray[np.int64], text: str) -> NDArray[np.bool_]:
+    """Which of the offsets a `ranges_text` names."""
+    runs = np.array([(run.start, run.stop) for run in ranges_of(text)], np.int64).reshape(-1, 2)
+    at = np.searchsorted(runs[:, 0], offsets, side="right") - 1
+    return np.asarray((at >= 0) & (offsets < runs[np.maximum(at, 0), 1]), np.bool_)
+
+
+def _file(removal: RemoveRows) -> str:
+    return removal.file

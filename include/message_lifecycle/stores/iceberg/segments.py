@@ -1,0 +1,197 @@
+"""From the metrics of data files to the segments of a log: the one grouping, whoever read the metadata."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.segment import Segment
+from message_lifecycle.stores.iceberg.layout import LogSummary
+
+
+class FileMetrics(NamedTuple):
+    """What a manifest says of one data file. None: the metadata does not say.
+
+    A tuple in the order it is sorted by: there are as many of these as there are files.
+    """
+
+    partition: int
+    segment: int
+    name: str
+    """Relative to the table's location."""
+    rows: int
+    """As written; `deleted` of them are marked in a deletion vector."""
+    deleted: int
+    size_bytes: int
+    first_offset: int | None
+    last_offset: int | None
+    oldest_at: int | None
+    newest_at: int | None
+    unknown_times: int | None
+    """Messages without an append_time."""
+    expires_from: int | None
+    expires_to: int | None
+    without_expiry: int | None
+    """Messages without an expires_at."""
+    never: bool | None
+    """Whether any says that no age takes it."""
+    without_never: int | None
+
+    @property
+    def may_hold_never(self) -> bool:
+        return self.without_never != self.rows and self.never is not False
+
+    @property
+    def may_hold_own_ttl(self) -> bool:
+        return self.without_expiry != self.rows
+
+
+class InTime(NamedTuple):
+    """What reading the times of a segment's late files told: the newest time that is not late, and how many are (CLK-4)."""
+
+    newest_at: int | None
+    late_rows: int
+
+
+Place = tuple[int, int]
+"""(partition, segment)"""
+ReadLate = Callable[[Mapping[Place, list[str]], Instant], Mapping[Place, InTime]]
+"""Given the names of the files to read by segment, and the time beyond which a message is late."""
+
+
+def log_state(
+    topic: TopicName,
+    *,
+    table_uuid: str,
+    snapshot_id: int | None,
+    partitions: int,
+    files: Iterable[FileMetrics],
+    summary: LogSummary,
+    late_after: Instant | None,
+    read_late: ReadLate,
+) -> LogState:
+    """The log's state. `summary`: of the newest snapshot that carries one."""
+    with _collector_paused():
+        return _log_state(topic, table_uuid, snapshot_id, partitions, files, summary, late_after, read_late)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """So many objects that all stay would be looked at again and again: nearly half of the time."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
+
+
+def _log_state(
+    topic: TopicName,
+    table_uuid: str,
+    snapshot_id: int | None,
+    partitions: int,
+    files: Iterable[FileMetrics],
+    summary: LogSummary,
+    late_after: Instant | None,
+    read_late: ReadLate,
+) -> LogState:
+    ordered = sorted(files)
+    ends = dict.fromkeys(range(partitions), 0) | dict(summary.end_offsets)
+    grouped = [(place, list(group)) for place, group in groupby(ordered, key=itemgetter(0, 1))]
+    for (partition, _), group in grouped:
+        # Another writer's append does not carry the state, so the files have a word, too (MSG-4: it never moves back).
+        ends[partition] = max(
+            ends.get(partition, 0), 1 + max((file.last_offset for file in group if file.last_offset is not None), default=-1)
+        )
+    segments = [_segment(group, summary) for _, group in grouped]
+    if late_after is not None and any(segment.newest_at is not None and segment.newest_at > late_after for segment in segments):
+        segments = _without_late(segments, dict(grouped), late_after, read_late)
+    return LogState(
+        topic=topic,
+        table_uuid=table_uuid,
+        snapshot_id=snapshot_id,
+        end_offsets=ends,
+        segments=tuple(segments),
+        purged_through=summary.purged_through,
+    )
+
+
+def _segment(group: list[FileMetrics], summary: LogSummary) -> Segment:
+    partition, base = group[0].partition, group[0].segment
+    if len(group) == 1:  # as nearly all are: the sums below cost twice as much
+        file = group[0]
+        return Segment(
+            partition=partition,
+            base_offset=base,
+            last_offset=base if file.last_offset is None else file.last_offset,
+            newest_at=newest_known(group),
+            oldest_at=None if file.oldest_at is None else Instant(file.oldest_at),
+            rows=file.rows - file.deleted,
+            size_bytes=file.size_bytes,
+            sealed=summary.is_sealed(partition, base),
+            files=(file.name,),
+            never=file.may_hold_never,
+            own_ttl=file.may_hold_own_ttl,
+        )
+    return Segment(
+        partition=partition,
+        base_offset=base,
+        last_offset=max((file.last_offset for file in group if file.last_offset is not None), default=base),
+        newest_at=newest_known(group),
+        oldest_at=min((Instant(file.oldest_at) for file in group if file.oldest_at is not None), default=None),
+        rows=sum(file.rows - file.deleted for file in group),
+        size_bytes=sum(file.size_bytes for file in group),
+        sealed=summary.is_sealed(partition, base),
+        files=tuple(file.name for file in group),
+        never=any(file.may_hold_never for file in group),
+        own_ttl=any(file.may_hold_own_ttl for file in group),
+    )
+
+
+def newest_known(group: list[FileMetrics]) -> Instant | None:
+    """None where any message's time, or any file's last offset, is not known: unknown keeps data (CLK-4)."""
+    newest: int | None = None
+    for file in group:
+        # A time of 0 is unknown as well; the newest or oldest time of a file shows it, in between it would be lost in order.
+        if file.newest_at is None or file.unknown_times != 0 or file.last_offset is None or 0 in (file.newest_at, file.oldest_at):
+            return None
+        newest = file.newest_at if newest is None or file.newest_at > newest else newest
+    return None if newest is None else Instant(newest)
+
+
+def _without_late(
+    segments: list[Segment], files: dict[Place, list[FileMetrics]], late_after: Instant, read_late: ReadLate
+) -> list[Segment]:
+    late = {
+        (segment.partition, segment.base_offset): [
+            file for file in files[segment.partition, segment.base_offset] if (file.newest_at or 0) > late_after
+        ]
+        for segment in segments
+        if segment.newest_at is not None and segment.newest_at > late_after
+    }
+    found = read_late({place: [file.name for file in group] for place, group in late.items()}, late_after)
+
+    def one(segment: Segment) -> Segment:
+        place = segment.partition, segment.base_offset
+        if place not in late:
+            return segment
+        read = found.get(place, InTime(None, 0))
+        in_bounds = [file.newest_at for file in files[place] if file not in late[place] and file.newest_at is not None]
+        newest = max((time for time in (read.newest_at, *in_bounds) if time is not None), default=None)
+        return replace(
+            segment,
+            newest_at=None if newest is None else Instant(newest),
+            late_rows=read.late_rows,
+        )
+
+    return [one(segment) for segment in segments]

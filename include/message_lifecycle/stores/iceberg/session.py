@@ -1,0 +1,119 @@
+"""The one place where a Spark session is made, and where names become SQL identifiers and Java tables.
+
+Everything about catalogs, class paths and the JVM comes from the folder that SPARK_CONF_DIR names, so the same code runs on
+the embedded default and on a cluster.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from message_lifecycle.model.errors import SparkUnavailable, UnknownTopic
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.layout import CATALOG
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Java objects seen through py4j have no types that Python could check.
+Java = Any
+
+
+def spark_session(app_name: str) -> SparkSession:
+    """The session of this process; made on the first call. Raises SparkUnavailable where it cannot be, or knows no catalog `lake`."""
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    _pass_no_arrays()
+    try:
+        session = SparkSession.builder.appName(app_name).getOrCreate()
+    except (PySparkRuntimeError, OSError) as error:
+        raise SparkUnavailable(f"the Java process did not start: {error}") from error
+    if session.conf.get(f"spark.sql.catalog.{CATALOG}", None) is None:
+        raise SparkUnavailable(f"its configuration names no catalog {CATALOG!r} (spark.sql.catalog.{CATALOG})")
+    return session
+
+
+def start_ahead(app_name: str) -> threading.Thread:
+    """Start what `spark_session` will need, Java and Python workers, while the caller does something else.
+
+    For an application that is sure to need tasks in Python. What goes wrong here, `spark_session` meets again, and raises.
+    """
+
+    def start() -> None:
+        from pyspark import SparkConf, SparkContext
+
+        _pass_no_arrays()
+        with suppress(Exception):  # the session meets it again, and names it
+            # Not the session: it belongs to the thread that makes it.
+            context = SparkContext.getOrCreate(SparkConf().setAppName(app_name))
+            cores = context.defaultParallelism
+            context.parallelize(range(cores), cores).foreach(_nothing)
+
+    thread = threading.Thread(target=start, name="spark-start", daemon=True)
+    thread.start()
+    return thread
+
+
+def _nothing(_: int) -> None:
+    pass
+
+
+def _pass_no_arrays() -> None:
+    """We give Java no NumPy arrays; to tell whether an argument is one, PySpark 4.1 loads its test helpers, and pandas with them."""
+    from py4j import protocol
+    from pyspark.sql.types import NumpyArrayConverter
+
+    protocol.INPUT_CONVERTER[:] = [one for one in protocol.INPUT_CONVERTER if not isinstance(one, NumpyArrayConverter)]
+
+
+def quoted(*parts: str) -> str:
+    """SQL text of an identifier; a back-tick in a part is doubled."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def sql_table(name: TopicName, *, kind: str = "", branch: str | None = None, metadata: str | None = None) -> str:
+    """The topic's table (or one beside it) as an identifier for SQL and DataFrame writers.
+
+    `branch`: one branch of it, for writing; `metadata`: one of Iceberg's metadata tables of it (`files`).
+    """
+    parts = [CATALOG, name.namespace, name.table(kind)]
+    if branch is not None:
+        parts.append(f"branch_{branch}")
+    if metadata is not None:
+        parts.append(metadata)
+    return quoted(*parts)
+
+
+def java_table(session: SparkSession, name: TopicName, *, kind: str = "") -> Java:
+    """The Iceberg table behind the name, at its newest state. Raises UnknownTopic."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        jvm: Java = session._jvm
+        table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, sql_table(name, kind=kind))
+    except AnalysisException as error:
+        if error.getCondition() in ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"):
+            raise UnknownTopic(str(name)) from None
+        raise
+    # Spark keeps tables of this session in a cache; the deed must see what others have committed.
+    table.refresh()
+    return table
+
+
+def forget_cached(session: SparkSession, name: TopicName, *, kind: str = "") -> None:
+    """Make SQL of this session see commits that were made past it."""
+    session.catalog.refreshTable(sql_table(name, kind=kind))
+
+
+# How a catalog says that it does not know how a commit ended: Iceberg's word for it, and what the JDBC catalog lets through when
+# it loses its database within the commit.
+UNKNOWN_RESULT = ("CommitStateUnknownException", "UncheckedSQLException")
+
+
+def java_class(error: Exception) -> str:
+    """Simple name of the Java exception behind a Py4JJavaError; the cause chain is not followed."""
+    java_exception = getattr(error, "java_exception", None)
+    return "" if java_exception is None else str(java_exception.getClass().getSimpleName())

@@ -1,0 +1,87 @@
+"""Topics as Iceberg tables, to plan on, stage and publish: `ports.MessageStore` on a Spark session.
+
+Importing this starts nothing; the session is asked for when the first verb needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy, Value
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.failures import engine_failures
+from message_lifecycle.stores.iceberg.read import IcebergReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class IcebergStore(IcebergReader):
+    """Reader and store in one. Logs are read by PyIceberg here, too: it is quicker at it than Spark's metadata tables, and whoever
+    plans by the one and publishes by the other has two implementations that must agree.
+
+    `server`: the settings of the server file; with the topic's own they must still give the plan's policy. `steps` is told the
+    name of each step of publishing as it is reached (`after_stage`, `before_commit`, `inside_commit`, `after_commit`).
+    """
+
+    def __init__(
+        self,
+        session: Callable[[], SparkSession],
+        *,
+        tables: Tables | None = None,
+        server: Mapping[str, Value] | None = None,
+        steps: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(tables)
+        self._session = session
+        self._server = server
+        self._steps = steps or (lambda _: None)
+        # What the last stage took out, by its snapshot: a publish in the same process need not read it back.
+        self._dropped: dict[int | None, object] = {}
+
+    def stage(self, plan: Plan) -> Staged:
+        from message_lifecycle.stores.iceberg.stage import stage
+
+        with engine_failures():
+            staged, dropped = stage(self._session(), self._tables.load(plan.topic).io, plan, plan.plan_id, self._server)
+        self._dropped = {} if dropped is None else {staged.snapshot_id: dropped}
+        self._steps("after_stage")
+        return staged
+
+    def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
+        from message_lifecycle.stores.iceberg.marks import mark
+
+        self._dropped = {}
+        with engine_failures():
+            return mark(self._session(), self._tables.load(plan.topic).io, plan, staged, policy)
+
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
+        from message_lifecycle.stores.iceberg.compaction.view_table import state_of
+        from message_lifecycle.stores.iceberg.evidence import evidence
+
+        horizons = None
+        if plan.operation == "purge_compacted":
+            view = state_of(self._tables, plan.topic)
+            horizons = {} if view is None else view.horizons
+        with engine_failures():
+            return evidence(self._session, self._tables.load(plan.topic), plan, staged, policy, horizons)
+
+    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+        from message_lifecycle.stores.iceberg.publish import publish
+
+        dropped = self._dropped.get(verdict.staged.snapshot_id)
+        with engine_failures():
+            return publish(self._session(), verdict, self._server, ledger=ledger, steps=self._steps, dropped=dropped)
+
+    def discard(self, plan: Plan) -> None:
+        """Needs no JVM, so that verify and a refusal need none."""
+        from message_lifecycle.stores.iceberg import table_file
+        from message_lifecycle.stores.iceberg.pointers import reaching_catalog
+        from message_lifecycle.stores.iceberg.stage import branch_of
+
+        with reaching_catalog():
+            table_file.remove_branch(self._tables.catalog, (plan.topic.namespace, plan.topic.table()), branch_of(plan.plan_id))

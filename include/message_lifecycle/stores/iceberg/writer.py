@@ -1,0 +1,106 @@
+"""Messages appended one by one, as a scenario states them; a table in use is fed by the ingest application."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from message_lifecycle.model.errors import InvalidAppend
+from message_lifecycle.model.message import NewMessage, known_time
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.segment import ActiveSegment
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations.lifetime import Lifetime, Refusal, lifetime
+from message_lifecycle.operations.numbering import admit
+from message_lifecycle.stores.iceberg.append import WRITE_OPTIONS
+from message_lifecycle.stores.iceberg.columns import SCHEMA
+from message_lifecycle.stores.iceberg.exactly_once import commit_staged, staging
+from message_lifecycle.stores.iceberg.fence import main_ancestors, newest_state
+from message_lifecycle.stores.iceberg.layout import ROLE_PROPERTY, LogSummary
+from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class IcebergWriter:
+    """ports.MessageWriter on a table. One writer at a time."""
+
+    def __init__(self, session: Callable[[], SparkSession]) -> None:
+        self._session = session
+
+    def append(self, name: TopicName, messages: Iterable[NewMessage], policy: Policy) -> Sequence[tuple[int, int] | Refusal]:
+        table = java_table(self._session(), name)
+        if table.properties().get(ROLE_PROPERTY) == "mirror":
+            raise InvalidAppend(f"topic {name} is a mirror; it takes messages from its origin alone")
+        base = newest_state(main_ancestors(table))
+        ends, active = dict(base.end_offsets), deepcopy(dict(base.active))
+        given: list[tuple[int, int] | Refusal] = []
+        rows = []
+        for message in messages:
+            own = lifetime(message, policy)
+            if isinstance(own, Refusal):
+                given.append(own)
+                continue
+            partition = message.partition
+            end = ends.get(partition, 0)
+            mine = active.setdefault(partition, ActiveSegment(base_offset=end))
+            offset, segment = admit(message, end_offset=end, active=mine, policy=policy)
+            ends[partition] = offset + 1
+            given.append((partition, offset))
+            rows.append(row_of(message, offset, segment, own))
+        self._commit(name, rows, replace(base, end_offsets=ends, active=active))
+        return given
+
+    def seal(self, name: TopicName, partition: int) -> None:
+        base = self._state(name)
+        current = base.active.get(partition)
+        if current is not None and current.rows:
+            self._commit(name, [], base.sealed_at(partition, current.base_offset, base.end_offsets[partition]))
+
+    def foreign_delete(self, name: TopicName, offsets: Sequence[tuple[int, int]]) -> None:
+        session = self._session()
+        rows = [{"partition": partition, "offset": offset} for partition, offset in offsets]
+        session.createDataFrame(rows, "partition int, offset bigint").createOrReplaceTempView("foreign_delete")
+        matches = "EXISTS (SELECT 1 FROM foreign_delete d WHERE d.partition = t.partition AND d.offset = t.offset)"
+        session.sql(f"DELETE FROM {sql_table(name)} t WHERE {matches}")
+        session.catalog.dropTempView("foreign_delete")
+        forget_cached(session, name)
+
+    def _state(self, name: TopicName) -> LogSummary:
+        return newest_state(main_ancestors(java_table(self._session(), name)))
+
+    def _commit(self, name: TopicName, rows: list[dict[str, Any]], state: LogSummary) -> None:
+        session = self._session()
+        batch_id = secrets.token_hex(8)
+        with staging(session, name, batch_id) as stage:
+            if rows:
+                frame = session.createDataFrame(pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow()))
+                ordered = frame.coalesce(1).sortWithinPartitions("partition", "segment", "offset")
+                ordered.writeTo(sql_table(name, branch=stage.branch)).options(**WRITE_OPTIONS).append()
+            written = stage.written()
+            commit_staged(session, stage, written, batch_id=batch_id, properties={}, may_commit=lambda: None, state=lambda _now: state)
+        forget_cached(session, name)
+
+
+def row_of(message: NewMessage, offset: int, segment: int, own: Lifetime) -> dict[str, Any]:
+    """A message as a row of the topic's table."""
+    return {
+        "partition": message.partition,
+        "offset": offset,
+        "append_time": known_time(message.append_time),
+        "event_time": message.event_time,
+        "key": message.key,
+        "value": message.value,
+        "headers": [{"name": header, "value": content} for header, content in message.headers],
+        "size_bytes": message.size_bytes,
+        "segment": segment,
+        "expires_at": own.expires_at,
+        "never": own.never or None,
+        "origin_offset": message.origin_offset,
+    }

@@ -1,0 +1,1 @@
+"""The reference store: a log in memory."""

@@ -1,0 +1,236 @@
+"""What the gate judges of a change in memory: the two versions compared message by message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+
+from message_lifecycle.model.instants import INT64_MAX, Instant
+from message_lifecycle.model.marker import REASON_HEADER, REASONS, ROLLUP_HEADER, Marker, causes_none, digest, go_duration, is_marker
+from message_lifecycle.model.message import Message
+from message_lifecycle.model.outcome import Staged
+from message_lifecycle.model.plan import Plan, RemoveRows, SealSegment
+from message_lifecycle.model.rows import offsets_of
+from message_lifecycle.model.rules import holds
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.ttl import TTL_HEADER
+from message_lifecycle.model.view import NOTHING
+from message_lifecycle.operations import age_rules
+from message_lifecycle.stores.memory.log import Position, Version, segments
+from message_lifecycle.stores.memory.marks import Gone, told_already
+
+
+def evidence_of(
+    before: Version, after: Version, plan: Plan, policy: Policy, staged: Staged, owed: Gone, horizons: Mapping[int, int]
+) -> Mapping[str, object]:
+    """The frames that the gate judges, from the two versions, message by message."""
+    sealed_by_plan = {(a.partition, a.base_offset) for a in plan.actions if isinstance(a, SealSegment)}
+    late = Instant(plan.as_of + policy.clock_skew_us)
+    expired = {
+        (segment.partition, segment.base_offset)
+        for segment in segments(before, late)
+        if policy.cleaner_enabled and policy.message_expiry_us and segment.is_expired(policy.message_expiry_us, plan.as_of)
+    }
+    overdue_by = {"expiry": age_rules.expiry(policy), "ttl": age_rules.ttl(policy), "retention_age": age_rules.retention_age(policy)}
+    kept = age_rules.kept_by_own_ttl(policy)
+
+    made = [
+        message
+        for position, message in sorted(after.messages.items())
+        if position not in before.messages and message.offset >= before.end_offsets[message.partition] and is_marker(message.headers)
+    ]
+    renewed = {message.key for message in made}
+
+    def is_due(message: Message, reason: str) -> bool:
+        if reason in ("removed", "purged"):
+            return plan.operation == "message_request"  # a person named it
+        if reason == "superseded":
+            return is_marker(message.headers) and message.key in renewed
+        rule = overdue_by[reason]
+        if rule is None or not policy.cleaner_enabled or not holds(rule, message, plan.as_of):
+            return False
+        return reason != "expiry" or (message.partition, message.segment) in expired
+
+    def active(place: Position) -> bool:
+        return before.active[place[0]].base_offset <= place[1] and place not in sealed_by_plan
+
+    gone = [message for position, message in sorted(before.messages.items()) if position not in after.messages]
+    going, rows = [], []
+    for place, group in groupby(gone, key=lambda message: (message.partition, message.segment)):
+        messages = list(group)
+        if plan.drops(*place):
+            times = [message.append_time for message in messages]
+            known = [time for time in times if time is not None]
+            going.append(
+                {
+                    "partition": place[0],
+                    "segment": place[1],
+                    "rows": len(messages),
+                    "first_offset": messages[0].offset,
+                    "last_offset": messages[-1].offset,
+                    "newest_at": max(known) if len(known) == len(times) else None,
+                    "any_kept": any(kept is not None and holds(kept, message, plan.as_of) for message in messages),
+                    "active": active(place),
+                    "compacted": messages[-1].offset <= horizons.get(place[0], NOTHING),
+                    "planned": f"{place[0]}/{place[1]}" in plan.selection.files,
+                }
+            )
+            continue
+        named = [(message, plan.taking(message.partition, message.offset) or _superseding(staged, message)) for message in messages]
+        rows.append(
+            {
+                "partition": place[0],
+                "segment": place[1],
+                "rows": len(messages),
+                "unnamed": sum(action is None for _, action in named),
+                "unjustified": sum(action is not None and not is_due(message, action.reason) for message, action in named),
+                "active": any(action is not None and action.reason == "expiry" and active(place) for _, action in named),
+            }
+        )
+    purged = [m for m in gone if (action := plan.taking(m.partition, m.offset)) is not None and action.reason == "purged"]
+    keyless = [m for m in purged if m.key is None]
+    left = []
+    by_age = plan.operation == "message_cleaner"
+    in_order = [message for position, message in sorted(after.messages.items()) if position in before.messages]
+    for place, group in groupby(in_order, key=lambda message: (message.partition, message.segment)):
+        due = [message for message in group if by_age and any(is_due(message, reason) for reason in overdue_by)]
+        if due:
+            left.append(
+                {
+                    "partition": place[0],
+                    "base_offset": place[1],
+                    "last_offset": due[-1].offset,
+                    "rows": len(due),
+                    "named": any(h.partition == place[0] and h.first_base <= place[1] <= h.last_offset for h in plan.held),
+                }
+            )
+    # What its own TTL keeps, or a time in the future, does not stand before the segments that follow (EXP-5, CLK-4).
+    standing: dict[int, int] = {}
+    for message in in_order:
+        exempt = (message.append_time is not None and message.append_time > late) or (kept is not None and holds(kept, message, plan.as_of))
+        if not (exempt and (message.partition, message.segment) in expired):
+            standing.setdefault(message.partition, message.segment)
+    with_segment = [message for message in gone if plan.drops(message.partition, message.segment)]
+    bytes_in = sum(message.size_bytes for message in before.messages.values())
+    bytes_removed = sum(message.size_bytes for message in gone)
+    return {
+        "going": going,
+        "rows": rows,
+        "purged": [
+            {
+                "keys": len({m.key for m in purged if m.key is not None}),
+                "keyless": len({(m.partition, m.segment) for m in keyless}),
+            }
+        ]
+        if purged
+        else [],
+        "difference": [
+            {"name": str(position), "how": "appeared or changed"}
+            for position, message in after.messages.items()
+            if before.messages.get(position) != message and message not in made
+        ],
+        **_marks(before, after, made, plan, policy, staged, owed),
+        "order": [
+            {"partition": partition, "segment": segment}
+            for partition, segment in sorted({(row["partition"], row["segment"]) for row in going} | plan.expiring_by_row)
+            if segment > standing.get(partition, INT64_MAX)
+        ],
+        "sample": [
+            {
+                "partition": message.partition,
+                "segment": message.segment,
+                "offset": message.offset,
+                "append_time": message.append_time,
+                "too_young": not is_due(message, "expiry"),
+                "outside_bounds": False,
+            }
+            for message in with_segment[:: max(1, len(with_segment) // 100)]
+        ],
+        "left": left,
+        "figures": [
+            {
+                "rows_in": len(before.messages),
+                "rows_removed": len(gone),
+                "rows_kept": len(in_order),
+                "bytes_in": bytes_in,
+                "bytes_removed": bytes_removed,
+                "fraction_rows": len(gone) / len(before.messages) if before.messages else 0.0,
+                "fraction_bytes": bytes_removed / bytes_in if bytes_in else 0.0,
+                "asks": len(plan.asks),
+            }
+        ],
+    }
+
+
+def _superseding(staged: Staged, message: Message) -> RemoveRows | None:
+    for action in staged.superseded:
+        if action.partition == message.partition and message.offset in offsets_of(action.offsets):
+            return action
+    return None
+
+
+def _marks(
+    before: Version, after: Version, made: list[Message], plan: Plan, policy: Policy, staged: Staged, owed: Gone
+) -> Mapping[str, list[dict[str, object]]]:
+    """Judged by MRK-1 and MRK-3 as they read, key by key."""
+    if staged.markers is None:
+        return {"markers": [], "unmarked": [], "marked": []}
+    live = {message.key for message in after.messages.values() if not is_marker(message.headers)}
+    newest: dict[bytes, Message] = {}
+    taken = [m for position, m in before.messages.items() if position not in after.messages and plan.taking(*position) is not None]
+    for message in sorted(taken + [m for m, _ in owed], key=lambda m: (m.partition, m.offset)):
+        if message.key is not None:
+            newest[message.key] = message
+    if plan.swept:
+        live |= told_already(owed, before)
+    emptied = {key: message for key, message in newest.items() if key not in live and not causes_none(message.headers)}
+    times: dict[int, Instant] = {}
+    for message in before.messages.values():
+        times[message.partition] = max(message.append_time or plan.as_of, times.get(message.partition, plan.as_of))
+
+    def caused(marker: Message) -> bool:
+        cause = emptied.get(marker.key) if marker.key is not None else None
+        action = None if cause is None else plan.taking(cause.partition, cause.offset)
+        if plan.swept and cause is not None:
+            return dict(marker.headers)[REASON_HEADER] == b"Remove"
+        return action is not None and dict(marker.headers)[REASON_HEADER].decode() == REASONS[action.reason]
+
+    def formed(marker: Message) -> bool:
+        assert policy.marker_ttl_us is not None
+        headers = dict(marker.headers)
+        return (
+            marker.value == b""
+            and [name for name, _ in marker.headers] == [REASON_HEADER, TTL_HEADER, ROLLUP_HEADER]
+            and headers[ROLLUP_HEADER] == b"sub"
+            and headers[TTL_HEADER] == go_duration(policy.marker_ttl_us).encode()
+            and marker.append_time == times[marker.partition]
+        )
+
+    return {
+        "markers": [
+            {
+                "emptied": marker.key in emptied,
+                "single": sum(other.key == marker.key for other in made) == 1,
+                "caused": caused(marker),
+                "formed": formed(marker),
+            }
+            for marker in made
+        ],
+        "unmarked": [{"partition": m.partition} for key, m in emptied.items() if all(marker.key != key for marker in made)],
+        "marked": [{"rows": len(made), "as_made": _digest(made, policy) == staged.markers.digest}],
+    }
+
+
+def _digest(made: list[Message], policy: Policy) -> str:
+    assert policy.marker_ttl_us is not None
+    return digest(
+        Marker(
+            partition=message.partition,
+            replaces=message.offset,
+            key=message.key or b"",
+            reason=dict(message.headers)[REASON_HEADER].decode(),  # type: ignore[arg-type]  # whatever stands there
+            append_time=message.append_time or Instant(0),
+            ttl_us=policy.marker_ttl_us,
+        )
+        for message in made
+    )

@@ -1,0 +1,390 @@
+"""The reference store: a log in memory, with snapshots, a staged change and a fenced commit, as plainly as they can be written.
+
+Every other store is held to it. It implements all the seams of `ports` at once, because there is nothing in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
+
+from message_lifecycle.model.errors import InvalidAppend, PlanConflict, TopicExists, UnknownTopic
+from message_lifecycle.model.facts import CopyState, LogState
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.marker import Marker, digest, is_marker
+from message_lifecycle.model.message import Message, NewMessage, known_time
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published, Staged, StagedMarkers
+from message_lifecycle.model.plan import DropSegments, Plan, SealSegment
+from message_lifecycle.model.request import Request
+from message_lifecycle.model.rows import RowAnswer, RowQuestion, offsets_of
+from message_lifecycle.model.segment import ActiveSegment
+from message_lifecycle.model.settings import Policy, Value, topic_settings
+from message_lifecycle.model.topic_config import role_of
+from message_lifecycle.operations.lifetime import Refusal, lifetime
+from message_lifecycle.operations.numbering import admit
+from message_lifecycle.operations.replication import new_in_origin
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import Copied, Topic
+from message_lifecycle.stores.memory.evidence import evidence_of
+from message_lifecycle.stores.memory.log import Position, Version, publish_seal, seal, segments
+from message_lifecycle.stores.memory.marks import markers_of, owed, removed_by, superseded_by
+from message_lifecycle.stores.memory.rows import due_rows, requested_rows
+from message_lifecycle.stores.memory.view_log import View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Commit:
+    snapshot_id: int
+    operation: str
+    plan_id: str | None
+    counts: tuple[tuple[str, int], ...] = ()
+    files: tuple[str, ...] = ()
+    markers: int = 0
+    cancelled: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Table:
+    topic: Topic
+    head: Version
+    versions: dict[int, Version]
+    commits: list[_Commit]
+    staged: dict[str, tuple[int, Version]] = field(default_factory=dict)
+    markers: dict[str, tuple[Marker, ...]] = field(default_factory=dict)
+
+    @property
+    def snapshot_id(self) -> int:
+        return self.commits[-1].snapshot_id
+
+    def commit(self, version: Version, **what: object) -> _Commit:
+        made = _Commit(snapshot_id=self.snapshot_id + 1, **what)  # type: ignore[arg-type]  # fields of _Commit by name
+        self.head = version
+        self.versions[made.snapshot_id] = deepcopy(version)
+        self.commits.append(made)
+        return made
+
+
+class MemoryStore:
+    """Topics, MessageReader, MessageWriter, Copier and MessageStore over dictionaries."""
+
+    def __init__(self) -> None:
+        self._tables: dict[TopicName, _Table] = {}
+        self.views: dict[TopicName, View] = {}
+
+    # Topics
+
+    def create(self, name: TopicName, *, partitions: int, settings: Mapping[str, Value], ledger: tuple[str, int]) -> Topic:
+        if name in self._tables:
+            raise TopicExists(str(name))
+        topic = Topic(name=name, uuid=str(uuid4()), partitions=partitions, role=role_of(settings), settings=dict(settings), ledger=ledger)
+        head = Version(
+            end_offsets=dict.fromkeys(range(partitions), 0),
+            active={partition: ActiveSegment(base_offset=0) for partition in range(partitions)},
+        )
+        first = _Commit(snapshot_id=1, operation="append", plan_id=None)
+        self._tables[name] = _Table(topic=topic, head=head, versions={1: deepcopy(head)}, commits=[first])
+        return topic
+
+    def alter(self, name: TopicName, settings: Mapping[str, Value | None]) -> Topic:
+        table = self._table(name)
+        merged = {**table.topic.settings, **settings}
+        kept = {key: value for key, value in merged.items() if value is not None}
+        table.topic = replace(table.topic, settings=topic_settings(kept, where=f"topic {name}"))
+        return table.topic
+
+    def describe(self, name: TopicName) -> Topic:
+        return self._table(name).topic
+
+    def list(self, stream: str | None = None) -> Sequence[TopicName]:
+        return sorted(name for name in self._tables if stream is None or name.stream == stream)
+
+    def live_view(self, name: TopicName, policy: Policy) -> str | None:  # noqa: ARG002  # nobody reads it but through us
+        return None
+
+    def _table(self, name: TopicName) -> _Table:
+        if name not in self._tables:
+            raise UnknownTopic(str(name))
+        return self._tables[name]
+
+    def version(self, name: TopicName, snapshot_id: int) -> Version:
+        return self._table(name).versions[snapshot_id]
+
+    def touch(self, name: TopicName, ledger: tuple[str, int]) -> None:
+        """A commit of ours beside the log was made with that ledger."""
+        table = self._table(name)
+        table.topic = replace(table.topic, ledger=ledger)
+
+    # MessageReader
+
+    def log(self, name: TopicName, *, late_after: Instant | None = None) -> LogState:
+        table = self._table(name)
+        return LogState(
+            topic=name,
+            table_uuid=table.topic.uuid,
+            snapshot_id=table.snapshot_id,
+            end_offsets=dict(table.head.end_offsets),
+            segments=tuple(segments(table.head, late_after)),
+            purged_through=dict(table.head.purged_through),
+        )
+
+    def end_offsets(self, name: TopicName) -> Mapping[int, int]:
+        return dict(self._table(name).head.end_offsets)
+
+    def rows(self, log: LogState, question: RowQuestion) -> RowAnswer:
+        assert log.snapshot_id is not None
+        return due_rows(self._table(log.topic).versions[log.snapshot_id], question)
+
+    def requested(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
+        assert log.snapshot_id is not None
+        return requested_rows(self._table(log.topic).versions[log.snapshot_id], request, as_of)
+
+    def removed_by_others(self, log: LogState, since: int) -> tuple[int, ...] | None:
+        assert log.snapshot_id is not None
+        commits = [commit for commit in self._table(log.topic).commits if since < commit.snapshot_id <= log.snapshot_id]
+        return tuple(commit.snapshot_id for commit in commits if commit.operation == "delete" and commit.plan_id is None)
+
+    def marker(self, name: TopicName) -> str:
+        return str(self._table(name).snapshot_id)
+
+    def messages(self, name: TopicName, *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
+        head = self._table(name).head
+        for position in sorted(head.messages):
+            if position[1] >= start and (partition is None or position[0] == partition):
+                yield head.messages[position]
+
+    def published(self, name: TopicName, plan_id: str) -> Published | None:
+        found = self._find(name, plan_id)
+        return None if found is None else _published(plan_id, found)
+
+    def effect(self, name: TopicName, plan_id: str) -> Sequence[str]:
+        found = self._find(name, plan_id)
+        return () if found is None else found.files
+
+    def _find(self, name: TopicName, plan_id: str) -> _Commit | None:
+        return next((commit for commit in self._table(name).commits if commit.plan_id == plan_id), None)
+
+    # MessageWriter
+
+    def append(self, name: TopicName, messages: Iterable[NewMessage], policy: Policy) -> Sequence[Position | Refusal]:
+        table = self._table(name)
+        if table.topic.role == "mirror":
+            raise InvalidAppend(f"topic {name} is a mirror; it takes messages from its origin alone")
+        version = deepcopy(table.head)
+        given = [self._append_one(version, message, policy) for message in messages]
+        table.commit(version, operation="append", plan_id=None)
+        return given
+
+    def _append_one(self, version: Version, message: NewMessage, policy: Policy) -> Position | Refusal:
+        own = lifetime(message, policy)
+        if isinstance(own, Refusal):
+            return own
+        partition = message.partition
+        end = version.end_offsets.get(partition, 0)
+        active = version.active.setdefault(partition, ActiveSegment(base_offset=end))
+        before = deepcopy(active)
+        offset, segment = admit(message, end_offset=end, active=active, policy=policy)
+        if before.rows and segment != before.base_offset:
+            seal(version, partition, before)
+        version.messages[(partition, offset)] = Message(
+            partition=partition,
+            offset=offset,
+            append_time=known_time(message.append_time),
+            key=message.key,
+            value=message.value,
+            segment=segment,
+            headers=message.headers,
+            event_time=message.event_time,
+            origin_offset=message.origin_offset,
+            expires_at=own.expires_at,
+            never=own.never,
+        )
+        known = known_time(message.append_time)
+        if known is not None:
+            version.written.setdefault((partition, segment), []).append(known)
+        version.end_offsets[partition] = offset + 1
+        return partition, offset
+
+    def seal(self, name: TopicName, partition: int) -> None:
+        table = self._table(name)
+        version = deepcopy(table.head)
+        active = version.active.get(partition)
+        if active is not None and active.rows:
+            seal(version, partition, deepcopy(active))
+            active.restart(version.end_offsets[partition])
+        table.commit(version, operation="append", plan_id=None)
+
+    def foreign_delete(self, name: TopicName, offsets: Sequence[Position]) -> None:
+        table = self._table(name)
+        version = deepcopy(table.head)
+        for position in offsets:
+            version.messages.pop(position, None)
+        table.commit(version, operation="delete", plan_id=None)
+
+    # Copier
+
+    def copied(self, name: TopicName) -> CopyState:
+        return self._table(name).head.copy_state
+
+    def copy(self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int]) -> Copied:
+        table = self._table(name)
+        assert origin.snapshot_id is not None
+        of_origin = self._table(origin.topic).versions[origin.snapshot_id]
+        version = deepcopy(table.head)
+        last = new_in_origin(name, origin, version.copy_state)
+        new = [
+            message
+            for position, message in sorted(of_origin.messages.items())
+            if message.offset > version.copied.get(position[0], -1)
+        ]  # fmt: skip
+        for message in new:
+            self._append_one(version, self._copy_of(message, version, mirror=table.topic.role == "mirror"), policy)
+        version.copied |= last
+        version.copied_from = origin.table_uuid
+        if table.topic.role == "mirror":
+            _end_as_origin(version, origin)
+        table.commit(version, operation="append", plan_id=None)
+        table.topic = replace(table.topic, ledger=ledger)
+        return Copied(copied=dict(version.copied), rows=len(new))
+
+    @staticmethod
+    def _copy_of(message: Message, version: Version, *, mirror: bool) -> NewMessage:
+        # A segment that the mirror has closed by itself takes no more messages: the rest of the origin's starts another.
+        active = version.active.get(message.partition, ActiveSegment(base_offset=0))
+        return NewMessage(
+            append_time=message.append_time,
+            key=message.key,
+            value=message.value,
+            partition=message.partition,
+            headers=message.headers,
+            event_time=message.event_time,
+            offset=message.offset if mirror else None,
+            segment=max(message.segment, active.base_offset) if mirror else None,
+            origin_offset=message.offset,
+        )
+
+    # MessageStore
+
+    def stage(self, plan: Plan) -> Staged:
+        table = self._table(plan.topic)
+        self._require(plan, table)
+        if plan.is_empty:
+            return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
+        assert plan.requirements.snapshot_id is not None
+        if plan.plan_id not in table.staged:
+            table.staged[plan.plan_id] = (-plan.requirements.snapshot_id, self._removed(plan, table))
+        return Staged(plan_id=plan.plan_id, branch=plan.plan_id, snapshot_id=table.staged[plan.plan_id][0])
+
+    @staticmethod
+    def _removed(plan: Plan, table: _Table) -> Version:
+        version = deepcopy(table.versions[plan.requirements.snapshot_id or 0])
+        for position in [position for position in version.messages if plan.taking(*position)]:
+            del version.messages[position]
+        return version
+
+    def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
+        assert policy.marker_ttl_us is not None
+        assert plan.requirements.snapshot_id is not None
+        table = self._table(plan.topic)
+        # From the removal alone: a run that died here may have left its markers.
+        before, after = table.versions[plan.requirements.snapshot_id], self._removed(plan, table)
+        made = markers_of(before, after, owed(table.versions, plan.swept) if plan.swept else removed_by(before, after, plan), plan, policy)
+        superseded = superseded_by(made, after)
+        for action in superseded:
+            for offset in offsets_of(action.offsets):
+                del after.messages[action.partition, offset]
+        for seal_ in plan.actions:
+            if isinstance(seal_, SealSegment):
+                publish_seal(after, seal_)
+        for marker in made:
+            self._append_one(after, marker.message(), policy)
+        table.staged[plan.plan_id] = table.staged[plan.plan_id][0], after
+        table.markers[plan.plan_id] = made
+        return replace(staged, markers=StagedMarkers(count=len(made), digest=digest(made), superseded=superseded))
+
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
+        table = self._table(plan.topic)
+        assert plan.requirements.snapshot_id is not None
+        before = table.versions[plan.requirements.snapshot_id]
+        after = table.staged[staged.plan_id][1] if staged.plan_id in table.staged else before
+        horizons = self.views[plan.topic].horizons if plan.topic in self.views else {}
+        return evidence_of(before, after, plan, policy, staged, owed(table.versions, plan.swept), horizons)
+
+    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+        plan = verdict.plan
+        table = self._table(plan.topic)
+        done = self.published(plan.topic, plan.plan_id)
+        if done is not None:
+            return done
+        if plan.is_empty or plan.plan_id not in table.staged:
+            raise PlanConflict(plan.plan_id, "nothing is staged for it")
+        self._require(plan, table)
+        for commit in reversed(table.commits):
+            if commit.snapshot_id == plan.requirements.snapshot_id:
+                break
+            if commit.operation != "append" or commit.plan_id:
+                rival = commit.plan_id or f"snapshot {commit.snapshot_id}"
+                raise PlanConflict(plan.plan_id, f"conflicting {commit.operation}", rival=rival)
+        base, after = table.versions[plan.requirements.snapshot_id or 0], table.staged[plan.plan_id][1]
+        version = deepcopy(table.head)
+        for position in [position for position in base.messages if position not in after.messages]:
+            del version.messages[position]
+        for action in plan.actions:
+            if isinstance(action, SealSegment):
+                publish_seal(version, action)
+            if isinstance(action, DropSegments) and action.reason == "compacted":
+                version.purged_through[action.partition] = action.last_offset
+        # A message that came since the plan makes its key's marker needless (MRK-3), and the older marker, which has gone above (MRK-5).
+        arrived = {
+            message.key
+            for position, message in table.head.messages.items()
+            if position not in base.messages and not is_marker(message.headers)
+        }
+        made = table.markers.get(plan.plan_id, ())
+        kept = [marker for marker in made if marker.key not in arrived]
+        for marker in kept:
+            self._append_one(version, marker.message(), Policy.of_values(plan.policy))
+        committed = table.commit(
+            version,
+            operation="delete",
+            plan_id=plan.plan_id,
+            counts=verdict.staged.removed(plan),
+            files=plan.selection.files,
+            markers=len(kept),
+            cancelled=len(made) - len(kept),
+        )
+        table.topic = replace(table.topic, ledger=ledger)
+        return _published(plan.plan_id, committed)
+
+    def discard(self, plan: Plan) -> None:
+        self._table(plan.topic).staged.pop(plan.plan_id, None)
+        self._table(plan.topic).markers.pop(plan.plan_id, None)
+
+    def _require(self, plan: Plan, table: _Table) -> None:
+        if plan.requirements.table_uuid != table.topic.uuid:
+            raise PlanConflict(plan.plan_id, "the topic is another table now")
+        if plan.requirements.snapshot_id not in table.versions:
+            raise PlanConflict(plan.plan_id, f"snapshot {plan.requirements.snapshot_id} is gone")
+
+
+def _published(plan_id: str, commit: _Commit) -> Published:
+    return Published(
+        plan_id=plan_id,
+        snapshot_id=commit.snapshot_id,
+        removed=commit.counts,
+        markers=commit.markers,
+        cancelled_markers=commit.cancelled,
+    )
+
+
+def _end_as_origin(version: Version, origin: LogState) -> None:
+    """A mirror's log ends where its origin's does, and its last segment is closed where the origin's is (MSG-5)."""
+    closed = {(segment.partition, segment.base_offset) for segment in origin.segments if segment.sealed}
+    for partition, end in origin.end_offsets.items():
+        version.end_offsets[partition] = max(end, version.end_offsets.get(partition, 0))
+        active = version.active.setdefault(partition, ActiveSegment(base_offset=0))
+        if active.rows and (partition, active.base_offset) in closed:
+            seal(version, partition, deepcopy(active))
+            active.restart(version.end_offsets[partition])

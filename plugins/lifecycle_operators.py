@@ -1,0 +1,83 @@
+"""The two operators of our own: a Spark application, and a question to a person; both link to what came of them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import BaseOperatorLink
+from airflow.sdk.configuration import conf
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+APPLICATIONS = Path(__file__).resolve().parents[1] / "spark_apps"
+POOL = "lifecycle"
+LONGEST_APPLICATION = timedelta(hours=2)
+APPROVE, REJECT = "Approve", "Reject"
+
+
+class Results(BaseOperatorLink):
+    """From a task to what it came to: its plan's page, or the page of the run."""
+
+    name = "Results"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        base = conf.get("api", "base_url", fallback="").rstrip("/")
+        plan_id = getattr(operator, "plan_id", None)
+        if plan_id:
+            return f"{base}/lifecycle/plans/{plan_id}"
+        return f"{base}/lifecycle/runs?dag_id={quote(ti_key.dag_id)}&run_id={quote(ti_key.run_id, safe='')}"
+
+
+class SparkApplication(SparkSubmitOperator):
+    """One of our Spark applications, on the connection `spark_default`. Runs once; the pool bounds how many run beside it."""
+
+    template_fields = (*SparkSubmitOperator.template_fields, "plan_id")
+    operator_extra_links = (Results(),)
+
+    def __init__(self, *, application: str, arguments: Any, plan_id: Any = None, **options: Any) -> None:
+        super().__init__(
+            application=str(APPLICATIONS / f"{application}.py"),
+            application_args=arguments,
+            name=f"lifecycle {application}",
+            pool=POOL,
+            retries=0,
+            execution_timeout=LONGEST_APPLICATION,
+            **options,
+        )
+        self.plan_id = plan_id
+
+
+class Approval(HITLOperator):
+    """Asks a person for one plan. Not Airflow's ApprovalOperator, which skips the task that records a refusal.
+
+    Nobody answers within `approval_ttl`: the task ends without an answer, and the plan lapses. No answer is ever assumed.
+    """
+
+    template_fields = (*HITLOperator.template_fields, "answer_within", "plan_id")
+    operator_extra_links = (Results(),)
+
+    def __init__(self, *, answer_within: Any, plan_id: Any, **options: Any) -> None:
+        """`answer_within`: seconds, by topic, so known only when the task runs."""
+        super().__init__(options=[APPROVE, REJECT], **options)
+        self.answer_within = answer_within
+        self.plan_id = plan_id
+
+    def execute(self, context: Context) -> Any:
+        self.response_timeout = timedelta(seconds=self.answer_within)
+        return super().execute(context)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        if event.get("error_type") == "timeout":
+            return None
+        answer = super().execute_complete(context, event)
+        return {
+            "granted": answer["chosen_options"] == [APPROVE],
+            "by": answer["responded_by_user"]["name"],
+            "text": str(answer["params_input"].get("text") or ""),
+        }

@@ -1,0 +1,107 @@
+"""Pages inside Airflow's UI: every topic's state, one topic, one plan, and the outcomes of a run. Read-only.
+
+Whoever may read a DAG of ours may read its pages; the dependency stands on the application, so no route can lack it.
+"""
+
+# No `from __future__ import annotations`: FastAPI would take the parameters of functions made inside a function for queries.
+from typing import Any
+
+from airflow.plugins_manager import AirflowPlugin
+
+PREFIX = "/lifecycle"
+# A topic is not the property of one DAG: who may read this one may read what it did.
+DAG_ID = "message_cleaner"
+STATUS_OF_EXIT = {2: 404, 3: 409, 4: 503}
+RUNS_SHOWN = 20
+
+
+def application() -> Any:
+    """The FastAPI application. Called by the api-server alone, so that no other component imports what it needs."""
+    from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_authenticated
+    from fastapi import Depends, FastAPI, HTTPException, Request
+    from fastapi.responses import HTMLResponse
+
+    from message_lifecycle.app import pages
+    from message_lifecycle.model.errors import LifecycleError
+
+    def may_read(request: Request, user: GetUserDep) -> None:
+        requires_access_dag("GET", param_dag_id=DAG_ID)(request, user)
+
+    def answer(html: str, status: int = 200) -> HTMLResponse:
+        return HTMLResponse(html, status_code=status, headers=pages.HEADERS)
+
+    def base(request: Request) -> str:
+        return str(request.scope.get("root_path", PREFIX))
+
+    app = FastAPI(
+        title="Lifecycle",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        dependencies=[Depends(requires_authenticated()), Depends(may_read)],
+    )
+
+    @app.exception_handler(LifecycleError)
+    def refused(request: Request, error: LifecycleError) -> HTMLResponse:
+        status = STATUS_OF_EXIT.get(error.exit_code, 500)
+        return answer(pages.error(base=base(request), kind=type(error).__name__, message=str(error)), status)
+
+    @app.get("/")
+    def overview(request: Request) -> HTMLResponse:
+        from message_lifecycle.app import tasks
+
+        return answer(pages.overview(base=base(request), status=tasks.status(), runs=tasks.runs(RUNS_SHOWN)))
+
+    @app.get("/topics/{stream}/{topic}")
+    def one_topic(request: Request, stream: str, topic: str) -> HTMLResponse:
+        from message_lifecycle.app import tasks
+
+        return answer(pages.topic(base=base(request), page=tasks.topic_page(f"{stream}/{topic}")))
+
+    @app.get("/plans/{plan_id}")
+    def one_plan(request: Request, plan_id: str) -> HTMLResponse:
+        from message_lifecycle.app import tasks
+
+        return answer(pages.plan(base=base(request), page=tasks.plan_page(plan_id)))
+
+    @app.get("/runs")
+    def one_run(request: Request, user: GetUserDep, dag_id: str, run_id: str) -> HTMLResponse:
+        from message_lifecycle.app import tasks
+
+        requires_access_dag("GET", param_dag_id=dag_id)(request, user)
+        run = f"{dag_id}/{run_id}"
+        questions = tasks.waiting(run=run)
+        return answer(pages.run(base=base(request), run_id=run, outcomes=tasks.outcomes_of_run(run=run), questions=questions))
+
+    # Without this, a path that does not exist would be answered before anybody is asked who they are.
+    @app.get("/{path:path}")
+    def nothing_here(path: str) -> HTMLResponse:
+        raise HTTPException(404, f"no page {path!r}")
+
+    return app
+
+
+class _OnFirstRequest:
+    """Every component of Airflow loads this file, and only the api-server serves it: the application is made when it is asked for."""
+
+    def __init__(self) -> None:
+        self._app: Any = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if self._app is None:
+            self._app = application()
+        await self._app(scope, receive, send)
+
+
+class LifecyclePages(AirflowPlugin):
+    name = "message_lifecycle"
+    fastapi_apps = [{"app": _OnFirstRequest(), "url_prefix": PREFIX, "name": "Lifecycle"}]  # noqa: RUF012 - Airflow reads this attribute of the class
+    external_views = [  # noqa: RUF012
+        {"name": "Lifecycle", "href": "lifecycle/", "destination": "nav", "url_route": "lifecycle", "nav_top_level": True},
+        {
+            "name": "Outcomes",
+            "href": "lifecycle/runs?dag_id={DAG_ID}&run_id={RUN_ID}",
+            "destination": "dag_run",
+            "url_route": "lifecycle-outcomes",
+        },
+    ]

@@ -1,0 +1,291 @@
+"""The way from due to verified as Airflow tasks: one factory for every operation that deletes.
+
+    copies >> topic_copy >> due          sources and mirrors first: what they have copied their origins may let go (TTL-6)
+                         >> copied       the run is red where a copy failed, though the cleaner has gone on
+
+    due >> OPERATION (plan and stage) >> marker_generation >> quality_gate >> publish >> verify    once, for all topics that are due
+        >> waiting >> approval: ask >> record >> publish >> verify    mapped, one for each plan that needs a person
+
+The cleaner alone copies, and looks for markers of what it takes; a sweep (marker_generation) makes its markers where it is planned;
+compaction and the purge of what it covers make none. What compaction has verified updates the asset `compacted`.
+
+A topic that waits for a person holds up no other. Tasks pass ids and counts, and talk to the ledger through
+`message_lifecycle.app.tasks`; no task imports an engine, and Spark work is always spark-submit.
+
+Retries: tasks that only read the lake may run again; those that stage or publish never do so by themselves, because Airflow can
+start a second try while the first still lives. What makes even that safe is the fence in the commit, not this file.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import Asset, Param, task, task_group
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from lifecycle_operators import Approval, SparkApplication
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.windows import Window
+
+RUN = "{{ dag.dag_id }}/{{ run_id }}"
+READ_AGAIN: dict[str, Any] = {"retries": 2, "retry_delay": timedelta(seconds=10), "execution_timeout": timedelta(minutes=10)}
+
+# The name says "done"; the rule skips where anything before was skipped (nothing due, dry run), and does not run when `due` failed.
+AFTER_A_FAILURE_TOO = "all_done_min_one_success"
+
+COMPACTED = Asset("compacted")
+"""Topics have new compacted views. Each event's extra: `as_of`, the instant they were judged by, and `topics`."""
+
+log = logging.getLogger(__name__)
+
+
+def form() -> dict[str, Param]:
+    """The trigger form. The names are all that a run may be given; `due` refuses any other."""
+    return {
+        "topics": Param(
+            [],
+            type="array",
+            items={"type": "string", "minLength": 1},
+            title="Topics",
+            description_md="`stream/topic`, one per line. Empty: every topic that is due.",
+        ),
+        "as_of": Param(
+            None,
+            type=["null", "string"],
+            format="date-time",
+            title="As of",
+            description_md="Judge ages by this time (UTC). Empty: the end of the run's data interval. A time that has not come is refused.",
+        ),
+        "dry_run": Param(
+            False,
+            type="boolean",
+            title="Dry run",
+            description_md="Plan, print the plans in the log of the first Spark task, and change nothing.",
+        ),
+    }
+
+
+def interval(setting: Literal["interval", "compaction_interval"] = "interval") -> timedelta:
+    """How often to look: `interval` under `[message_cleaner]` or `[compaction]` of include/lifecycle.toml, a file of a few lines."""
+    from message_lifecycle.app.config import interval_seconds
+
+    return timedelta(seconds=interval_seconds(setting))
+
+
+@contextmanager
+def _named_errors() -> Iterator[None]:
+    """Our errors as Airflow's: what another try cannot mend fails at once."""
+    from message_lifecycle.model.errors import LifecycleError, TopicBusy, Unavailable
+
+    try:
+        yield
+    except (Unavailable, TopicBusy):
+        raise
+    except LifecycleError as error:
+        told = f"{type(error).__name__}: {error}"
+        log.error("%s", told)
+        raise AirflowFailException(told) from error
+
+
+def _run(context: Mapping[str, Any]) -> str:
+    return f"{context['dag'].dag_id}/{context['run_id']}"
+
+
+def _window(context: Mapping[str, Any]) -> Window:
+    from message_lifecycle.app.windows import resolve
+
+    run = context["dag_run"]
+    events = context.get("triggering_asset_events") or {}
+    return resolve(
+        run_type=str(getattr(run.run_type, "value", run.run_type)),
+        interval_start=run.data_interval_start,
+        interval_end=run.data_interval_end,
+        as_of=context["params"]["as_of"],
+        asset_extras=[event.extra for of_asset in events.values() for event in of_asset],
+    )
+
+
+def _refuse_unknown(conf: Mapping[str, Any] | None) -> None:
+    """Airflow checks the values of known parameters and lets unknown names through (NUM-1)."""
+    from message_lifecycle.model.errors import InvalidSetting
+
+    known = form()
+    for key, value in (conf or {}).items():
+        if key not in known:
+            raise InvalidSetting(where="configuration of this run", key=key, value=value, allowed=", ".join(known))
+
+
+@task(**READ_AGAIN)
+def copies(**context: Any) -> list[str]:
+    """Arguments of the application that copies; without a JVM. None: skipped, and so is the copying."""
+    from message_lifecycle.app import tasks
+
+    params = context["params"]
+    with _named_errors():
+        _refuse_unknown(context["dag_run"].conf)
+        _window(context)  # a run that cannot tell its time ends before it begins
+        _not_in_a_dry_run(context)
+        topics = tasks.copies(topics=params["topics"])
+    if not topics:
+        raise AirflowSkipException("no source or mirror has anything new to copy")
+    return ["--topics", ",".join(topics)]
+
+
+@task(multiple_outputs=True, **READ_AGAIN)
+def due(operation: Any, **context: Any) -> dict[str, Any]:
+    """Which topics are due, without a JVM. None: the run ends here, skipped, and the ledger says so."""
+    from message_lifecycle.app import tasks
+    from message_lifecycle.model.instants import format_instant
+
+    params = context["params"]
+    with _named_errors():
+        _refuse_unknown(context["dag_run"].conf)
+        window = _window(context)
+        log.info("%s", window)
+        as_of = format_instant(window.as_of)
+        topics = tasks.due(run=_run(context), as_of=as_of, topics=params["topics"], dry_run=params["dry_run"], work=operation)
+    if not topics:
+        raise AirflowSkipException(f"nothing is due ({window})")
+    log.info("due: %s", ", ".join(topics))
+    arguments = ["--run", _run(context), "--as-of", as_of, "--topics", ",".join(topics)]
+    return {"topics": topics, "window": str(window), "arguments": [*arguments, *(["--dry-run"] if params["dry_run"] else [])]}
+
+
+def _not_in_a_dry_run(context: Mapping[str, Any]) -> None:
+    if context["params"]["dry_run"]:
+        raise AirflowSkipException("dry run: plans are in the log of the first Spark task; nothing is copied or staged")
+
+
+def _only_with_markers(context: Mapping[str, Any]) -> None:
+    from message_lifecycle.app import tasks
+
+    _not_in_a_dry_run(context)
+    with _named_errors():
+        if not tasks.wants_markers(run=_run(context)):
+            raise AirflowSkipException("no plan of this run calls for markers")
+
+
+@task(**READ_AGAIN)
+def waiting(window: str, **context: Any) -> list[dict[str, Any]]:
+    """The plans of this run that need a person, each with the question."""
+    from message_lifecycle.app import tasks
+
+    with _named_errors():
+        plans = tasks.waiting(run=_run(context))
+    log.info("%d plan(s) wait for a person", len(plans))
+    return [
+        {
+            "plan_id": plan["plan_id"],
+            "subject": plan["subject"],
+            "body": f"{plan['body']}\n\nTime of this run: {window}",
+            "answer_within": plan["answer_within"],
+        }
+        for plan in plans
+    ]
+
+
+@task(**READ_AGAIN)
+def record(plan_id: str, answer: dict[str, Any] | None) -> bool:
+    """Write the person's word to the ledger, a refusal too; whether the plan may go on."""
+    from message_lifecycle.app import tasks
+
+    if answer is None:
+        log.info("nobody answered in time: plan %s lapses", plan_id)
+        return False
+    with _named_errors():
+        tasks.record_approval(plan_id=plan_id, **answer)
+    log.info("%s %s plan %s", answer["by"], "approved" if answer["granted"] else "refused", plan_id)
+    return bool(answer["granted"])
+
+
+def _only_if_granted(context: Mapping[str, Any]) -> None:
+    """Saves starting Spark; publishing itself takes nobody's word but the ledger's.
+
+    Not a short circuit: inside a mapped group Airflow 3.3 does not skip what one says to skip.
+    """
+    ti = context["ti"]
+    if not ti.xcom_pull(task_ids="approval.record", map_indexes=ti.map_index):
+        raise AirflowSkipException("no approval: nothing is published")
+
+
+@task(**READ_AGAIN)
+def verify(operation: Any, plan_id: str | None = None, topics: list[str] | None = None, **context: Any) -> list[dict[str, Any]]:
+    """Read the tables again and write the outcomes. Red when a topic is blocked, starved or failed, or came to no outcome."""
+    from message_lifecycle.app import tasks
+    from message_lifecycle.model.instants import format_instant
+
+    with _named_errors():
+        outcomes = tasks.verify(run=_run(context), plan_id=plan_id, work=operation)
+    missing = sorted(set(topics or ()) - {outcome["topic"] for outcome in outcomes})
+    if missing:
+        raise AirflowFailException(
+            f"no outcome for {', '.join(missing)}: the logs of the Spark tasks say why; nothing of theirs was removed"
+        )
+    for asset in context["task"].outlets:
+        done = sorted(outcome["topic"] for outcome in outcomes if outcome["outcome"] == "published")
+        context["outlet_events"][asset].extra = {"as_of": format_instant(_window(context).as_of), "topics": done}
+    return outcomes
+
+
+def _outlets(operation: str) -> list[Asset]:
+    return [COMPACTED] if operation == "compaction" else []
+
+
+@task_group
+def approval(operation: str, plan_id: str, subject: str, body: str, answer_within: int) -> None:
+    """One plan that needs a person. Each goes on as soon as its own question is answered."""
+    why = Param("", type="string", title="Why", description_md="Kept in the ledger beside your name.")
+    ask = Approval(
+        task_id="ask",
+        subject=subject,
+        body=body,
+        answer_within=answer_within,
+        plan_id=plan_id,
+        params={"text": why},
+        map_index_template="{{ task.subject }}",
+    )
+    granted = record(plan_id, ask.output)
+    published = SparkApplication(
+        task_id="publish",
+        application="publish",
+        arguments=["--run", RUN, "--plan", plan_id],
+        plan_id=plan_id,
+        pre_execute=_only_if_granted,
+    )
+    granted >> published >> verify.override(trigger_rule="none_failed", outlets=_outlets(operation))(operation, plan_id)
+
+
+def gated_deletion(operation: str) -> None:
+    """All tasks of one operation, in order. To be called inside a `@dag` function."""
+    # What is not copied is held, so a failed copy is no reason to leave the other topics alone.
+    found = due.override(trigger_rule="all_done")(operation)
+    if operation == "message_cleaner":
+        copied = SparkApplication(task_id="topic_copy", application="topic_copy", arguments=copies())
+        copied >> [found, EmptyOperator(task_id="copied", **READ_AGAIN)]
+    planned = SparkApplication(task_id=operation, application=operation, arguments=found["arguments"])
+    gated = SparkApplication(
+        task_id="quality_gate",
+        application="quality_gate",
+        arguments=["--run", RUN],
+        pre_execute=_not_in_a_dry_run,
+        # Markers may be skipped, planning not: where nothing was due, nothing is judged.
+        trigger_rule="none_failed_min_one_success",
+    )
+    published = SparkApplication(task_id="publish", application="publish", arguments=["--run", RUN])
+    # What an application did before it died is found by reading the tables and the ledger.
+    verified = verify.override(trigger_rule=AFTER_A_FAILURE_TOO, outlets=_outlets(operation))(operation, topics=found["topics"])
+    # After publishing, which may have had to plan a topic again.
+    questions = waiting.override(trigger_rule=AFTER_A_FAILURE_TOO)(found["window"])
+    found >> planned >> gated >> published >> [verified, questions]
+    if operation == "message_cleaner":
+        marked = SparkApplication(
+            task_id="marker_generation", application="marker_generation", arguments=["--run", RUN], pre_execute=_only_with_markers
+        )
+        planned >> marked >> gated
+    approval.partial(operation=operation).expand_kwargs(questions)

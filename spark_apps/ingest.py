@@ -1,0 +1,26 @@
+"""Spark application: take the files of a folder that a topic has not taken yet, all in one commit."""
+
+import argparse
+
+from message_lifecycle.app.boundary import run_application
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("topic", help="stream/topic")
+    parser.add_argument("path", help="a file, or a folder of .jsonl, .csv and .parquet files")
+    for field in ("key", "value", "append-time", "event-time", "headers", "partition"):
+        parser.add_argument(f"--{field}", metavar="FIELD", help=f"field that holds the {field.replace('-', ' ')}")
+    for time in ("append-time", "event-time"):
+        parser.add_argument(f"--{time}-unit", default="iso", help="iso, s, ms, us or ns")
+    parser.add_argument("--delimiter", default=",", help="between the fields of a CSV line")
+    parser.add_argument("--shift-to", metavar="DAY", help="move all times by whole days so that the newest ends on this day")
+    parser.add_argument("--allow-implausible-times", action="store_true", help="take times before 1990 and after 2099 too")
+    from message_lifecycle.app.ingest import describe, ingest
+
+    print(describe(ingest(**vars(parser.parse_args()))))
+    return 0
+
+
+if __name__ == "__main__":
+    run_application(main)

@@ -1,0 +1,18 @@
+"""Spark application: copy what is new in the origins of sources and mirrors, each replica by itself."""
+
+import argparse
+
+from message_lifecycle.app.boundary import run_application
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--topics", required=True, help="stream/topic of the replicas, separated by commas; each after its own origin")
+    given = parser.parse_args()
+    from message_lifecycle.app.batch import copy_all
+
+    return copy_all(topics=given.topics.split(","))
+
+
+if __name__ == "__main__":
+    run_application(main)

@@ -1,0 +1,59 @@
+"""Airflow in this process, without a server: settings before anything of it is imported, a scratch database for the runs that need one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from message_lifecycle.local.layout import project_root
+
+ROOT = project_root()
+_HOME = tempfile.mkdtemp(prefix="airflow-home-")
+
+
+def settings(home: str) -> dict[str, str]:
+    """Variables under which this process, or one it starts, finds our DAGs and no others."""
+    return {
+        "AIRFLOW_HOME": home,
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+        "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
+    }
+
+
+# While tests are collected: Airflow reads its settings when it is first imported.
+os.environ.update(settings(_HOME))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def airflow_of_these_tests() -> None:
+    """Once more when the first of them runs: the embedded default, started for tests before, names its own Airflow."""
+    os.environ.update(settings(_HOME))
+
+
+@pytest.fixture(scope="session")
+def home() -> Iterator[Path]:
+    yield Path(_HOME)
+
+
+@pytest.fixture(scope="session")
+def database(home: Path) -> None:
+    """Airflow's tables, in a file of these tests."""
+    from airflow.utils.db import initdb
+
+    initdb()
+
+
+@pytest.fixture(scope="session")
+def plugins() -> None:
+    """What stands in plugins/ can be imported, as Airflow makes it."""
+    from airflow import settings as of_airflow
+
+    of_airflow.prepare_syspath_for_config_and_plugins()

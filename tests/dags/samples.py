@@ -1,0 +1,211 @@
+"""Views as the ledger gives them, with text that would like to be HTML."""
+
+from __future__ import annotations
+
+from typing import Any
+
+EVIL = "<script>alert('x')</script>&\"'"
+
+
+def outcome(**changes: Any) -> dict[str, Any]:
+    return {
+        "at": "2026-11-21T15:00:00Z",
+        "topic": "demo/flights",
+        "operation": "message_cleaner",
+        "outcome": "published",
+        "as_of": "2026-11-21T15:00:00Z",
+        "plan_id": "0123456789abcdef0123456789abcdef",
+        "first_plan_id": None,
+        "snapshot_id": 4_711,
+        "removed": {"expiry": 160_754},
+        "removed_messages": 160_754,
+        "removed_bytes": 9_100_000,
+        "messages_before": 336_776,
+        "messages_kept": 176_022,
+        "more": False,
+        "held": [],
+        "warnings": [],
+        "detail": "",
+        **changes,
+    }
+
+
+def held(**changes: Any) -> dict[str, Any]:
+    return {
+        "partition": 1,
+        "from": 80_000,
+        "to": 84_999,
+        "messages": 5_000,
+        "overdue_since": "2026-11-20T00:00:00Z",
+        "holder": "consumer",
+        "detail": "consumer billing has processed up to offset 79999",
+        **changes,
+    }
+
+
+def bound(**changes: Any) -> dict[str, Any]:
+    return {
+        "partition": 0,
+        "stops_at": 81_000,
+        "bound": "message_expiry",
+        "reason": "its newest message (2026-05-20T00:00:00Z) expires at 2026-11-26T00:00:00Z",
+        **changes,
+    }
+
+
+def status(**changes: Any) -> dict[str, Any]:
+    return {
+        "topic": "demo/flights",
+        "ok": True,
+        "problems": [],
+        "as_of": "2026-11-21T15:00:00Z",
+        "messages": 176_022,
+        "overdue": {"messages": 0, "since": None, "for_seconds": None, "max_overdue": 86_400},
+        "held": [held()],
+        "next_due_at": "2026-11-26T00:00:00Z",
+        "waiting": None,
+        "last_run": outcome(),
+        "last_removal": {
+            "plan_id": "0123456789abcdef0123456789abcdef",
+            "at": "2026-11-21T15:00:00Z",
+            "as_of": "2026-11-21T15:00:00Z",
+            "messages": 160_754,
+        },
+        "warnings": [],
+        **changes,
+    }
+
+
+def unreadable() -> dict[str, Any]:
+    """A topic that could not be read is reported, and has no figures."""
+    return {"topic": "demo/broken", "ok": False, "problems": [f"LedgerMismatch: {EVIL}"]}
+
+
+def topic(**changes: Any) -> dict[str, Any]:
+    return {
+        "topic": "demo/flights",
+        "role": "mirror",
+        "origin": "demo/all flights",
+        "view": "lake.demo.all_20flights__live",
+        "api_level": 0,
+        "uuid": "7d1c6f0e-0000-4000-8000-000000000000",
+        "snapshot_id": 4_711,
+        "messages": 176_022,
+        "bytes": 10_400_000,
+        "compacted": {"snapshot_id": 1, "messages": 3_500, "superseded_in_files": 0, "bytes": 400_000, "due_at": None},
+        "compacted_missing": None,
+        "partitions": [
+            {
+                "partition": number,
+                "start_offset": 81_000 - number * 1_000,
+                "end_offset": 168_388,
+                "horizon": 168_387 if number else None,
+                "messages": 88_011,
+                "bytes": 5_200_000,
+                "segments": 4,
+                "oldest_at": "2026-05-15T05:00:00Z",
+                "newest_at": "2026-11-21T04:00:00Z",
+            }
+            for number in range(2)
+        ],
+        "settings": [
+            {
+                "setting": "message_expiry",
+                "value": 16_416_000,
+                "unit": "seconds",
+                "origin": "topic",
+                "on_topic": True,
+                "section": "system.segment",
+                "help": "Age at which a segment's newest message makes the whole segment expire; 0 = never.",
+            },
+            {
+                "setting": "max_removed_fraction",
+                "value": 0.5,
+                "unit": "",
+                "origin": "built in",
+                "on_topic": True,
+                "section": "limits",
+                "help": "Share of a log's messages or bytes that may go in one run without a person's word.",
+            },
+        ],
+        "consumers": [
+            {
+                "consumer": "billing",
+                "replica": False,
+                "pins": True,
+                "falls_silent_at": "2026-11-28T10:00:00Z",
+                "consumer_expiry": 604_800,
+                "partitions": [
+                    {"partition": 0, "offset": 168_000, "lag": 387, "at": "2026-11-21T10:00:00Z"},
+                    {"partition": 1, "offset": None, "lag": 168_388, "at": None},
+                ],
+            }
+        ],
+        "bounds": [bound(), bound(partition=1, stops_at=None, bound="budget", reason="every segment is expired")],
+        "status": status(),
+        "runs": [outcome(), outcome(outcome="no_op", removed={}, first_plan_id="0123456789abcdef0123456789abcdef", more=True)],
+        **changes,
+    }
+
+
+def plan(**changes: Any) -> dict[str, Any]:
+    return {
+        "plan_id": "0123456789abcdef0123456789abcdef",
+        "topic": "demo/flights",
+        "operation": "message_cleaner",
+        "as_of": "2026-11-21T15:00:00Z",
+        "removes": {
+            "messages": 160_754,
+            "of_messages": 336_776,
+            "share": 0.4773,
+            "bytes": 9_100_000,
+            "of_bytes": None,
+            "byte_share": None,
+            "segments": 10,
+            "by_reason": {"expiry": 160_754},
+            "files": {"count": 10, "digest": "a" * 64},
+        },
+        "actions": [
+            {"action": "seal_segment", "partition": 0, "from": 0, "to": 99},
+            {
+                "action": "drop_segments",
+                "partition": 0,
+                "from": 0,
+                "to": 80_999,
+                "segments": 5,
+                "messages": 80_377,
+                "bytes": 4_500_000,
+                "newest_at": "2026-05-15T04:00:00Z",
+                "reason": "expiry",
+            },
+        ],
+        "bounds": [bound()],
+        "held": [held()],
+        "warnings": ["partition 0: 3 message(s) carry a time later than as_of + clock_skew"],
+        "asks": [],
+        "more": False,
+        "next_due_at": "2026-11-26T00:00:00Z",
+        "requires": {"table_uuid": "7d1c6f0e", "snapshot_id": 4_710, "policy_hash": "beef", "code_version": "0.1.0"},
+        "settings": {"message_expiry": 16_416_000},
+        "state": "closed",
+        "recorded_at": "2026-11-21T15:00:01Z",
+        "staged": {"branch": "plan-0123", "snapshot_id": 4_711},
+        "gate": {
+            "gate_id": "b" * 32,
+            "at": "2026-11-21T15:00:20Z",
+            "judgement": "passed",
+            "declared": 3,
+            "evaluated": 3,
+            "checks": [
+                {"id": "rows_exact", "says": "Exactly the planned messages go.", "kind": "rule", "evaluated": True, "passed": True, "found": "160754"},
+                {"id": "share", "says": "At most half goes.", "kind": "limit", "evaluated": True, "passed": False, "found": EVIL},
+                {"id": "never", "says": "Nothing that never expires.", "kind": "rule", "evaluated": False, "passed": False, "found": "no such column"},
+            ],
+            "figures": {},
+            "took_ms": 1_234,
+        },
+        "approval": {"granted": True, "by": "admin", "at": "2026-11-21T15:01:00Z", "text": EVIL},
+        "waits_until": None,
+        "outcome": outcome(),
+        **changes,
+    }  # fmt: skip

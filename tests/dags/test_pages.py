@@ -1,0 +1,147 @@
+"""The pages: whole documents, everything escaped, nothing from elsewhere, nobody let in unasked."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from message_lifecycle.app import pages
+from tests.dags import samples
+from tests.dags.samples import EVIL
+
+BASE = "/lifecycle"
+DOCUMENTS = {
+    "overview": lambda: pages.overview(
+        base=BASE,
+        status=[samples.status(), samples.unreadable(), samples.status(topic="demo/mein topic", held=[], last_removal=None, next_due_at=None)],
+        runs=[samples.outcome(detail=EVIL)],
+    ),
+    "empty overview": lambda: pages.overview(base=BASE, status=[], runs=[]),
+    "topic": lambda: pages.topic(base=BASE, page=samples.topic()),
+    "topic that waits": lambda: pages.topic(
+        base=BASE,
+        page=samples.topic(
+            status=samples.status(waiting={"plan_id": "0" * 32, "messages": 9, "since": None, "lapses_at": None}, problems=[EVIL], warnings=[EVIL])
+        ),
+    ),
+    "empty topic": lambda: pages.topic(
+        base=BASE,
+        page=samples.topic(partitions=[], consumers=[], runs=[], bounds=[], snapshot_id=None, status=samples.status(held=[], next_due_at=None)),
+    ),
+    "plan": lambda: pages.plan(base=BASE, page=samples.plan()),
+    "new plan": lambda: pages.plan(
+        base=BASE, page=samples.plan(state="planned", staged=None, gate=None, approval=None, outcome=None, bounds=[], actions=[], held=[])
+    ),
+    "plan that waits": lambda: pages.plan(
+        base=BASE, page=samples.plan(state="gated", approval=None, outcome=None, waits_until="2026-11-22T15:00:00Z", asks=[EVIL])
+    ),
+    "run": lambda: pages.run(
+        base=BASE,
+        run_id=f"message_cleaner/{EVIL}",
+        outcomes=[{"topic": "a/b", "outcome": "blocked", "as_of": None, "removed": {}, "rows_kept": None, "plan_id": None}
+                  | {"first_plan_id": None, "more": False, "detail": EVIL}],
+        questions=[{"plan_id": "0" * 32, "subject": EVIL}],
+    ),
+    "empty run": lambda: pages.run(base=BASE, run_id="message_cleaner/x", outcomes=[], questions=[]),
+    "error": lambda: pages.error(base=BASE, kind="UnknownPlan", message=EVIL),
+}  # fmt: skip
+VOID = {"meta", "br", "img", "input", "link", "hr"}
+
+
+class Reader(HTMLParser):
+    """Checks that elements are closed in order, and keeps what refers to somewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        self.addresses += [value or "" for name, value in attrs if name in ("href", "src", "action")]
+        assert not any(name.startswith("on") for name, _ in attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, self.getpos()
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_page_is_whole_and_asks_nothing_of_anybody(name: str) -> None:
+    html = DOCUMENTS[name]()
+    reader = Reader()
+    reader.feed(html)
+    assert reader.open == []
+    assert reader.seen.isdisjoint({"script", "link", "img", "iframe", "form", "button"})
+    assert all(address.startswith(f"{BASE}/") for address in reader.addresses)
+    assert not re.search(r"https?://|@import|url\(", html)
+
+
+@pytest.mark.parametrize("name", [name for name, make in DOCUMENTS.items() if "alert(" in make()])
+def test_what_others_wrote_stays_text(name: str) -> None:
+    html = DOCUMENTS[name]()
+    assert "<script" not in html
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;&#34;&#39;" in html
+
+
+def test_unknown_is_said_and_never_zero() -> None:
+    html = DOCUMENTS["plan"]()
+    assert "of unknown (unknown)" in html
+
+
+def test_how_far_a_view_reaches_is_shown_where_there_is_one() -> None:
+    with_view = pages.topic(base="/lifecycle", page=samples.topic())
+    assert "Compacted up to" in with_view
+    assert "168,387" in with_view
+    assert "Compacted up to" not in pages.topic(base="/lifecycle", page=samples.topic(compacted=None))
+
+
+def test_a_page_adapts_to_width_and_to_the_dark() -> None:
+    html = DOCUMENTS["topic"]()
+    assert "color-scheme: light dark" in html
+    assert 'name="viewport"' in html
+
+
+def test_names_of_any_script_are_paths() -> None:
+    assert pages.topic_path("demo/größe.ü") == "topics/demo/gr%C3%B6%C3%9Fe.%C3%BC"
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0, "0 s"), (59, "59 s"), (3_660, "1 h 1 min"), (90_061, "1 d 1 h"), (None, "unknown")])
+def test_spans(seconds: int | None, words: str) -> None:
+    assert pages.span(seconds) == words
+
+
+@pytest.mark.parametrize(("number", "words"), [(0, "0 B"), (999, "999 B"), (1_500, "1.5 kB"), (2 * 10**12, "2.0 TB"), (None, "unknown")])
+def test_sizes(number: int | None, words: str) -> None:
+    assert pages.size(number) == words
+
+
+@pytest.mark.airflow
+def test_every_route_asks_who_is_there_and_none_writes(plugins: None) -> None:
+    import lifecycle_pages
+
+    app = lifecycle_pages.application()
+    asked = {dependency.dependency.__name__ for dependency in app.router.dependencies if dependency.dependency}
+    assert "may_read" in asked
+    assert len(app.router.dependencies) == 2
+    routes: list[Any] = app.routes
+    assert {method for route in routes for method in route.methods} <= {"GET", "HEAD"}
+    assert {route.path for route in routes} == {"/", "/topics/{stream}/{topic}", "/plans/{plan_id}", "/runs", "/{path:path}"}
+
+
+@pytest.mark.airflow
+def test_nobody_is_let_in_unasked(plugins: None) -> None:
+    from airflow.api_fastapi.app import create_app
+    from fastapi.testclient import TestClient
+
+    import lifecycle_pages
+
+    assert lifecycle_pages.LifecyclePages.fastapi_apps[0]["url_prefix"] == BASE
+    client = TestClient(create_app(), raise_server_exceptions=False)
+    for path in ("/", "/topics/a/b", "/plans/x", "/runs?dag_id=message_cleaner&run_id=x", "/nowhere", "/docs", "/openapi.json"):
+        assert client.get(f"{BASE}{path}").status_code == 401, path

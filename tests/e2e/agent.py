@@ -1,0 +1,128 @@
+"""Hands in the lake of the stack under test, in a process of its own: one request a line on standard input, one answer a line.
+
+Apart, because a process has one Spark session and one set of addresses, and pytest's may already be another lake's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from message_lifecycle.app import tasks
+from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.wiring import lake as wired
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.columns import APPEND_TIME
+from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table, spark_session, sql_table
+from tests.spark.lake import Lake, Rows
+
+
+class Agent:
+    """What the tests ask for, by name."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self.session = session
+        self.lake = Lake(session, stream="e2e")
+        self.services = wired()
+
+    def create(self, topic: str, **settings: Any) -> None:
+        create_topic(self.services, TopicName.parse(topic), partitions=1, settings=settings)
+
+    def append(self, topic: str, segments: list[dict[str, Any]]) -> None:
+        """Segments of messages: `base` offset, `times` in seconds since 1970."""
+        name = TopicName.parse(topic)
+        made = [
+            {"partition": 0, "offset": segment["base"] + at, "append_time": datetime.fromtimestamp(time, UTC)}
+            | {"key": b"k%d" % at, "value": b"v" * 20, "headers": [], "size_bytes": 22}
+            | {"segment": segment["base"]}
+            for segment in segments
+            for at, time in enumerate(segment["times"])
+        ]
+        schema = self.session.table(sql_table(name)).schema
+        frame = self.session.createDataFrame([tuple(row.get(field) for field in schema.fieldNames()) for row in made], schema)
+        writer = frame.coalesce(1).writeTo(sql_table(name)).option("use-table-distribution-and-ordering", "false")
+        rows = [Rows(base=segment["base"], times=tuple(segment["times"])) for segment in segments]
+        for key, value in self.lake._state_with(name, rows).to_properties().items():
+            writer = writer.option(f"snapshot-property.{key}", value)
+        writer.option("fanout-enabled", "true").append()
+        forget_cached(self.session, name)
+
+    def misstate(self, topic: str, segment: int, time: int) -> None:
+        """Let the metadata of a segment's file say that its messages are of `time` (seconds since 1970), whatever they are.
+
+        As a writer with a fault would: planning believes metadata, and it is the gate that must not.
+        """
+        table = java_table(self.session, TopicName.parse(topic))
+        jvm: Java = self.session._jvm
+        iceberg = jvm.org.apache.iceberg
+        expressions = iceberg.expressions.Expressions
+        found = table.newScan().includeColumnStats().filter(expressions.equal("segment", segment)).planFiles().iterator()
+        file = found.next().file()
+        bound = iceberg.types.Conversions.toByteBuffer(iceberg.types.Types.LongType.get(), time * 1_000_000)
+        bounds = []
+        for stated in (file.lowerBounds(), file.upperBounds()):
+            changed = jvm.java.util.HashMap(stated)
+            changed.put(APPEND_TIME, bound)
+            bounds.append(changed)
+        counts = file.recordCount(), file.columnSizes(), file.valueCounts(), file.nullValueCounts(), file.nanValueCounts()
+        stated = iceberg.DataFiles.builder(table.spec()).copy(file).withMetrics(iceberg.Metrics(*counts, *bounds)).build()
+        table.newDelete().deleteFile(file).commit()
+        table.newAppend().appendFile(stated).commit()
+        forget_cached(self.session, TopicName.parse(topic))
+
+    def look(self, topic: str) -> dict[str, Any]:
+        """What a reader sees, by PyIceberg; `digest`: over the bytes of every file that the table's newest state names."""
+        name = TopicName.parse(topic)
+        table = Tables().load(name)
+        paths = sorted(task.file.file_path for task in table.scan().plan_files())
+        digest = hashlib.sha256()
+        for path in paths:
+            digest.update(Path(path.removeprefix("file:")).read_bytes())
+        snapshot = table.current_snapshot()
+        return {
+            "offsets": self.lake.offsets(name),
+            "end_offset": self.services.reader.log(name).end_offsets.get(0),
+            "snapshot": None if snapshot is None else snapshot.snapshot_id,
+            "files": [path.rsplit("/", 1)[-1] for path in paths],
+            "digest": digest.hexdigest(),
+            "branches": sorted(table.refs()),
+        }
+
+    def history(self, topic: str) -> list[dict[str, Any]]:
+        return [run for run in tasks.runs(limit=200) if run["topic"] == topic]
+
+    def outcomes(self, run: str) -> list[dict[str, Any]]:
+        return tasks.outcomes_of_run(run=run)
+
+    def idle(self, run: str) -> dict[str, Any] | None:
+        """What was recorded of a run that found nothing due."""
+        found = next((r for r in self.services.ledger.runs(limit=200) if r.run_id == run), None)
+        return None if found is None else {"as_of": found.as_of, "detail": found.detail, "entries": len(found.entries)}
+
+    def plan(self, plan_id: str) -> dict[str, Any]:
+        return tasks.plan_page(plan_id)
+
+
+def main() -> None:
+    answers = sys.stdout
+    sys.stdout = sys.stderr  # whatever else prints must not end up among the answers
+    agent = Agent(spark_session("tests"))
+    print(json.dumps({"answer": "ready"}), file=answers, flush=True)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            told = {"answer": getattr(agent, asked["do"])(*asked["with"], **asked["and"])}
+        except Exception as error:  # noqa: BLE001 - the asking test fails with it
+            told = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(told), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

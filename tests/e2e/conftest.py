@@ -1,0 +1,101 @@
+"""One stack for all tests here: PostgreSQL, Airflow and a lake of their own, beside the user's and never the user's."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from message_lifecycle.local.airflow_api import connect
+from message_lifecycle.local.environment import applied, read_environment
+from message_lifecycle.local.layout import Layout, find_layout
+from message_lifecycle.local.postgres_place import find_place
+from message_lifecycle.local.python_home import venv_bin, venv_python
+from tests.e2e.stack import DAG, DAY, Agent, Stack
+
+# A day: unpausing starts one run at once, for the day that ended at midnight, and no other one gets between the tests.
+SETTINGS = f"[message_cleaner]\ninterval = {DAY}\n"
+OTHER_STACKS = ("LIFECYCLE_", "AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_")
+# A class archive is tied to the paths of its jars: kept where they were, it saves half a minute and more the next time.
+KEPT = ("jars", "cds", "java", "ivy")
+
+
+@pytest.fixture(scope="package")
+def stack() -> Iterator[Stack]:
+    """With an empty lake and the DAG still paused; everything that was started is stopped, all data go.
+
+    After the last test here, not of the session: an idle Airflow parses and polls, and takes its share of the other tests' time.
+    """
+    users = find_layout()
+    users.prepare()
+    layout = Layout(project=users.project, state=users.state / "e2e")
+    layout.prepare()
+    config = layout.state / "lifecycle.toml"
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(OTHER_STACKS)} | {
+        "LIFECYCLE_HOME": str(layout.state),
+        "LIFECYCLE_CONFIG": str(config),
+    }
+    if any(users.jars.glob("*.jar")):
+        environ["LIFECYCLE_JARS"] = str(users.jars)
+    with (users.state / "e2e.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # two test runs at once would stop each other's stack
+        _clear(layout, environ)
+        config.write_text(SETTINGS)
+        try:
+            _lifecycle("up", environ)
+            settings = read_environment(layout)
+            assert settings is not None
+            yield from _running(layout, applied(settings, environ))
+        finally:
+            _clear(layout, environ)
+
+
+def _lifecycle(verb: str, environ: dict[str, str]) -> None:
+    subprocess.run([str(venv_bin() / "lifecycle"), verb], env=environ, check=True, timeout=400)
+
+
+def _clear(layout: Layout, environ: dict[str, str]) -> None:
+    if not layout.environment_file.is_file():
+        return
+    _lifecycle("down", environ)
+    shutil.rmtree(find_place(layout).folder, ignore_errors=True)
+    for entry in layout.state.iterdir():
+        if entry.name in KEPT:
+            continue
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    layout.prepare()
+
+
+def _running(layout: Layout, environment: dict[str, str]) -> Iterator[Stack]:
+    command = [str(venv_python()), "-m", "tests.e2e.agent"]
+    errors = layout.logs / "agent.log"
+    with (
+        errors.open("w") as log,
+        subprocess.Popen(
+            command, env=environment, cwd=layout.project, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
+    ):
+        agent = Agent(process=process)
+        api = connect(layout)
+        try:
+            agent.answer()
+            api.wait_for_dag(DAG, seconds=120)
+            yield Stack(
+                layout=layout,
+                environment=environment,
+                api=api,
+                viewer=connect(layout, "viewer"),
+                agent=agent,
+                midnight=int(time.time()) // DAY * DAY,
+            )
+        except BaseException:
+            print(errors.read_text()[-3000:], file=sys.stderr)
+            raise
+        finally:
+            process.kill()

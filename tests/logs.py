@@ -1,0 +1,86 @@
+"""Logs for property tests, and the rules of expiry said once more, quadratically, message by message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from message_lifecycle.model.facts import Progress
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Message, NewMessage
+
+SECOND = 1_000_000
+EXPIRY_SECONDS = 10
+AS_OF = Instant(100 * SECOND)
+# Close to the boundary on purpose: the deadline falls exactly on AS_OF for a time of 90 s.
+TIMES = st.one_of(
+    st.none(),
+    st.integers(80, 100).map(lambda s: Instant(s * SECOND)),
+    st.sampled_from([Instant(90 * SECOND - 1), Instant(90 * SECOND), Instant(90 * SECOND + 1), Instant(-5), Instant(0)]),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """Batches to append in order, partitions to seal after each, and consumers."""
+
+    batches: tuple[tuple[NewMessage, ...], ...]
+    seals: tuple[tuple[int, ...], ...]
+    consumers: tuple[Progress, ...]
+    partitions: int
+    segment_bytes: int
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> Log:
+    partitions = draw(st.integers(1, 2))
+    message = st.builds(
+        NewMessage,
+        partition=st.integers(0, partitions - 1),
+        append_time=TIMES,
+        key=st.one_of(st.none(), st.sampled_from([b"", b"a", b"b"])),
+        value=st.binary(max_size=6),
+    )
+    batches = tuple(tuple(draw(st.lists(message, min_size=1, max_size=8))) for _ in range(draw(st.integers(1, 4))))
+    seals = tuple(tuple(draw(st.lists(st.integers(0, partitions - 1), max_size=2))) for _ in batches)
+    progress = st.builds(
+        Progress,
+        consumer=st.sampled_from(["c1", "c2"]),
+        partition=st.integers(0, partitions - 1),
+        offset=st.integers(0, 12),
+        at=st.one_of(st.none(), st.integers(0, 100).map(lambda s: Instant(s * SECOND))),
+    )
+    found = draw(st.lists(progress, max_size=3, unique_by=lambda p: (p.consumer, p.partition)))
+    return Log(
+        batches=batches,
+        seals=seals,
+        consumers=tuple(found),
+        partitions=partitions,
+        segment_bytes=draw(st.sampled_from([1, 10, 1000])),
+    )
+
+
+def expired_by_the_rules(
+    messages: Iterable[Message], consumers: Iterable[Progress], *, expiry_us: int, consumer_expiry_us: int, as_of: int
+) -> set[tuple[int, int]]:
+    """EXP-4 to EXP-6 without segments' metadata: a message goes iff every message of its own and all earlier segments of its
+    partition has a known time and is dead, and every live consumer has processed them all."""
+    stored = list(messages)
+    by_name: dict[str, list[Progress]] = {}
+    for progress in consumers:
+        by_name.setdefault(progress.consumer, []).append(progress)
+    pinning: list[Mapping[int, int]] = [
+        {p.partition: p.offset for p in own}
+        for own in by_name.values()
+        if any(p.at is None or as_of - p.at <= consumer_expiry_us for p in own)
+    ]
+    gone = set()
+    for message in stored:
+        same = [m for m in stored if m.partition == message.partition and m.segment <= message.segment]
+        dead = all(m.append_time is not None and m.append_time + expiry_us <= as_of for m in same)
+        read = all(m.offset <= progress.get(m.partition, -1) for progress in pinning for m in same)
+        if expiry_us and dead and read:
+            gone.add((message.partition, message.offset))
+    return gone

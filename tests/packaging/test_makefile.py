@@ -1,0 +1,52 @@
+"""`make` alone explains itself; every word it lists exists and does what the documents say."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+
+from tests.packaging.files import ROOT
+
+WORDS = {"demo", "test", "test-fast", "check", "bench", "up", "down", "lock", "help"}
+
+
+def make(*arguments: str) -> str:
+    # A `make` around these tests would hand its own options on.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return subprocess.run(["make", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def listed() -> dict[str, str]:
+    return dict(re.findall(r"^  make (\S+) +(\S.*)$", make("help"), re.MULTILINE))
+
+
+def test_make_alone_is_help() -> None:
+    assert make() == make("help")
+
+
+def test_every_word_has_its_line() -> None:
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert phony is not None
+    assert set(listed()) == set(phony.group(1).split()) >= WORDS
+
+
+def test_nothing_is_to_be_installed_twice() -> None:
+    assert make("-n", "install") in ("", "make: Nothing to be done for 'install'.\n")
+
+
+def test_what_the_words_do() -> None:
+    assert make("-n", "test").strip() == ".venv/bin/python -m pytest -n 2"
+    assert make("-n", "demo").strip() == ".venv/bin/lifecycle demo"
+    assert [line.split()[0] for line in make("-n", "check").splitlines()] == [
+        f".venv/bin/{tool}" for tool in ("ruff", "ruff", "mypy", "lint-imports")
+    ]
+
+
+def test_ci_runs_check_and_then_test() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    lines = script.read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "#!/usr/bin/env bash"
+    assert "set -euo pipefail" in lines
+    assert lines[-2:] == ["make check", "make test"]

@@ -1,0 +1,271 @@
+"""The ledger on PostgreSQL: everything that it does on SQLite, and what only a server can show."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import psycopg
+import pytest
+from sqlalchemy import create_engine, text
+
+from message_lifecycle.ledger import tables
+from message_lifecycle.ledger.backup_file import BackupWriter
+from message_lifecycle.ledger.errors import LedgerNotMigrated, LedgerUnavailable
+from message_lifecycle.ledger.ledger import SqlLedger, migrate_ledger, open_ledger, restore_ledger
+from message_lifecycle.ledger.migrations import STEPS
+from message_lifecycle.local.postgres import Address
+from message_lifecycle.model.errors import LifecycleError, OpenBatch, OpenPlan, TopicBusy
+from message_lifecycle.ports import SourceFile
+from tests.ledgers import AS_OF, OTHER, TOPIC, outcome_of, plan_of, report_of, staged_of
+from tests.unit.test_ledger_backup import contents, fill
+from tests.unit.test_ledger_batches import *  # noqa: F403
+from tests.unit.test_ledger_identity import *  # noqa: F403
+from tests.unit.test_ledger_migrations import shape
+from tests.unit.test_ledger_plans import *  # noqa: F403
+from tests.unit.test_ledger_runs import *  # noqa: F403
+from tests.unit.test_ledger_topics import *  # noqa: F403
+
+pytestmark = pytest.mark.postgres
+
+T = TypeVar("T")
+
+
+def at_once(*calls: Callable[[], T]) -> list[T | LifecycleError]:
+    """Results of calls that all begin together."""
+    start = threading.Barrier(len(calls))
+
+    def one(call: Callable[[], T]) -> T | LifecycleError:
+        start.wait(30)
+        try:
+            return call()
+        except LifecycleError as error:
+            return error
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(one, calls))
+
+
+def test_the_clock_is_the_databases(url: str, beside: psycopg.Connection) -> None:
+    def now() -> int:
+        row = beside.execute("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").fetchone()
+        assert row is not None
+        return int(row[0])
+
+    with open_ledger(url) as ledger:
+        before, found, after = now(), ledger.now(), now()
+    assert before <= found <= after
+
+
+def test_a_new_database_has_no_ledger_until_it_is_migrated_and_then_one(empty_url: str) -> None:
+    with pytest.raises(LedgerNotMigrated):
+        open_ledger(empty_url)
+    reached = at_once(*[lambda: migrate_ledger(empty_url)] * 3)
+    assert {to for _, to in reached} == {len(STEPS)}
+    assert [found for found, _ in reached].count(0) == 1, "each step is made once, whoever makes the next one"
+    with open_ledger(empty_url) as ledger:
+        assert ledger.identity()[1] == 0
+
+
+def test_the_steps_make_the_tables_that_the_code_uses(url: str, empty_url: str, server: Address, database: str) -> None:
+    made = create_engine(url)
+    with server.connect(database) as connection:
+        connection.execute("create schema wanted")
+        wanted = create_engine(f"{server.url(database)}?options=-csearch_path%3Dwanted")
+        tables.metadata.create_all(wanted)
+        assert shape(made) == shape(wanted)
+        partial = text(
+            "select indexname, substring(indexdef from 'WHERE.*') from pg_indexes where schemaname = current_schema() order by 1"
+        )
+        with made.connect() as one, wanted.connect() as other:
+            assert one.execute(partial).all() == other.execute(partial).all() != []
+        made.dispose()
+        wanted.dispose()
+        connection.execute("drop schema wanted cascade")
+
+
+def test_a_wrong_password_is_named_and_not_shown(server: Address, database: str) -> None:
+    wrong = server.url(database).replace(server.password, "hunter2")
+    with pytest.raises(LedgerUnavailable, match="password authentication failed") as error:
+        open_ledger(wrong)
+    assert "hunter2" not in str(error.value)
+
+
+def test_numbers_are_given_once(ledger: SqlLedger) -> None:
+    found = at_once(*[lambda: [ledger.next_identity(TOPIC)[1] for _ in range(10)]] * 4)
+    assert sorted(number for numbers in found for number in numbers) == list(range(1, 41))
+
+
+def test_of_two_plans_at_once_one_is_open(ledger: SqlLedger) -> None:
+    """DEL-1."""
+    plans = [plan_of(as_of=AS_OF + n) for n in range(4)]
+    found = at_once(*[lambda plan=plan: ledger.add_plan(plan, run="r") for plan in plans])
+    assert [type(result) for result in found].count(OpenPlan) == 3
+    assert len(ledger.plans()) == len(ledger.run_entries("r")) == 1
+
+
+def test_the_same_plan_at_once_is_one_plan(ledger: SqlLedger) -> None:
+    found = at_once(*[lambda: ledger.add_plan(plan_of(), run="r")] * 4)
+    assert {result.plan for result in found} == {plan_of()}
+    assert len(ledger.plans()) == 1
+
+
+def test_of_two_outcomes_at_once_the_first_stands(ledger: SqlLedger) -> None:
+    for n in range(5):
+        plan = plan_of(as_of=AS_OF + n)
+        ledger.add_plan(plan)
+        ledger.record_staged(staged_of(plan))
+        ledger.record_report(report_of(plan))
+        given = [outcome_of(plan, detail=str(number)) for number in range(4)]
+        found = at_once(*[lambda outcome=outcome: ledger.record_outcome(outcome) for outcome in given])
+        assert set(found) == {ledger.record(plan.plan_id).outcome}
+        assert len(ledger.history(limit=50)) == n + 1
+
+
+def test_of_two_batches_at_once_one_takes_the_file(ledger: SqlLedger) -> None:
+    files = [SourceFile(path="a", size_bytes=1, sha256="x")]
+    found = at_once(*[lambda n=n: len(ledger.begin_batch(TOPIC, str(n), files)) for n in range(4)])
+    assert found.count(1) == 1
+    assert [type(result) for result in found].count(OpenBatch) == 3
+
+
+def test_writers_of_one_topic_do_not_wait_for_each_other_for_ever(ledger: SqlLedger) -> None:
+    """Rows are always locked in one order: a topic's, then the ledger's one row, which every writer needs."""
+
+    def identities() -> None:
+        for _ in range(25):
+            ledger.next_identity(TOPIC)
+            ledger.accept(TOPIC, ledger.identity())
+
+    def plans() -> None:
+        for n in range(25):
+            plan = plan_of(as_of=AS_OF + n)
+            ledger.add_plan(plan, run="r")
+            ledger.record_run_outcome("r", outcome_of(plan, "failed"))
+            ledger.record_outcome(outcome_of(plan, "superseded"))
+
+    def batches() -> None:
+        for n in range(25):
+            ledger.begin_batch(TOPIC, str(n), [SourceFile(path=str(n), size_bytes=1, sha256="x")])
+            ledger.finish_batch(str(n), snapshot_id=1, rows=1, quarantined=0)
+
+    assert at_once(identities, plans, batches) == [None, None, None]
+
+
+def test_a_broken_connection_is_named_writes_nothing_and_is_replaced(ledger: SqlLedger, beside: psycopg.Connection) -> None:
+    with pytest.raises(LedgerUnavailable), ledger._database.writing() as connection:
+        connection.exec_driver_sql("update lifecycle_meta set sequence = 99")
+        end_sessions(beside)
+        connection.exec_driver_sql("select 1")
+    assert ledger.identity()[1] == 0
+
+
+def end_sessions(beside: psycopg.Connection) -> None:
+    beside.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'message_lifecycle'"
+    )
+
+
+def test_a_run_goes_on_when_the_server_has_ended_its_lock(ledger: SqlLedger, beside: psycopg.Connection) -> None:
+    """The lock saves work; the fence keeps runs apart."""
+    done = False
+    with ledger.lock(TOPIC):
+        end_sessions(beside)
+        done = True
+    assert done
+    with ledger.lock(TOPIC):
+        pass
+
+
+def test_a_topic_is_locked_across_connections(url: str) -> None:
+    with open_ledger(url) as one, open_ledger(url) as other:
+        with one.lock(TOPIC):
+            with pytest.raises(TopicBusy), other.lock(TOPIC, wait_seconds=0.01):
+                pytest.fail("two hold the lock")
+            with other.lock(OTHER, wait_seconds=0.01), other.lock(TOPIC, wait_seconds=0.01, purpose="ingest"):
+                pass
+        with pytest.raises(ZeroDivisionError), other.lock(TOPIC):
+            raise ZeroDivisionError
+        with one.lock(TOPIC):
+            pass
+
+
+def test_a_lock_is_waited_for(url: str, beside: psycopg.Connection) -> None:
+    got = threading.Event()
+
+    def wait() -> None:
+        with open_ledger(url) as other, other.lock(TOPIC, wait_seconds=None):
+            got.set()
+
+    waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database())"
+    with open_ledger(url) as ledger, ledger.lock(TOPIC):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        while beside.execute(waits).fetchone() != (1,):
+            assert thread.is_alive()
+        assert not got.is_set()
+    thread.join(30)
+    assert got.is_set()
+
+
+HOLD = """
+import sys
+from message_lifecycle.ledger.ledger import open_ledger
+from message_lifecycle.model.names import TopicName
+with open_ledger(sys.stdin.readline().strip()) as ledger, ledger.lock(TopicName(stream="shop", topic="orders")):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_lock_ends_when_its_process_is_killed(url: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        print(url, file=process.stdin, flush=True)
+        assert process.stdout.readline() == "held\n"
+        with open_ledger(url) as ledger:
+            with pytest.raises(TopicBusy), ledger.lock(TOPIC, wait_seconds=0.01):
+                pytest.fail("two hold the lock")
+            os.kill(process.pid, signal.SIGKILL)
+            with ledger.lock(TOPIC, wait_seconds=30):
+                pass
+
+
+def test_a_backup_shows_one_instant(url: str, empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "b.gz"
+    with open_ledger(url) as ledger, open_ledger(url) as other:
+        ledger.add_plan(plan_of())
+        table = BackupWriter.table
+
+        def write_meanwhile(writer: BackupWriter, name: str, columns: list[str]) -> None:
+            if not other.plans(OTHER):
+                other.add_plan(plan_of(OTHER))
+            table(writer, name, columns)
+
+        monkeypatch.setattr(BackupWriter, "table", write_meanwhile)
+        found = ledger.backup(path)
+        assert len(other.plans()) == 2
+    for name in ("lifecycle_plans", "lifecycle_plan_documents", "lifecycle_plan_ranges", "lifecycle_topics"):
+        assert found.counts[name] == 1, name
+
+
+def test_backups_pass_between_sqlite_and_postgresql(empty_url: str, tmp_path: Path) -> None:
+    first, last = f"sqlite:///{tmp_path}/first.db", f"sqlite:///{tmp_path}/last.db"
+    migrate_ledger(first)
+    with open_ledger(first, clock=lambda: AS_OF) as ledger:
+        fill(ledger)
+        ledger.backup(tmp_path / "1.gz")
+    restore_ledger(empty_url, tmp_path / "1.gz")
+    assert contents(empty_url) == contents(first)
+    with open_ledger(empty_url) as ledger:
+        ledger.backup(tmp_path / "2.gz")
+    restore_ledger(last, tmp_path / "2.gz")
+    assert contents(last) == contents(first)

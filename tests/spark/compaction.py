@@ -1,0 +1,51 @@
+"""A topic with its compacted table, compacted by the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from secrets import token_hex
+
+from pyspark.sql import SparkSession
+
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg import table_file
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.compaction import engine
+from message_lifecycle.stores.iceberg.compaction.columns import PARTITION_SPEC, SCHEMA, SORT_ORDER, TABLE_PROPERTIES
+from message_lifecycle.stores.iceberg.compaction.commit import commit
+from message_lifecycle.stores.iceberg.compaction.inputs import partition_job, sources
+from message_lifecycle.stores.iceberg.compaction.job import CompactionJob, PartitionResult, Rules
+from message_lifecycle.stores.iceberg.session import forget_cached, java_table
+
+KIND = "compacted"
+
+
+def create_view(name: TopicName) -> None:
+    """An empty compacted table beside the topic's."""
+    table_file.create(
+        Tables().catalog,
+        (name.namespace, name.table(KIND)),
+        properties=TABLE_PROPERTIES,
+        summary={},
+        layout=table_file.Layout(schema=SCHEMA, spec=PARTITION_SPEC, order=SORT_ORDER),
+    )
+
+
+def job_of(name: TopicName, rules: Rules, *, after: Mapping[int, int], through: Mapping[int, int], rewrite: bool = False) -> CompactionJob:
+    """The work of every partition in `through`, on the newest snapshots."""
+    tables = Tables()
+    log, view = tables.load(name), tables.load(name, kind=KIND)
+    of_log, of_view = sources(log, log.current_snapshot(), rules), sources(view, view.current_snapshot(), rules)
+    partitions = (
+        partition_job(partition, of_log, of_view, after=after.get(partition, -1), through=end, rewrite=rewrite)
+        for partition, end in through.items()
+    )
+    return CompactionJob(run=token_hex(8), data_folder=f"{view.location()}/data", rules=rules, partitions=tuple(partitions))
+
+
+def compact_topic(session: SparkSession, name: TopicName, job: CompactionJob) -> list[PartitionResult]:
+    """Tasks and commit, on main."""
+    results = engine.run(session, job)
+    commit(session, java_table(session, name, kind=KIND), results, branch="main", properties={"lifecycle.operation": "compaction"})
+    forget_cached(session, name, kind=KIND)
+    return results

@@ -1,0 +1,179 @@
+"""Small topics on the lake, written as a test states them: row by row, by segment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from secrets import token_hex
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from message_lifecycle.app.steps import Services
+from message_lifecycle.gates.runner import GreatExpectationsGate
+from message_lifecycle.ledger.database import Clock
+from message_lifecycle.ledger.ledger import open_ledger
+from message_lifecycle.model.facts import Facts, LogState
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Check, GateReport, Published, Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.segment import ActiveSegment
+from message_lifecycle.model.settings import Policy, Value, resolve
+from message_lifecycle.operations import message_cleaner
+from message_lifecycle.operations.verdict import Verdict, decide
+from message_lifecycle.sources.ttl import with_own_lifetimes
+from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
+from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
+from message_lifecycle.stores.iceberg.copying import IcebergCopier
+from message_lifecycle.stores.iceberg.layout import LogSummary
+from message_lifecycle.stores.iceberg.read import IcebergReader, newest_state
+from message_lifecycle.stores.iceberg.scratch import drop_stream
+from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+from message_lifecycle.stores.iceberg.store import IcebergStore
+
+SECOND = 1_000_000
+EXPIRY_S = 60
+LEDGER = ("ledger", 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Messages of one segment: offsets from `base` on, one per time (seconds; None: unknown)."""
+
+    base: int
+    times: tuple[float | None, ...]
+    partition: int = 0
+    segment: int | None = None
+
+    @property
+    def place(self) -> int:
+        return self.base if self.segment is None else self.segment
+
+
+def let_pass(plan: Plan, staged: Staged) -> Verdict:
+    """As after a gate that passed."""
+    passed = Check(id="all", says="", kind="rule", evaluated=True, passed=True, found="")
+    report = GateReport(plan_id=plan.plan_id, staged_snapshot_id=staged.snapshot_id, declared=1, checks=(passed,))
+    verdict = decide(plan, staged, report, None, asked_at=Instant(0), now=Instant(0), approval_ttl_us=SECOND)
+    assert isinstance(verdict, Verdict)
+    return verdict
+
+
+@cache
+def tables() -> Tables:
+    """One for all tests of a process: each holds connections to the catalog's database."""
+    return Tables()
+
+
+class Lake:
+    """The Iceberg stores over a scratch stream."""
+
+    def __init__(self, session: SparkSession, *, stream: str) -> None:
+        self.session, self.stream = session, stream
+        self.topics = IcebergTopics(tables())
+        self.reader = IcebergReader(tables())
+
+    def store(self, steps: Callable[[str], None] | None = None) -> IcebergStore:
+        return IcebergStore(lambda: self.session, tables=tables(), server={}, steps=steps)
+
+    def copier(self) -> IcebergCopier:
+        return IcebergCopier(lambda: self.session, own_lifetimes=with_own_lifetimes, tables=tables())
+
+    def services(self, clock: Clock | None = None) -> Services:
+        """What the verbs work with, over this lake and a ledger of its own in memory."""
+        views = IcebergViews(lambda: self.session, tables=tables())
+        return Services(
+            topics=self.topics,
+            reader=self.reader,
+            store=self.store(),
+            copier=self.copier(),
+            views=views,
+            compactor=views,
+            gate=GreatExpectationsGate(),
+            ledger=open_ledger("sqlite://", clock=clock) if clock else open_ledger("sqlite://"),
+            server={},
+        )
+
+    def topic(self, *, partitions: int = 1, **settings: Value) -> TopicName:
+        name = TopicName.parse(f"{self.stream}/t {token_hex(4)}")
+        self.topics.create(name, partitions=partitions, settings={"message_expiry": EXPIRY_S, **settings}, ledger=LEDGER)
+        return name
+
+    def policy(self, name: TopicName) -> Policy:
+        return resolve(topic=self.topics.describe(name).settings, server={})
+
+    def append(self, name: TopicName, *segments: Rows, with_state: bool = True) -> None:
+        """One commit, one file per segment. `with_state` False: as a writer appends that knows nothing of us."""
+        columns = [
+            (rows.partition, rows.base + at, None if time is None else int(time * SECOND), rows.place)
+            for rows in segments
+            for at, time in enumerate(rows.times)
+        ]
+        frame = self.session.createDataFrame(
+            pa.table(
+                {
+                    "partition": pa.array([c[0] for c in columns], pa.int32()),
+                    "offset": pa.array([c[1] for c in columns], pa.int64()),
+                    "time": pa.array([c[2] for c in columns], pa.int64()),
+                    "segment": pa.array([c[3] for c in columns], pa.int64()),
+                }
+            )
+        ).selectExpr(
+            "partition", "offset", "timestamp_micros(time) AS append_time", "CAST(NULL AS timestamp) AS event_time",
+            "CAST(concat('k', offset) AS binary) AS key", "CAST(concat('v', offset) AS binary) AS value",
+            "array(named_struct('name', 'h', 'value', CAST('x' AS binary))) AS headers", "10L AS size_bytes", "segment",
+            "CAST(NULL AS timestamp) AS expires_at", "CAST(NULL AS boolean) AS never", "CAST(NULL AS bigint) AS origin_offset",
+        )  # fmt: skip
+        writer = (
+            frame.coalesce(1)
+            .writeTo(sql_table(name))
+            .option("use-table-distribution-and-ordering", "false")
+            .option("fanout-enabled", "true")
+        )
+        if with_state:
+            for key, value in self._state_with(name, segments).to_properties().items():
+                writer = writer.option(f"snapshot-property.{key}", value)
+        writer.append()
+        forget_cached(self.session, name)
+
+    def _state_with(self, name: TopicName, segments: Iterable[Rows]) -> LogSummary:
+        state = newest_state(tables().load(name))
+        ends, active = dict(state.end_offsets), dict(state.active)
+        for rows in segments:
+            ends[rows.partition] = max(ends.get(rows.partition, 0), rows.base + len(rows.times))
+            if rows.place >= active.get(rows.partition, ActiveSegment(base_offset=0)).base_offset:
+                active[rows.partition] = ActiveSegment(base_offset=rows.place, rows=len(rows.times), size_bytes=10 * len(rows.times))
+        return LogSummary(end_offsets=ends, active=active)
+
+    def delete(self, name: TopicName, where: str) -> None:
+        """A delete by another writer."""
+        self.session.sql(f"DELETE FROM {sql_table(name)} WHERE {where}")
+        forget_cached(self.session, name)
+
+    def plan(self, name: TopicName, as_of: float, **facts: object) -> Plan:
+        policy = self.policy(name)
+        at = Instant(int(as_of * SECOND))
+        store = self.store()
+        log = store.log(name, late_after=Instant(at + policy.clock_skew_us))
+        known = replace(Facts(log=log, accepted=policy.values), **facts)
+        return message_cleaner.plan(known, policy, as_of=at, ask=partial(store.rows, log))
+
+    def verdict(self, plan: Plan, staged: Staged) -> Verdict:
+        return let_pass(plan, staged)
+
+    def publish(self, plan: Plan, *, store: IcebergStore | None = None) -> Published:
+        store = store or self.store()
+        return store.publish(self.verdict(plan, store.stage(plan)), ledger=("ledger", 2))
+
+    def offsets(self, name: TopicName, partition: int = 0) -> list[int]:
+        """By PyIceberg, so that a second implementation reads what the first wrote."""
+        return [message.offset for message in self.reader.messages(name, partition=partition)]
+
+    def log(self, name: TopicName) -> LogState:
+        return self.reader.log(name)
+
+    def drop(self) -> None:
+        """Take the scratch stream away."""
+        drop_stream(tables().catalog, TopicName.parse(f"{self.stream}/any").namespace)

@@ -1,0 +1,107 @@
+"""Ingest into scratch topics of the lake, with a scratch ledger, and what came of it read by the second implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from secrets import token_hex
+
+from tests.spark.lake import Lake
+
+from message_lifecycle.app.intake import IngestOptions, IngestResult, Intake, take_files
+from message_lifecycle.ledger.ledger import SqlLedger, migrate_ledger, open_ledger
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Message
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.segment import ActiveSegment
+from message_lifecycle.model.settings import Value
+from message_lifecycle.sources.messages import FieldMapping
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.layout import LogSummary
+from message_lifecycle.stores.iceberg.read import newest_state
+from message_lifecycle.stores.iceberg.session import java_table, sql_table
+
+KEYED = FieldMapping(key="k", value="v", append_time="at")
+
+
+class Landing:
+    """Topics that take files. `server`: the server's settings."""
+
+    def __init__(self, lake: Lake, folder: Path, server: Mapping[str, Value] | None = None) -> None:
+        self.lake, self.folder = lake, folder
+        self.url = url = f"sqlite:///{folder / 'ledger.db'}"
+        migrate_ledger(url)
+        self.ledger: SqlLedger = open_ledger(url)
+        self.intake = Intake(
+            topics=lake.topics,
+            ledger=self.ledger,
+            server=server or {},
+            session=lambda: lake.session,
+            end_offsets=lambda name: newest_state(Tables().load(name)).end_offsets,
+        )
+
+    def topic(self, *, partitions: int = 1, **settings: Value) -> TopicName:
+        name = TopicName.parse(f"{self.lake.stream}/in {token_hex(4)}")
+        self.lake.topics.create(name, partitions=partitions, settings=settings, ledger=self.ledger.next_identity())
+        return name
+
+    def source(self, **files: str | bytes) -> Path:
+        """A folder of files; `a_jsonl="..."` becomes a.jsonl."""
+        made = self.folder / f"source-{token_hex(4)}"
+        made.mkdir()
+        for name, content in files.items():
+            self.put(made, name, content)
+        return made
+
+    def put(self, folder: Path, name: str, content: str | bytes) -> Path:
+        path = folder / ".".join(name.rsplit("_", 1))
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    def take(
+        self,
+        name: TopicName,
+        folder: Path,
+        mapping: FieldMapping = KEYED,
+        *,
+        shift_to: date | None = None,
+        allow_implausible_times: bool = False,
+    ) -> IngestResult:
+        options = IngestOptions(mapping=mapping, shift_to=shift_to, allow_implausible_times=allow_implausible_times)
+        return take_files(self.intake, name, str(folder), options)
+
+    def messages(self, name: TopicName) -> list[Message]:
+        return list(self.lake.reader.messages(name))
+
+    def state(self, name: TopicName) -> LogSummary:
+        return newest_state(Tables().load(name))
+
+    def branches(self, name: TopicName) -> list[str]:
+        return [str(ref) for ref in java_table(self.lake.session, name).refs() if str(ref) != "main"]
+
+    def quarantine(self, name: TopicName) -> list[tuple[str, int, str, str]]:
+        rows = self.lake.session.table(sql_table(name, kind="quarantine"))
+        return [tuple(row) for row in rows.select("file", "position", "code", "raw").orderBy("file", "position").collect()]
+
+
+def json_lines(*rows: tuple[str | None, str, object]) -> str:
+    """One line per (key, value, time)."""
+    import json
+
+    return "".join(json.dumps({"k": key, "v": value, "at": at}) + "\n" for key, value, at in rows)
+
+
+def by_the_rule(messages: list[Message], *, limit_bytes: int, expiry_us: int) -> tuple[list[int], LogSummary]:
+    """Segments and final state as `ActiveSegment.take` gives them, message by message."""
+    ends: dict[int, int] = {}
+    active: dict[int, ActiveSegment] = {}
+    segments = []
+    for message in messages:
+        state = active.setdefault(message.partition, ActiveSegment(base_offset=0))
+        time = None if message.append_time is None else Instant(message.append_time)
+        offset, size = message.offset, message.size_bytes
+        segments.append(state.take(offset=offset, size=size, append_time=time, limit_bytes=limit_bytes, expiry_us=expiry_us))
+        ends[message.partition] = offset + 1
+    return segments, LogSummary(end_offsets=ends, active={p: replace(state) for p, state in active.items()})

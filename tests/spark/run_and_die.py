@@ -1,0 +1,45 @@
+"""One run of the message cleaner, or of compaction, in a process of its own, which dies by SIGKILL when it reaches the step that is named.
+
+`python -m tests.spark.run_and_die TOPIC AS_OF STEP [compaction]`; with the step `none` it lives. Exit status as of the command.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import replace
+from functools import partial
+
+from message_lifecycle.app import steps
+from message_lifecycle.app.boundary import run_application
+from message_lifecycle.app.wiring import lake
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
+from message_lifecycle.stores.iceberg.session import spark_session
+from message_lifecycle.stores.iceberg.store import IcebergStore
+
+
+def main() -> int:
+    topic, as_of, last_step, *operation = sys.argv[1:]
+
+    def die(step: str) -> None:
+        if step == last_step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    session = partial(spark_session, "run_and_die")
+    services = replace(lake(), store=IcebergStore(session, steps=die), compactor=IcebergViews(session, steps=die))
+    outcome = steps.run(
+        services,
+        TopicName.parse(topic),
+        as_of=Instant(int(as_of)),
+        approver=lambda _plan, _report: (True, "tester", "as expected"),
+        work="compaction" if operation == ["compaction"] else "message_cleaner",
+    )
+    print(outcome.name)
+    return 0
+
+
+if __name__ == "__main__":
+    run_application(main)

@@ -1,0 +1,81 @@
+"""Java tables that something happens to: another process commits at the worst moment, the catalog does not say how a commit ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg import table_file
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.session import Java
+
+
+class Overtaken:
+    """Between the first look at the table's branches and the commit that changes them, another process commits. `times`: how often."""
+
+    def __init__(self, table: Java, deed: Callable[[], object], *, times: int = 1) -> None:
+        self._table, self._deed, self._left = table, deed, times
+
+    def manageSnapshots(self) -> Java:  # the name is Iceberg's
+        refs = self._table.manageSnapshots()
+        if self._left:
+            self._left -= 1
+            self._deed()
+        return refs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+
+def touch(name: TopicName) -> None:
+    """A commit of another process that changes no message."""
+    table_file.set_properties(Tables().catalog, (name.namespace, name.table()), {"another.writer": "was here"})
+
+
+# Compiled by the Janino that Spark ships: what a catalog throws must come from Java.
+_UNHEARD = """
+public class Unheard implements org.apache.iceberg.TableOperations {
+  private final org.apache.iceberg.TableOperations real;
+  private final boolean made;
+  private final RuntimeException last;
+  public Unheard(Object real, Boolean made, Object last) {
+    this.real = (org.apache.iceberg.TableOperations) real; this.made = made.booleanValue(); this.last = (RuntimeException) last;
+  }
+  public void commit(org.apache.iceberg.TableMetadata base, org.apache.iceberg.TableMetadata next) {
+    if (made) real.commit(base, next);
+    throw last;
+  }
+  public org.apache.iceberg.TableMetadata current() { return real.current(); }
+  public org.apache.iceberg.TableMetadata refresh() { return real.refresh(); }
+  public org.apache.iceberg.io.FileIO io() { return real.io(); }
+  public org.apache.iceberg.encryption.EncryptionManager encryption() { return real.encryption(); }
+  public String metadataFileLocation(String name) { return real.metadataFileLocation(name); }
+  public org.apache.iceberg.io.LocationProvider locationProvider() { return real.locationProvider(); }
+  public org.apache.iceberg.TableOperations temp(org.apache.iceberg.TableMetadata next) { return real.temp(next); }
+  public long newSnapshotId() { return real.newSnapshotId(); }
+  public boolean requireStrictCleanup() { return real.requireStrictCleanup(); }
+}
+"""
+
+
+def unheard(session: SparkSession, table: Java, *, made: bool, by: str) -> Java:
+    """The table on a catalog that loses every answer: each commit ends with the exception `by`, after it was `made` or without."""
+    jvm: Java = session._jvm
+    gateway: Java = session.sparkContext._gateway
+    lost = jvm.java.lang.RuntimeException("the line went dead")
+    error = {
+        "CommitStateUnknownException": lambda: jvm.org.apache.iceberg.exceptions.CommitStateUnknownException(lost),
+        "UncheckedSQLException": lambda: jvm.org.apache.iceberg.jdbc.UncheckedSQLException(
+            "Database Connection failed", gateway.new_array(jvm.Object, 0)
+        ),
+    }[by]()
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(table.getClass().getClassLoader())
+    compiler.cook(_UNHEARD)
+    make = compiler.getClassLoader().loadClass("Unheard").getConstructors()[0]
+    given = gateway.new_array(jvm.Object, 3)
+    given[0], given[1], given[2] = table.operations(), made, error
+    return jvm.org.apache.iceberg.BaseTable(make.newInstance(given), table.name())

@@ -1,0 +1,190 @@
+"""A compaction killed at any step, run twice at once or overtaken leaves what an uninterrupted one leaves (CMP-4, CMP-10, DEL-4, DEL-5)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from secrets import token_hex
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.logs import SECOND
+from tests.spark.lake import LEDGER, let_pass
+from tests.spark.tables import unheard
+
+from message_lifecycle.app import steps
+from message_lifecycle.app.compacted_read import read_compacted
+from message_lifecycle.app.horizons import horizons_of
+from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.wiring import lake as configured_lake
+from message_lifecycle.ledger.ledger import migrate_ledger, open_ledger
+from message_lifecycle.model.errors import CommitUnknown, CompactionRunning, PlanConflict
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.compaction import publish as publishing
+from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID
+from message_lifecycle.stores.iceberg.scratch import drop_stream
+from message_lifecycle.stores.iceberg.session import Java, java_table, spark_session
+from message_lifecycle.stores.iceberg.writer import IcebergWriter
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+ROOT = Path(__file__).parents[2]
+AS_OF, LATER = Instant(100 * SECOND), Instant(200 * SECOND)
+LATEST = [(1, b"a", b"2"), (2, b"b", b"1")]
+
+
+def message(key: bytes, value: bytes | None, *, time: int = 1, segment: int | None = None) -> NewMessage:
+    return NewMessage(append_time=Instant(time * SECOND), key=key, value=value, segment=segment)
+
+
+class Topic:
+    """A topic with two keys, one of them twice, and a ledger of its own."""
+
+    def __init__(self, ledger_url: str) -> None:
+        self.ledger_url = ledger_url
+        self.s = replace(configured_lake(), ledger=open_ledger(ledger_url))
+        self.writer = IcebergWriter(lambda: spark_session("tests"))
+        self.name = TopicName(stream=f"kill-{token_hex(4)}", topic="messages")
+        create_topic(self.s, self.name, partitions=1, settings={"message_expiry": 500, "max_removed_fraction": 1.0})
+        self.append(message(b"a", b"1", segment=0), message(b"a", b"2", segment=1), message(b"b", b"1", segment=1))
+
+    def append(self, *messages: NewMessage) -> None:
+        self.writer.append(self.name, messages, steps.policy_of(self.s, self.name))
+
+    def start(self, last_step: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tests.spark.run_and_die", str(self.name), str(AS_OF), last_step, "compaction"]
+        environment = {**os.environ, "LIFECYCLE_LEDGER_URL": self.ledger_url}
+        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def run(self, as_of: Instant = AS_OF, work: steps.Scheduled = "compaction") -> Outcome:
+        return steps.run(self.s, self.name, as_of=as_of, approver=lambda _plan, _report: (True, "tester", "as expected"), work=work)
+
+    def judged(self, as_of: Instant = AS_OF, work: steps.Scheduled = "compaction") -> Plan:
+        """Planned, staged and let pass by the gate, ready to be published."""
+        plan = steps.plan(self.s, self.name, as_of=as_of, work=work).plan
+        steps.stage(self.s, plan.plan_id)
+        steps.mark(self.s, plan.plan_id)
+        if steps.gate(self.s, plan.plan_id).judgement == "needs_approval":
+            steps.approve(self.s, plan.plan_id, granted=True, by="tester", text="as expected")
+        return plan
+
+    def read(self) -> list[tuple[int, bytes | None, bytes | None]]:
+        return [(m.offset, m.key, m.value) for m in read_compacted(self.s, self.name)]
+
+    def plans(self) -> list[str]:
+        table = Tables().load(self.name, kind=COMPACTED)
+        return [plan_id for snapshot in table.snapshots() if snapshot.summary and (plan_id := snapshot.summary[PLAN_ID])]
+
+    def is_as_after_one_run(self) -> None:
+        assert self.read() == LATEST
+        assert horizons_of(self.s, self.name) == {0: 2}
+        plans = self.plans()
+        assert len(plans) == 1
+        assert set(Tables().load(self.name, kind=COMPACTED).metadata.refs) == {"main"}, "what was staged is gone"
+        published = [outcome for _, outcome in self.s.ledger.history(self.name) if outcome.name == "published"]
+        assert [(outcome.plan_id, outcome.removed) for outcome in published] == [(plans[0], (("superseded", 1),))]
+
+
+@pytest.fixture
+def topic(embedded: Path, tmp_path: Path) -> Iterator[Topic]:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    migrate_ledger(url)
+    made = Topic(url)
+    yield made
+    drop_stream(Tables().catalog, made.name.namespace)
+
+
+@pytest.mark.parametrize("step", ["after_stage", "before_commit", "inside_commit", "after_commit"])
+def test_a_killed_run_is_finished_by_the_next(topic: Topic, step: str) -> None:
+    died = topic.start(step)
+    _, log = died.communicate(timeout=240)
+    assert died.returncode == -signal.SIGKILL, log
+    assert (topic.s.views.view(topic.name) is None) is (step != "after_commit"), "nothing of it is seen before the commit"
+    assert topic.run().name in ("published", "no_op")
+    topic.is_as_after_one_run()
+
+
+def test_two_runs_at_once_publish_once(topic: Topic) -> None:
+    both = [topic.start("none") for _ in range(2)]
+    ends = [(process.communicate(timeout=300), process.returncode) for process in both]
+    told = [out.split()[-1] if out.split() else f"exit {status}" for (out, _), status in ends]
+    logs = "\n".join(log for (_, log), _ in ends)
+    assert "published" in told, logs
+    assert all(word in ("published", "no_op", "exit 3") for word in told), logs
+    topic.is_as_after_one_run()
+
+
+def test_a_second_compaction_is_refused_while_one_works(topic: Topic) -> None:
+    plan = steps.plan(topic.s, topic.name, as_of=AS_OF, work="compaction").plan
+    with topic.s.ledger.lock(topic.name, purpose="compaction"), pytest.raises(CompactionRunning):
+        steps.stage(topic.s, plan.plan_id)
+    assert topic.run().name == "published"
+    topic.is_as_after_one_run()
+
+
+def test_of_two_staged_compactions_the_second_is_refused_at_the_commit(topic: Topic) -> None:
+    first = topic.judged()
+    topic.append(message(b"a", b"3"))
+    second = steps.preview(topic.s, topic.name, as_of=LATER, work="compaction")
+    staged = topic.s.compactor.stage(second)
+    assert steps.publish(topic.s, first.plan_id) is not None
+    with pytest.raises(PlanConflict, match="for the first time since"):
+        topic.s.compactor.publish(let_pass(second, staged), ledger=LEDGER)
+    topic.s.compactor.discard(second)
+    assert steps.verify(topic.s, first.plan_id).name == "published"
+    assert topic.plans() == [first.plan_id]
+    assert topic.read() == [*LATEST, (3, b"a", b"3")]
+
+
+def losing(session: SparkSession, name: TopicName, *, kind: str = "", made: bool) -> Java:
+    """The topic's table, whose answers to commits are lost."""
+    return unheard(session, java_table(session, name, kind=kind), made=made, by="CommitStateUnknownException")
+
+
+@pytest.mark.parametrize("made", [True, False], ids=["made", "not made"])
+def test_a_commit_of_unknown_result_is_looked_for_and_never_repeated(topic: Topic, made: bool) -> None:  # DEL-4
+    plan = topic.judged()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(publishing, "java_table", partial(losing, made=made))
+        if made:
+            assert steps.publish(topic.s, plan.plan_id) is not None
+        else:
+            with pytest.raises(CommitUnknown):
+                steps.publish(topic.s, plan.plan_id)
+    assert topic.run().name == ("no_op" if made else "published")
+    topic.is_as_after_one_run()
+
+
+def test_what_is_appended_after_the_plan_comes_in_with_the_next_run(topic: Topic) -> None:  # DEL-4
+    plan = topic.judged()
+    topic.append(message(b"b", b"2"), message(b"c", b"1"))
+    steps.publish(topic.s, plan.plan_id)
+    assert steps.verify(topic.s, plan.plan_id).name == "published"
+    assert topic.read() == [*LATEST, (3, b"b", b"2"), (4, b"c", b"1")]
+    assert dict(topic.run(LATER).removed) == {"superseded": 1}
+    assert topic.read() == [LATEST[0], (3, b"b", b"2"), (4, b"c", b"1")]
+
+
+def test_a_cleaner_run_planned_before_the_first_compaction_is_refused(topic: Topic) -> None:  # CMP-9
+    topic.append(message(b"z", b"1", time=599, segment=3))
+    at = Instant(600 * SECOND)
+    plan = topic.judged(at, "message_cleaner")
+    assert plan.expected.removed_rows == 3
+    # By a run that the ledger does not know of: one that it knew of would have closed the cleaner's plan.
+    compaction = steps.preview(topic.s, topic.name, as_of=AS_OF, work="compaction")
+    staged = topic.s.compactor.stage(compaction)
+    topic.s.compactor.publish(let_pass(compaction, staged), ledger=topic.s.ledger.next_identity(topic.name))
+    with pytest.raises(PlanConflict, match="compacted since it was planned"):
+        steps.publish(topic.s, plan.plan_id)
+    assert len(list(topic.s.reader.messages(topic.name))) == 4

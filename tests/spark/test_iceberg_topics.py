@@ -1,0 +1,137 @@
+"""Topics in the catalog: settings travel with the table, and tables of others are told apart."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from secrets import token_hex
+
+import pytest
+from tests.spark.lake import LEDGER, Lake, Rows
+
+from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, InvalidSetting, TopicExists, UnknownTopic
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
+from message_lifecycle.stores.iceberg.document import TableDocument
+from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES
+from message_lifecycle.stores.iceberg.pointers import SqlPointers
+from message_lifecycle.stores.iceberg.session import sql_table
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_topic_is_described_as_it_was_created_and_altered(lake: Lake) -> None:
+    name = TopicName.parse(f"{lake.stream}/Größe {token_hex(3)}")
+    made = lake.topics.create(name, partitions=3, settings={"message_expiry": 5, "undo_window": 60}, ledger=LEDGER)
+    assert (made.name, made.partitions, made.role, made.ledger) == (name, 3, "local", LEDGER)
+    assert made.settings == {"message_expiry": 5, "undo_window": 60}
+    altered = lake.topics.alter(name, {"message_expiry": None, "max_removed_fraction": 0.25})
+    assert altered == replace(made, settings={"undo_window": 60, "max_removed_fraction": 0.25})
+    assert Tables().load(name).properties["history.expire.max-snapshot-age-ms"] == "60000"
+    lake.topics.alter(name, {"undo_window": None})
+    assert Tables().load(name).properties["history.expire.max-snapshot-age-ms"] == "604800000"
+    assert name in lake.topics.list(lake.stream)
+    assert name in lake.topics.list()
+
+
+def test_altering_changes_properties_and_nothing_else(lake: Lake) -> None:
+    name = lake.topic()
+    lake.append(name, Rows(base=0, times=(1, 2)))
+    lake.delete(name, "offset = 1")
+    before = dict(Tables().document(name).content)
+    lake.topics.alter(name, {"message_expiry": 7})
+    after = dict(Tables().document(name).content)
+    for key in ("properties", "metadata-log", "last-updated-ms"):
+        before.pop(key), after.pop(key)
+    assert json.dumps(after, sort_keys=True) == json.dumps(before, sort_keys=True)
+    lake.append(name, Rows(base=2, times=(3,)))
+    assert lake.offsets(name) == [0, 2]
+    assert lake.topics.describe(name).settings == {"message_expiry": 7}
+
+
+def test_a_table_is_what_spark_would_have_made(lake: Lake) -> None:
+    name = lake.topic()
+    described = {row["col_name"]: row["data_type"] for row in lake.session.sql(f"DESCRIBE TABLE {sql_table(name)}").collect()}
+    assert described["headers"] == "array<struct<name:string,value:binary>>"
+    assert described["append_time"] == "timestamp"
+    table = Tables().load(name)
+    assert table.format_version == 3
+    assert [field.name for field in table.spec().fields] == ["partition", "segment"]
+    assert {key: value for key, value in table.properties.items() if key in TABLE_PROPERTIES} == {
+        key: value for key, value in TABLE_PROPERTIES.items() if key != "format-version"
+    }
+
+
+def test_names_that_are_taken_or_unknown_are_told_apart(lake: Lake) -> None:
+    name = lake.topic()
+    with pytest.raises(TopicExists):
+        lake.topics.create(name, partitions=1, settings={}, ledger=LEDGER)
+    missing = TopicName.parse(f"{lake.stream}/missing")
+    for ask in (lake.topics.describe, lake.reader.log, lake.reader.marker, lake.store().log, lambda n: lake.topics.alter(n, {})):
+        with pytest.raises(UnknownTopic):
+            ask(missing)
+    assert lake.topics.list("no such stream") == []
+
+
+def test_a_foreign_table_is_not_a_topic(lake: Lake) -> None:
+    name = TopicName.parse(f"{lake.stream}/foreign{token_hex(3)}")
+    lake.topic()
+    lake.session.sql(f"CREATE TABLE {sql_table(name)} (a int) USING iceberg")
+    try:
+        assert name not in lake.topics.list()
+        for ask in (lake.topics.describe, lake.reader.log):
+            with pytest.raises(ForeignTable, match="carries no"):
+                ask(name)
+        with pytest.raises(ForeignTable):
+            lake.topics.create(name, partitions=1, settings={}, ledger=LEDGER)
+    finally:
+        lake.session.sql(f"DROP TABLE {sql_table(name)} PURGE")
+
+
+def test_a_wrong_setting_in_the_table_is_named_with_it(lake: Lake) -> None:
+    name = lake.topic()
+    lake.session.sql(f"ALTER TABLE {sql_table(name)} SET TBLPROPERTIES ('lifecycle.message_expiry' = '-1')")
+    with pytest.raises(InvalidSetting, match="message_expiry = -1"):
+        lake.topics.describe(name)
+    lake.session.sql(f"ALTER TABLE {sql_table(name)} UNSET TBLPROPERTIES ('lifecycle.message_expiry')")
+
+
+def test_a_marker_moves_with_every_change_only(lake: Lake) -> None:
+    name = lake.topic()
+    first = lake.reader.marker(name)
+    assert lake.reader.marker(name) == first
+    lake.append(name, Rows(base=0, times=(1,)))
+    second = lake.reader.marker(name)
+    lake.topics.alter(name, {"message_expiry": 9})
+    assert len({first, second, lake.reader.marker(name)}) == 3
+
+
+def test_a_catalog_that_does_not_answer_is_named(lake: Lake) -> None:
+    topics = IcebergTopics(Tables())
+    topics._tables.pointers = SqlPointers({"type": "sql", "uri": "postgresql+psycopg://x:y@127.0.0.1:1/lake"})
+    with pytest.raises(CatalogUnavailable, match="PYICEBERG_HOME"):
+        topics.list()
+
+
+def test_a_new_topic_takes_no_files_of_its_predecessor(lake: Lake) -> None:
+    name = lake.topic()
+    location = TableDocument.read(lake.reader.marker(name), {}).content["location"]
+    lake.session.sql(f"DROP TABLE {sql_table(name)}")
+    again = lake.topics.create(name, partitions=1, settings={}, ledger=LEDGER)
+    assert Tables().document(name).content["location"] != location
+    assert again.uuid in Tables().document(name).content["location"]
+
+
+def test_a_look_at_idle_topics_needs_no_engine(lake: Lake) -> None:
+    lake.topic()
+    look = (
+        "import sys; from message_lifecycle.stores.iceberg.catalog import IcebergTopics; from message_lifecycle.stores.iceberg.read import IcebergReader; "
+        "topics, reader = IcebergTopics(), IcebergReader(); "
+        "[(topics.describe(name), reader.marker(name)) for name in topics.list()]; "
+        "print([name for name in ('pyspark', 'pyarrow', 'pandas', 'py4j') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", look], env=dict(os.environ), capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

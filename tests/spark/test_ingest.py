@@ -1,0 +1,316 @@
+"""Files land as messages: whatever their format, in order, cut as the rule says, each file once; bad rows beside, bad files not at all."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from tests.spark.lake import Lake
+from tests.spark.landing import KEYED, Landing, by_the_rule, json_lines
+
+from message_lifecycle.model.errors import ChangedFile, InvalidAppend, LedgerMismatch, LifecycleError
+from message_lifecycle.model.instants import of_datetime, seconds
+from message_lifecycle.sources.errors import MissingField, NoInput, UnreadableFile, WrongTimeUnit
+from message_lifecycle.sources.times import Unit
+
+pytestmark = pytest.mark.spark
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+ROWS = [(None if n % 7 == 3 else f"key {n % 5}", f'value, "{n}"', NOON + timedelta(seconds=n)) for n in range(40)]
+
+
+@pytest.fixture
+def landing(lake: Lake, tmp_path: Path) -> Landing:
+    return Landing(lake, tmp_path)
+
+
+def as_json(rows: list[tuple[str | None, str, datetime]]) -> bytes:
+    return json_lines(*((key, value, at.isoformat()) for key, value, at in rows)).encode()
+
+
+def as_csv(rows: list[tuple[str | None, str, datetime]]) -> bytes:
+    lines = [f'{at.isoformat()},{key or ""},"{value.replace(chr(34), 2 * chr(34))}"' for key, value, at in rows]
+    return "\r\n".join(["at,k,v", *lines, ""]).encode()
+
+
+def as_parquet(rows: list[tuple[str | None, str, datetime]], *, unit: str = "us", row_group: int = 1000) -> bytes:
+    table = pa.table(
+        {
+            "k": pa.array([key for key, _, _ in rows], pa.string()),
+            "v": pa.array([value for _, value, _ in rows], pa.string()),
+            "at": pa.array([at for _, _, at in rows], pa.timestamp(unit, "UTC")),
+        }
+    )
+    buffer = pa.BufferOutputStream()
+    parquet.write_table(table, buffer, row_group_size=row_group)
+    return bytes(buffer.getvalue())
+
+
+FORMATS: dict[str, Callable[[list[tuple[str | None, str, datetime]]], bytes]] = {
+    "a_jsonl": as_json,
+    "a.jsonl_gz": lambda rows: gzip.compress(as_json(rows)),
+    "a_csv": as_csv,
+    "a_parquet": as_parquet,
+    "b_parquet": lambda rows: as_parquet(rows, unit="ns"),
+    "c_parquet": lambda rows: as_parquet(rows, row_group=3),
+}
+
+
+def test_every_format_gives_the_same_messages(landing: Landing) -> None:
+    logs = []
+    for name, write in FORMATS.items():
+        topic = landing.topic(partitions=3)
+        result = landing.take(topic, landing.source(**{name: write(ROWS)}))
+        assert (result.rows, result.quarantined, result.unknown_times) == (40, {}, 0), name
+        logs.append(landing.messages(topic))
+    assert all(log == logs[0] for log in logs)
+    values = {message.value: message for message in logs[0]}
+    for key, value, at in ROWS:
+        message = values[value.encode()]
+        assert (message.key, message.append_time) == (key and key.encode(), of_datetime(at))
+    in_order = [value.encode() for _, value, _ in ROWS]
+    for partition in range(3):
+        mine = [message for message in logs[0] if message.partition == partition]
+        assert [m.offset for m in mine] == list(range(len(mine)))
+        assert [in_order.index(m.value or b"") for m in mine] == sorted(in_order.index(m.value or b"") for m in mine)
+
+
+def test_order_is_that_of_file_names_then_of_lines_and_all_files_make_one_commit(landing: Landing) -> None:
+    topic = landing.topic()
+    folder = landing.source(b_jsonl=as_json(ROWS[20:]), a_csv=as_csv(ROWS[:10]), ab_parquet=as_parquet(ROWS[10:20]))
+    (folder / "_SUCCESS").touch()
+    (folder / ".hidden.txt").touch()
+    result = landing.take(topic, folder)
+    assert result.files == ("a.csv", "ab.parquet", "b.jsonl")
+    assert [message.value for message in landing.messages(topic)] == [value.encode() for _, value, _ in ROWS]
+    assert result.end_offsets == {0: 40}
+    assert landing.branches(topic) == []
+
+
+def test_the_whole_record_is_the_value_where_no_field_is_named(landing: Landing) -> None:
+    mapping = replace(KEYED, value=None)
+    line = '{"k": "x",  "v": [1, 2.50], "at": "2024-05-01T12:00:00Z"}'
+    topic = landing.topic()
+    folder = landing.source(a_jsonl=line + "\n", b_csv="at,k,v\n2024-05-01,x,\n", c_parquet=as_parquet(ROWS[:1]))
+    landing.take(topic, folder, mapping)
+    assert [message.value for message in landing.messages(topic)] == [
+        line.encode(),
+        b'{"at":"2024-05-01","k":"x","v":null}',
+        b'{"k":"key 0","v":"value, \\"0\\"","at":"2024-05-01T12:00:00.000Z"}',
+    ]
+
+
+def test_segments_are_cut_as_the_rule_cuts_them_over_several_ingests(landing: Landing) -> None:
+    topic = landing.topic(partitions=2, message_expiry=30, segment_size_bytes=60)
+    ages = [0, 1, 40, 41, None, 100, 200, 201, 5, 300, 331]
+    rows = [(f"key {n % 7}", "x" * (n % 20), None if (age := ages[n % 11]) is None else 1714564800 + age + n) for n in range(120)]
+    mapping = replace(KEYED, append_time_unit="s")
+    folder = landing.source(a_jsonl=json_lines(*rows[:50]))
+    landing.take(topic, folder, mapping)
+    landing.put(folder, "b_jsonl", json_lines(*rows[50:]))
+    result = landing.take(topic, folder, mapping)
+    assert (result.files, result.files_before, result.unknown_times) == (("b.jsonl",), 1, 6)
+    messages = landing.messages(topic)
+    segments, state = by_the_rule(messages, limit_bytes=60, expiry_us=seconds(30))
+    assert [message.segment for message in messages] == segments
+    assert landing.state(topic) == state
+    assert len(set(segments)) > 10
+
+
+def test_given_partitions_headers_and_event_times_are_kept(landing: Landing) -> None:
+    topic = landing.topic(partitions=3)
+    mapping = replace(KEYED, headers="h", partition="p", event_time="e", event_time_unit="ms")
+    lines = (
+        '{"k":"a","v":"1","at":"2024-05-01T12:00:00Z","p":2,"e":1714564800001,"h":{"x":"1","y":""}}\n'
+        '{"k":"a","v":"2","p":"0","h":[{"name":"x","value":"1"},{"name":"x","value":"2"}]}\n'
+        '{"k":"a","v":"3","p":3}\n'
+        '{"k":"a","v":"4","p":0,"h":"none"}\n'
+        '{"k":"a","v":"5","p":0,"h":[{"value":"1"}]}\n'
+    )
+    result = landing.take(topic, landing.source(a_jsonl=lines), mapping)
+    assert result.quarantined == {"invalid_headers": 2, "invalid_partition": 1}
+    first, second = landing.messages(topic)
+    assert (first.value, first.partition, first.headers, first.event_time) == (b"2", 0, (("x", b"1"), ("x", b"2")), None)
+    assert (second.value, second.partition, second.headers) == (b"1", 2, (("x", b"1"), ("y", b"")))
+    assert (second.event_time, second.size_bytes) == (1714564800001000, 5)
+
+
+def test_a_second_run_takes_what_is_new_and_a_changed_file_is_refused(landing: Landing) -> None:
+    topic = landing.topic()
+    folder = landing.source(a_jsonl=as_json(ROWS[:3]))
+    assert landing.take(topic, folder).rows == 3
+    snapshot = landing.lake.log(topic).snapshot_id
+    again = landing.take(topic, folder)
+    assert (again.files, again.files_before, again.rows, again.end_offsets) == ((), 1, 0, {0: 3})
+    assert landing.lake.log(topic).snapshot_id == snapshot
+    path = landing.put(folder, "b_jsonl", as_json(ROWS[3:5]))
+    assert landing.take(topic, folder).files == ("b.jsonl",)
+    path.write_bytes(as_json(ROWS[3:6]))
+    with pytest.raises(ChangedFile, match=r"b\.jsonl"):
+        landing.take(topic, folder)
+    assert len(landing.messages(topic)) == 5
+
+
+def test_bad_rows_go_to_quarantine_with_their_place_and_the_rest_goes_on(landing: Landing) -> None:
+    topic = landing.topic()
+    good = '{"k":"a","v":"1","at":"2024-05-01T12:00:00Z"}'
+    lines = f'{good}\n\n{{"k":\n{good}{good}\n[1]\n{{"k":"a","at":"noon"}}\n{good}\n'
+    table = "k,at,v\na,2024-05-01,1\na,2024-05-01\na,2024-05-01,1,2\na,10:00,1\n"
+    result = landing.take(topic, landing.source(a_jsonl=lines, b_csv=table))
+    assert result.rows == 3
+    assert result.quarantined == {"unreadable_line": 5, "unreadable_time": 2}
+    assert landing.quarantine(topic) == [
+        ("a.jsonl", 3, "unreadable_line", '{"k":'),
+        ("a.jsonl", 4, "unreadable_line", good + good),
+        ("a.jsonl", 5, "unreadable_line", "[1]"),
+        ("a.jsonl", 6, "unreadable_time", '{"k":"a","at":"noon"}'),
+        ("b.csv", 3, "unreadable_line", "a,2024-05-01"),
+        ("b.csv", 4, "unreadable_line", "a,2024-05-01,1,2"),
+        ("b.csv", 5, "unreadable_time", "a,10:00,1"),
+    ]
+    assert landing.messages(topic)[-1].offset == 2
+
+
+def test_a_file_read_in_blocks_keeps_its_order_and_its_line_numbers(landing: Landing, small_blocks: None) -> None:
+    topic = landing.topic()
+    lines = [*as_json(ROWS).splitlines(), b""] * 10
+    lines[123] = lines[321] = b"broken"
+    result = landing.take(topic, landing.source(a_jsonl=b"\n".join(lines), b_jsonl=as_json(ROWS[:1]), c_jsonl=as_json(ROWS[1:])))
+    assert result.rows == 10 * 40 - 2 + 40
+    read = [message.value for message in landing.messages(topic)]
+    values = [[value.encode() for _, value, _ in ROWS][n % 41] for n in range(410) if n % 41 != 40 and n not in (123, 321)]
+    assert read == [*values, *(value.encode() for _, value, _ in ROWS)]
+    assert [place[:2] for place in landing.quarantine(topic)] == [("a.jsonl", 124), ("a.jsonl", 322)]
+
+
+@pytest.fixture
+def small_blocks(lake: Lake) -> Iterator[None]:
+    names = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.openCostInBytes")
+    for name in names:
+        lake.session.conf.set(name, "1000b")
+    yield
+    for name in names:
+        lake.session.conf.unset(name)
+
+
+def test_a_batch_of_nothing_but_bad_rows_leaves_the_log_alone(landing: Landing) -> None:
+    topic = landing.topic()
+    folder = landing.source(a_jsonl="broken\n", empty_csv="", header_csv="k,v,at\n")
+    before = landing.lake.log(topic)
+    result = landing.take(topic, folder)
+    assert (result.rows, result.quarantined, len(result.files)) == (0, {"unreadable_line": 1}, 3)
+    assert landing.lake.log(topic) == before
+    assert landing.take(topic, folder).files == ()
+    assert len(landing.quarantine(topic)) == 1
+
+
+def broken_parquet(*, at: float) -> bytes:
+    content = bytearray(as_parquet(ROWS * 100))
+    place = int(len(content) * at)
+    content[place : place + 64] = b"\xff" * 64
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("files", "error", "says"),
+    [
+        ({"b_parquet": b"PAR1 not at all"}, UnreadableFile, "b.parquet"),
+        ({"b_parquet": b""}, UnreadableFile, "b.parquet"),
+        ({"b_parquet": broken_parquet(at=0.3)}, UnreadableFile, "b.parquet"),
+        ({"b_csv": as_parquet(ROWS)}, UnreadableFile, "it is a Parquet file"),
+        ({"b_txt": b"x"}, UnreadableFile, "kind is not known"),
+        ({"b.jsonl_gz": b"not packed"}, UnreadableFile, "b.jsonl.gz"),
+        ({"b_csv": b"k,v\na,1\n"}, MissingField, "no field 'at'. It has: k, v"),
+        ({"b_csv": b"k,k,at\n"}, UnreadableFile, "more than once"),
+    ],
+)
+def test_a_file_that_cannot_be_read_stops_the_batch_and_nothing_is_taken(
+    landing: Landing, files: dict[str, bytes], error: type[LifecycleError], says: str
+) -> None:
+    topic = landing.topic()
+    before = landing.lake.log(topic)
+    folder = landing.source(a_jsonl=as_json(ROWS), **files)
+    with pytest.raises(error, match=says):
+        landing.take(topic, folder)
+    assert landing.lake.log(topic) == before
+    assert landing.branches(topic) == []
+    for name in files:
+        (folder / ".".join(name.rsplit("_", 1))).unlink()
+    assert landing.take(topic, folder).rows == 40
+
+
+def test_no_input_is_an_error_that_says_so(landing: Landing) -> None:
+    topic = landing.topic()
+    for place in (landing.source(), landing.folder / "nowhere"):
+        with pytest.raises(NoInput, match=str(place)):
+            landing.take(topic, place)
+
+
+@pytest.mark.parametrize(
+    ("at", "unit", "likely"),
+    [
+        (1714564800000, "us", "ms"),
+        (1714564800, "us", "s"),
+        (1714564800, "ms", "s"),
+        (1714564800000, "s", "ms"),
+        (1714564800000000, "ms", "us"),
+        (1714564800000, "iso", "ms"),
+        ("1714564800", "iso", "s"),
+        ("1899-12-31T00:00:00Z", "iso", None),
+    ],
+)
+def test_a_wrong_time_unit_is_named_and_nothing_is_taken(landing: Landing, at: object, unit: Unit, likely: str | None) -> None:
+    topic = landing.topic()
+    mapping = replace(KEYED, append_time_unit=unit)
+    folder = landing.source(a_jsonl=json_lines(("a", "1", at), ("a", "2", None)))
+    with pytest.raises(WrongTimeUnit, match="field 'at'") as refused:
+        landing.take(topic, folder, mapping)
+    assert (refused.value.likely, refused.value.rows) == (likely, 1)
+    assert landing.messages(topic) == []
+    assert not landing.ledger.open_batches(topic)
+
+
+def test_times_far_off_are_taken_when_they_are_meant_and_zero_is_unknown(landing: Landing) -> None:
+    topic = landing.topic()
+    rows = [("a", str(n), at) for n, at in enumerate([-1, 0, "0", "", None, 1, 1.5, "2.0000001", -62135596800])]
+    mapping = replace(KEYED, append_time_unit="s")
+    result = landing.take(topic, landing.source(a_jsonl=json_lines(*rows)), mapping, allow_implausible_times=True)
+    assert result.unknown_times == 4
+    assert [message.append_time for message in landing.messages(topic)] == [
+        -1_000_000, None, None, None, None, 1_000_000, 1_500_000, 2_000_001, -62135596800_000_000,
+    ]  # fmt: skip
+
+
+def test_a_shift_moves_all_times_by_whole_days_and_stays_with_the_topic(landing: Landing) -> None:
+    topic = landing.topic()
+    mapping = replace(KEYED, event_time="at")
+    folder = landing.source(a_jsonl=as_json(ROWS[:2]))
+    result = landing.take(topic, folder, mapping, shift_to=date(2026, 11, 21))
+    days = (date(2026, 11, 21) - NOON.date()).days
+    assert result.shift_days == days
+    landing.put(folder, "b_jsonl", as_json(ROWS[2:3]))
+    assert landing.take(topic, folder, mapping, shift_to=date(2026, 12, 24)).shift_days == days
+    landing.put(folder, "c_jsonl", as_json(ROWS[3:4]))
+    assert landing.take(topic, folder, mapping).shift_days == days
+    for message, (_, _, at) in zip(landing.messages(topic), ROWS[:4], strict=True):
+        assert message.append_time == message.event_time == of_datetime(at + timedelta(days=days))
+
+
+def test_a_ledger_that_does_not_know_the_topic_takes_nothing(landing: Landing, lake: Lake) -> None:
+    topic = lake.topic()
+    with pytest.raises(LedgerMismatch):
+        landing.take(topic, landing.source(a_jsonl=as_json(ROWS)))
+
+
+def test_a_mirror_takes_no_files(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = landing.topic()
+    mirror = replace(landing.intake.topics.describe(topic), role="mirror")
+    monkeypatch.setattr(landing.lake.topics, "describe", lambda _: mirror)
+    with pytest.raises(InvalidAppend, match="mirror"):
+        landing.take(topic, landing.source(a_jsonl=as_json(ROWS)))

@@ -1,0 +1,100 @@
+"""A driver killed at any step, or run twice at once, leaves what an uninterrupted run leaves (DEL-4, DEL-5)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from secrets import token_hex
+
+import pytest
+from tests.logs import SECOND
+
+from message_lifecycle.app import steps
+from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.wiring import lake as configured_lake
+from message_lifecycle.ledger.ledger import migrate_ledger, open_ledger
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.layout import PLAN_ID
+from message_lifecycle.stores.iceberg.scratch import drop_stream
+from message_lifecycle.stores.iceberg.session import spark_session
+from message_lifecycle.stores.iceberg.writer import IcebergWriter
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+ROOT = Path(__file__).parents[2]
+AS_OF = Instant(100 * SECOND)
+LIVE = {(0, 3), (0, 4)}
+
+
+class Topic:
+    """One topic with three expired messages and two live ones, and a ledger of its own."""
+
+    def __init__(self, ledger_url: str) -> None:
+        self.ledger_url = ledger_url
+        self.s = replace(configured_lake(), ledger=open_ledger(ledger_url))
+        self.writer = IcebergWriter(lambda: spark_session("tests"))
+        self.name = TopicName(stream=f"kill-{token_hex(4)}", topic="messages")
+        create_topic(self.s, self.name, partitions=1, settings={"message_expiry": 10, "max_removed_fraction": 1.0})
+        times = [(1, 0), (2, 0), (3, 2), (99, 3), (100, 3)]
+        messages = [NewMessage(append_time=Instant(t * SECOND), key=b"k", value=b"v", segment=base) for t, base in times]
+        self.writer.append(self.name, messages, steps.policy_of(self.s, self.name))
+
+    def start(self, last_step: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tests.spark.run_and_die", str(self.name), str(AS_OF), last_step]
+        environment = {**os.environ, "LIFECYCLE_LEDGER_URL": self.ledger_url}
+        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def run(self) -> Outcome:
+        """The next run, uninterrupted."""
+        return steps.run(self.s, self.name, as_of=AS_OF, approver=lambda _plan, _report: (True, "tester", "as expected"))
+
+    def is_as_after_one_run(self) -> None:
+        assert {(m.partition, m.offset) for m in self.s.reader.messages(self.name)} == LIVE
+        assert dict(self.s.reader.log(self.name).end_offsets) == {0: 5}
+        table = Tables().load(self.name)
+        plans = [plan_id for snapshot in table.snapshots() if snapshot.summary and (plan_id := snapshot.summary[PLAN_ID])]
+        assert len(plans) == 1
+        assert set(table.metadata.refs) == {"main"}, "what was staged is gone"
+        published = [outcome for _, outcome in self.s.ledger.history(self.name) if outcome.name == "published"]
+        assert [(outcome.plan_id, outcome.removed) for outcome in published] == [(plans[0], (("expiry", 3),))]
+
+
+@pytest.fixture
+def topic(embedded: Path, tmp_path: Path) -> Iterator[Topic]:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    migrate_ledger(url)
+    made = Topic(url)
+    yield made
+    drop_stream(Tables().catalog, made.name.namespace)
+
+
+@pytest.mark.parametrize("step", ["after_stage", "before_commit", "inside_commit", "after_commit"])
+def test_a_killed_run_is_finished_by_the_next(topic: Topic, step: str) -> None:
+    before = topic.s.reader.log(topic.name)
+    died = topic.start(step)
+    _, log = died.communicate(timeout=240)
+    assert died.returncode == -signal.SIGKILL, log
+    if step != "after_commit":
+        assert topic.s.reader.log(topic.name) == before, "nothing of it is seen before the commit"
+    assert topic.run().name in ("published", "no_op")
+    topic.is_as_after_one_run()
+
+
+def test_two_runs_of_one_interval_at_once_publish_once(topic: Topic) -> None:
+    both = [topic.start("none") for _ in range(2)]
+    ends = [(process.communicate(timeout=300), process.returncode) for process in both]
+    told = [out.split()[-1] if out.split() else f"exit {status}" for (out, _), status in ends]
+    logs = "\n".join(log for (_, log), _ in ends)
+    assert all(status in (0, 3) for _, status in ends), logs
+    assert "published" in told, logs
+    assert all(word in ("published", "no_op", "exit 3") for word in told), told
+    topic.is_as_after_one_run()

@@ -1,0 +1,108 @@
+"""A commit that was made or not, and the catalog did not say: looked for by plan id, never repeated, nothing cleaned up (DEL-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from tests.spark.lake import EXPIRY_S, Lake, Rows
+from tests.spark.tables import unheard
+
+from message_lifecycle.model.errors import CommitUnknown
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.iceberg import publish as publishing
+from message_lifecycle.stores.iceberg import stage as staging
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.stores.iceberg.layout import PLAN_ID
+from message_lifecycle.stores.iceberg.session import java_table
+
+pytestmark = pytest.mark.spark
+
+AS_OF = 1000.0
+YOUNG = AS_OF - EXPIRY_S + 1
+LEDGER = ("ledger", 2)
+# Iceberg's own word, and what its JDBC catalog lets through when it loses the connection to its database.
+UNKNOWN, LOST = "CommitStateUnknownException", "UncheckedSQLException"
+EACH = pytest.mark.parametrize("by", [UNKNOWN, LOST])
+
+
+@contextmanager
+def losing(module: ModuleType, *, made: bool, by: str) -> Iterator[None]:
+    """The answers to commits on the module's tables are lost."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "java_table", lambda session, name: unheard(session, java_table(session, name), made=made, by=by))
+        yield
+
+
+def planned(lake: Lake) -> tuple[TopicName, Plan]:
+    """A topic with three messages that are expired and one that is not, and the plan of their removal."""
+    name = lake.topic()
+    lake.append(name, Rows(base=0, times=(1, 2, 3)), Rows(base=3, times=(YOUNG,)))
+    return name, lake.plan(name, AS_OF)
+
+
+def verdict(lake: Lake, plan: Plan) -> Verdict:
+    return lake.verdict(plan, lake.store().stage(plan))
+
+
+def files(name: TopicName) -> set[Path]:
+    """Every file of the table, those of its metadata too."""
+    return {path for path in local_path(Tables().load(name).location()).rglob("*") if path.is_file()}
+
+
+def commits_of(name: TopicName, plan: Plan) -> int:
+    main = Tables().load(name)
+    return sum(1 for snapshot in main.snapshots() if snapshot.summary and snapshot.summary[PLAN_ID] == plan.plan_id)
+
+
+@EACH
+def test_a_publish_that_was_made_is_found(lake: Lake, by: str) -> None:
+    name, plan = planned(lake)
+    judged = verdict(lake, plan)
+    with losing(publishing, made=True, by=by):
+        published = lake.store().publish(judged, ledger=LEDGER)
+    assert published.removed == (("expiry", 3),)
+    assert published == lake.reader.published(name, plan.plan_id) == lake.store().publish(judged, ledger=LEDGER)
+    assert commits_of(name, plan) == 1
+    assert lake.offsets(name) == [3]
+
+
+@EACH
+def test_a_publish_that_was_not_made_says_so_and_leaves_all_for_the_next_run(lake: Lake, by: str) -> None:
+    name, plan = planned(lake)
+    judged = verdict(lake, plan)
+    log, branches, there = lake.log(name), Tables().load(name).refs(), files(name)
+    with losing(publishing, made=False, by=by), pytest.raises(CommitUnknown, match=plan.plan_id):
+        lake.store().publish(judged, ledger=LEDGER)
+    assert (lake.log(name), Tables().load(name).refs()) == (log, branches)
+    assert files(name) > there, "what the attempt wrote stays as well: it may be named by a commit that is still on its way"
+    assert lake.reader.published(name, plan.plan_id) is None
+    assert lake.store().publish(judged, ledger=LEDGER).removed == (("expiry", 3),)
+    assert commits_of(name, plan) == 1
+    assert lake.offsets(name) == [3]
+
+
+def test_an_append_after_a_publish_of_unknown_result_does_not_hide_it(lake: Lake) -> None:
+    name, plan = planned(lake)
+    judged = verdict(lake, plan)
+    with losing(publishing, made=True, by=UNKNOWN):
+        first = lake.store().publish(judged, ledger=LEDGER)
+    lake.append(name, Rows(base=4, times=(1, 2)))
+    assert lake.store().publish(judged, ledger=LEDGER) == first
+    assert lake.offsets(name) == [3, 4, 5]
+
+
+@EACH
+@pytest.mark.parametrize("made", [True, False], ids=["made", "not made"])
+def test_a_branch_of_unknown_result_is_named_and_made_anew(lake: Lake, made: bool, by: str) -> None:
+    name, plan = planned(lake)
+    with losing(staging, made=made, by=by), pytest.raises(CommitUnknown, match=f"staging plan {plan.plan_id}"):
+        lake.store().stage(plan)
+    assert lake.publish(plan).removed == (("expiry", 3),)
+    assert lake.offsets(name) == [3]

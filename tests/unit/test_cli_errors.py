@@ -1,0 +1,278 @@
+"""The one error boundary: what went wrong, what to do, and the exit status by kind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from message_lifecycle.app.cli import main
+from message_lifecycle.app.cli.context import Wiring
+from message_lifecycle.app.steps import Services
+from tests.worlds import Lake, Told, make_lake
+
+DOWN = "postgresql://user:secret@127.0.0.1:1/ledger"
+
+
+@pytest.fixture
+def lake(capsys: pytest.CaptureFixture[str]) -> Lake:
+    return make_lake(capsys)
+
+
+def say(capsys: pytest.CaptureFixture[str], *arguments: str, wiring: Wiring | None = None) -> Told:
+    capsys.readouterr()
+    status = main(arguments, wiring=wiring)
+    said = capsys.readouterr()
+    return Told(status=status, out=said.out, err=said.err)
+
+
+EVERY_QUESTION = [
+    ("topic", "list"),
+    ("topic", "create", "orders"),
+    ("due",),
+    ("plan", "orders"),
+    ("run", "orders"),
+    ("read", "orders"),
+    ("status",),
+    ("explain", "orders", "0:0"),
+    ("ledger", "list"),
+    ("ledger", "migrate"),
+    ("consumer", "list", "orders"),
+]
+
+
+@pytest.mark.parametrize("arguments", EVERY_QUESTION, ids=" ".join)
+def test_a_ledger_that_does_not_answer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("LIFECYCLE_LEDGER_URL", DOWN)
+    told = say(capsys, *arguments)
+    assert (told.status, told.out) == (4, "")
+    assert told.err.startswith("LedgerUnavailable: the ledger at 127.0.0.1:1/ledger does not answer")
+    assert "Start its database" in told.err
+    assert "secret" not in told.err
+    assert len(told.err.splitlines()) == 1
+
+
+def test_a_ledger_that_is_not_migrated_then_is(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LIFECYCLE_LEDGER_URL", f"sqlite:///{tmp_path / 'ledger.db'}")
+    told = say(capsys, "ledger", "list")
+    assert (told.status, told.err.split(":")[0]) == (3, "LedgerNotMigrated")
+    assert "lifecycle ledger migrate" in told.err
+    first = say(capsys, "ledger", "migrate", "-o", "json")
+    assert (first.status, first.document["found_version"]) == (0, 0)
+    again = say(capsys, "ledger", "migrate", "-o", "json").document
+    assert again["found_version"] == again["version"] == first.document["version"]
+
+
+def test_backup_and_restore(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LIFECYCLE_LEDGER_URL", f"sqlite:///{tmp_path / 'one.db'}")
+    say(capsys, "ledger", "migrate")
+    made = say(capsys, "ledger", "backup", str(tmp_path / "ledger.backup"), "-o", "json")
+    assert made.status == 0
+    refused = say(capsys, "ledger", "restore", str(tmp_path / "nothing.backup"))
+    assert (refused.status, refused.err.split(":")[0]) == (2, "BrokenBackup")
+    monkeypatch.setenv("LIFECYCLE_LEDGER_URL", f"sqlite:///{tmp_path / 'two.db'}")
+    restored = say(capsys, "ledger", "restore", str(tmp_path / "ledger.backup"), "-o", "json")
+    assert restored.status == 0
+    assert {**restored.document, "rows": 0} == {**made.document, "rows": 0}
+
+
+def test_a_ledger_address_that_cannot_be_read_is_not_repeated(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIFECYCLE_LEDGER_URL", "my password is secret")
+    told = say(capsys, "topic", "list")
+    assert (told.status, told.err.split(":")[0]) == (2, "InvalidLedgerUrl")
+    assert "secret" not in told.err
+
+
+def test_a_wrong_server_file_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LIFECYCLE_LEDGER_URL", "sqlite://")
+    monkeypatch.setenv("LIFECYCLE_CONFIG", str(tmp_path / "lifecycle.toml"))
+    for text, wrong in [
+        ("[message_cleaner]\ninterval = -5\n", "interval = -5"),
+        ("[system.segment]\nmessage_expiry = nan\n", "message_expiry = nan"),
+        ("[message_cleaner]\nenabled = 1\n", "enabled = 1"),
+        ("[cleaner]\n", "cleaner = {}"),
+        ("[message_cleaner\n", "valid TOML"),
+        ("# \xe9\n", "valid TOML"),
+    ]:
+        (tmp_path / "lifecycle.toml").write_text(text, encoding="latin-1")
+        told = say(capsys, "status")
+        assert (told.status, told.err.split(":")[0]) == (2, "InvalidSetting"), text
+        assert wrong in told.err
+        assert "lifecycle.toml" in told.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("frob",),
+        ("plan",),
+        ("plan", "orders", "--frob"),
+        ("read", "orders", "--limit", "0"),
+        ("read", "orders", "--from", "x"),
+    ],
+)
+def test_wrong_usage_ends_with_2_in_text_and_in_json(lake: Lake, arguments: tuple[str, ...]) -> None:
+    told = lake.say(*arguments)
+    assert (told.status, told.out) == (2, "")
+    assert told.err
+    in_json = lake.say(*arguments, "--output=json")
+    assert (in_json.status, in_json.document["error"]) == (2, "UsageError")
+
+
+def test_nothing_said_is_answered_with_help(lake: Lake) -> None:
+    told = lake.say()
+    assert (told.status, "Usage: lifecycle" in told.out + told.err) == (2, True)
+    assert lake.say("plan", "orders", "-o", "xml").status == 2
+
+
+@pytest.mark.parametrize("option", [("-o", "json"), ("--output", "json"), ("--output=json",), ("-ojson",)])
+def test_errors_are_json_where_json_was_asked_for(lake: Lake, option: tuple[str, ...]) -> None:
+    told = lake.say("plan", "nowhere", *option)
+    assert (told.status, told.err) == (2, "")
+    assert told.document["error"] == "UnknownTopic"
+    assert "lifecycle topic list" in told.document["message"]
+
+
+def test_a_word_that_merely_looks_like_the_option_changes_nothing(lake: Lake) -> None:
+    told = lake.say("approve", "abc", "--by", "ada", "--text", "--output json")
+    assert (told.status, told.out, told.err.split(":")[0]) == (2, "", "UnknownPlan")
+
+
+class Faulty:
+    """Every service breaks in a way that nobody thought of."""
+
+    def __call__(self) -> None:
+        raise ZeroDivisionError("a fault")
+
+
+def test_a_fault_of_the_program_is_one_line_and_says_how_to_see_the_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    told = say(capsys, "topic", "list", wiring=Wiring(lake=Faulty()))
+    assert (told.status, told.out) == (70, "")
+    assert told.err.startswith("InternalError: ZeroDivisionError: a fault.")
+    assert "LIFECYCLE_DEBUG=1" in told.err
+    assert len(told.err.splitlines()) == 1
+    in_json = say(capsys, "topic", "list", "-o", "json", wiring=Wiring(lake=Faulty()))
+    assert (in_json.status, in_json.document["error"]) == (70, "InternalError")
+
+
+def test_the_trace_is_shown_on_request(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIFECYCLE_DEBUG", "1")
+    told = say(capsys, "topic", "list", wiring=Wiring(lake=Faulty()))
+    assert "Traceback" in told.err
+    assert told.status == 70
+
+
+def test_an_interrupt_ends_with_130(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    told = say(capsys, "topic", "list", wiring=Wiring(lake=interrupted))
+    assert (told.status, told.out, told.err) == (130, "", "")
+
+
+PROGRAM = """
+import sys
+import tests.worlds as worlds
+from message_lifecycle.app.cli import main
+from message_lifecycle.app.cli.context import Wiring
+from message_lifecycle.app.steps import Services
+lake = worlds.make_lake(None)
+topic = lake.topic("shop/orders")
+for _ in range(3): lake.append(topic, 1, value=b"x" * 200_000)
+sys.exit(main(sys.argv[1:], wiring=Wiring(lake=lambda: lake.services)))
+"""
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", PROGRAM, "read", "shop/orders"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=root) as program:
+        assert program.stdout is not None and program.stderr is not None
+        program.stdout.read(10)
+        program.stdout.close()
+        said = program.stderr.read()
+        assert (program.wait(30), said) == (141, b"")
+
+
+def test_a_real_interrupt_prints_no_trace() -> None:
+    # As from a terminal: what a shell starts in the background, these tests too, is told to ignore the signal.
+    waits = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    waits += "import sys, time\nfrom message_lifecycle.app.cli import main\nfrom message_lifecycle.app.cli.context import Wiring\n"
+    waits += "def lake():\n    print('ready', flush=True)\n    time.sleep(60)\n"
+    waits += "sys.exit(main(['topic', 'list'], wiring=Wiring(lake=lake)))"
+    with subprocess.Popen([sys.executable, "-c", waits], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        assert program.stdout is not None and program.stderr is not None
+        assert program.stdout.readline() == b"ready\n"
+        program.send_signal(signal.SIGINT)
+        assert (program.wait(30), program.stderr.read()) == (130, b"")
+
+
+HEAVY = ("pyiceberg", "pyspark", "pendulum", "great_expectations", "sqlalchemy", "pandas", "airflow", "message_lifecycle.app.scenario_file")
+
+
+def test_a_command_imports_only_what_it_needs() -> None:
+    """The due check of idle topics has two seconds of CPU in all: nothing may be imported for commands that are not run."""
+    program = "import json, sys\nfrom message_lifecycle.app.cli import commands\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, env={**os.environ, "PYTHONPATH": ""})
+    loaded = json.loads(done.stdout)
+    assert [name for name in loaded if name.startswith(HEAVY) or name in ("rich.table", "pydantic")] == []
+
+
+GROUPS = ("topic", "consumer", "ledger", "scenario")
+
+
+def test_every_command_and_option_says_what_it_is_for(lake: Lake) -> None:
+    from typer.main import get_command
+
+    from message_lifecycle.app.cli.commands import app
+
+    silent = []
+
+    def look(command: object, path: str) -> None:
+        if not getattr(command, "help", None):
+            silent.append(path)
+        for parameter in getattr(command, "params", ()):
+            if parameter.name != "help" and not parameter.help:
+                silent.append(f"{path} {parameter.name}")
+        for name, inner in getattr(command, "commands", {}).items():
+            look(inner, f"{path} {name}")
+
+    look(get_command(app), "lifecycle")
+    assert silent == []
+    told = lake.say("--help")
+    assert told.status == 0
+    listed = [
+        line.split()[1] for line in told.out.splitlines() if line.startswith("│ ") and line[2] != " " and not line[2:].startswith("-")
+    ]
+    assert listed == [
+        "demo", "up", "down", "topic", "ingest", "read", "consumer", "compact", "due", "run", "plan", "stage", "mark", "gate", "approve", "refuse",
+        "publish", "verify", "message", "key", "status", "explain", "ledger", "scenario",
+    ]  # fmt: skip
+
+
+def test_the_shell_completes_commands_and_settings() -> None:
+    environment = {
+        **os.environ,
+        "_LIFECYCLE_COMPLETE": "complete_bash",
+        "COMP_WORDS": "lifecycle topic create x --set message_",
+        "COMP_CWORD": "5",
+    }
+    program = "import sys\nfrom message_lifecycle.app.cli import main\nsys.exit(main([]))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment, text=True)
+    assert "message_expiry=" in done.stdout
+
+
+def test_an_engines_trace_is_told_by_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken() -> Services:
+        raise RuntimeError("An error occurred while calling o1.x.\n: java.lang.Error: why\n\tat a.b(C.java:1)\n\tat a.c(C.java:2)\n")
+
+    told = say(capsys, "topic", "list", wiring=Wiring(lake=broken))
+    assert (told.status, len(told.err.splitlines())) == (70, 1)
+    assert "RuntimeError: An error occurred while calling o1.x. : java.lang.Error: why. This is a fault" in told.err

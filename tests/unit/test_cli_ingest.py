@@ -1,0 +1,94 @@
+"""`lifecycle ingest`: what is said reaches the ingest, and what it took is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from message_lifecycle.app import ingest as module
+from message_lifecycle.app.ingest import IngestResult
+from message_lifecycle.model.names import TopicName
+from tests.worlds import Lake, make_lake
+
+TAKEN = IngestResult(
+    topic=TopicName(stream="shop", topic="orders"),
+    batch_ids=("b1",),
+    files=("a.jsonl", "b.jsonl"),
+    files_before=3,
+    rows=1_234,
+    quarantined={"10165": 2},
+    end_offsets={1: 600, 0: 634},
+    segments=4,
+    unknown_times=5,
+    shift_days=3,
+)
+NOTHING = IngestResult(
+    topic=TAKEN.topic, batch_ids=(), files=(), files_before=5, rows=0, quarantined={}, end_offsets={0: 634}, segments=0, unknown_times=0, shift_days=0,
+)  # fmt: skip
+
+
+class Asked:
+    """Keeps what it was asked for and answers with one result."""
+
+    def __init__(self, result: IngestResult) -> None:
+        self.result = result
+        self.arguments: tuple[Any, ...] = ()
+        self.options: dict[str, Any] = {}
+
+    def __call__(self, *arguments: Any, **options: Any) -> IngestResult:
+        self.arguments, self.options = arguments, options
+        return self.result
+
+
+@pytest.fixture
+def lake(capsys: pytest.CaptureFixture[str]) -> Lake:
+    return make_lake(capsys)
+
+
+def test_every_option_reaches_the_ingest(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(TAKEN)
+    monkeypatch.setattr(module, "ingest", asked)
+    said = lake.say(
+        "ingest", "shop/orders", "./landing", "--key-field", "customer", "--value-field", "body", "--time-field", "created_at",
+        "--time-unit", "ms", "--event-time-field", "seen_at", "--event-time-unit", "s", "--headers-field", "tags",
+        "--partition-field", "shard", "--delimiter", ";", "--shift-to", "2026-11-21", "--allow-implausible-times", "-o", "json",
+    )  # fmt: skip
+    assert said.status == 0
+    assert asked.arguments == ("shop/orders", "./landing")
+    assert asked.options == {
+        "key": "customer",
+        "value": "body",
+        "append_time": "created_at",
+        "append_time_unit": "ms",
+        "event_time": "seen_at",
+        "event_time_unit": "s",
+        "headers": "tags",
+        "partition": "shard",
+        "delimiter": ";",
+        "shift_to": "2026-11-21",
+        "allow_implausible_times": True,
+    }
+    assert (said.document["messages"], said.document["end_offsets"]) == (1234, {"0": 634, "1": 600})
+
+
+def test_what_was_taken_is_told(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ingest", Asked(TAKEN))
+    said = lake.say("ingest", "shop/orders", "./landing").out
+    assert "shop/orders: 1,234 messages out of 2 files" in said
+    assert "0:634, 1:600" in said
+    assert "2 by 10165" in said
+    assert "5 messages, which never expire" in said
+
+
+def test_nothing_new_is_told(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ingest", Asked(NOTHING))
+    said = lake.say("ingest", "shop/orders", "./landing")
+    assert (said.status, said.out) == (0, "shop/orders: nothing new, 5 files were taken before\n")
+
+
+def test_an_invalid_name_is_refused_before_anything_is_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked(TAKEN)
+    monkeypatch.setattr(module, "ingest", asked)
+    assert lake.say("ingest", "..", "./landing").status == 2
+    assert asked.arguments == ()

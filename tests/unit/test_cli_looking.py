@@ -1,0 +1,332 @@
+"""`lifecycle status`, `explain`, `read` and `ledger list`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from message_lifecycle.app.steps import policy_of
+from message_lifecycle.ledger.errors import CorruptRecord
+from message_lifecycle.model.errors import LedgerMismatch
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.names import TopicName
+from tests.worlds import HOUR, NOW, SECOND, Lake, make_lake
+
+DAY = 86_400
+
+
+@pytest.fixture
+def lake(capsys: pytest.CaptureFixture[str]) -> Lake:
+    return make_lake(capsys)
+
+
+@pytest.fixture
+def orders(lake: Lake) -> TopicName:
+    topic = lake.topic("shop/orders", message_expiry=DAY)
+    lake.append(topic, 30, 25, 3, 2, 1)
+    return topic
+
+
+def state(lake: Lake, topic: str = "shop/orders") -> dict[str, Any]:
+    found: dict[str, Any] = lake.say("status", topic, "-o", "json").document[0]
+    return found
+
+
+def test_a_healthy_lake_ends_with_0(lake: Lake, orders: TopicName) -> None:
+    lake.say("run", "shop/orders")
+    told = lake.say("status")
+    assert told.status == 0
+    assert "ok" in told.out
+    found = state(lake)
+    assert (found["ok"], found["overdue"]["messages"], found["held"]) == (True, 0, [])
+    assert (found["last_removal"]["messages"], found["last_run"]["outcome"]) == (2, "published")
+
+
+def test_an_empty_lake_is_healthy(lake: Lake) -> None:
+    assert lake.say("status").status == 0
+    assert lake.say("status", "-o", "json").document == []
+
+
+def test_overdue_within_the_bound_is_told_but_no_failure(lake: Lake, orders: TopicName) -> None:
+    told = lake.say("status")
+    assert told.status == 0
+    assert "2 messages are overdue since 2026-11-21T06:00:00Z (6 h)" in told.out
+
+
+@pytest.mark.parametrize(("past_bound_us", "status"), [(0, 0), (1, 1)])
+def test_overdue_past_the_bound_fails_when_nothing_named_holds_it(lake: Lake, orders: TopicName, past_bound_us: int, status: int) -> None:
+    # The oldest message fell due at 06:00, six hours before NOW; max_overdue is a day.
+    lake.world.set_now(Instant(NOW + 18 * HOUR + past_bound_us))
+    told = lake.say("status", "shop/orders", "-o", "json")
+    assert told.status == status
+    assert told.document[0]["ok"] is (status == 0)
+    assert bool(told.document[0]["problems"]) is bool(status)
+
+
+def test_a_consumer_that_holds_is_named_and_no_failure(lake: Lake, orders: TopicName) -> None:
+    lake.services.ledger.commit(orders, "billing", 0, 0, None)
+    lake.world.set_now(Instant(NOW + 30 * HOUR))
+    assert lake.say("run", "shop/orders", "--yes", "test", "--by", "ada").status == 0
+    found = lake.say("status", "shop/orders", "-o", "json")
+    assert found.status == 0
+    assert [(held["holder"], held["messages"]) for held in found.document[0]["held"]] == [("consumer", 4)]
+    assert "consumer billing has processed up to offset 0" in lake.say("status").out
+
+
+def test_a_replica_that_has_not_copied_is_named_by_status_and_explain(lake: Lake) -> None:
+    topic = lake.topic("shop/orders", allow_msg_ttl=True, max_removed_fraction=1.0)
+    policy = policy_of(lake.services, topic)
+    lake.world.writer.append(topic, [NewMessage(append_time=NOW, key=b"k", value=b"v", headers=(("Nats-TTL", b"1s"),))], policy)
+    lake.topic("archive/orders", role="source", origin="shop/orders")
+    lake.world.set_now(Instant(NOW + 2 * SECOND))
+    found = lake.say("status", "shop/orders", "-o", "json").document[0]
+    assert [(held["holder"], held["messages"]) for held in found["held"]] == [("replica", 1)]
+    told = lake.say("explain", "shop/orders", "0:0", "-o", "json").document
+    assert (told["verdict"], told["why"].split(" since ")[0]) == ("held", "it is overdue")
+    assert told["why"].endswith("(replica): replica archive/orders has copied nothing here yet")
+    lake.say("topic", "copy", "archive/orders")
+    assert lake.say("explain", "shop/orders", "0:0", "-o", "json").document["verdict"] == "due"
+
+
+def test_a_replica_that_its_origin_does_not_wait_for_is_warned_of(lake: Lake) -> None:
+    lake.topic("shop/orders")
+    lake.topic("archive/orders", role="source", origin="shop/orders")
+    assert lake.say("status", "archive/orders", "-o", "json").document[0]["warnings"] == []
+    lake.say("consumer", "remove", "shop/orders", "archive/orders")
+    (warning,) = lake.say("status", "archive/orders", "-o", "json").document[0]["warnings"]
+    assert "`lifecycle topic copy archive/orders`" in warning
+    lake.say("topic", "copy", "archive/orders")
+    assert lake.say("status", "archive/orders", "-o", "json").document[0]["warnings"] == []
+
+
+def test_an_open_question_holds_and_tells_how_to_answer(lake: Lake) -> None:
+    topic = lake.topic("shop/audit", message_expiry=DAY, approval_ttl=30 * DAY)
+    lake.append(topic, 40, 35, 30, 25, 1)
+    lake.say("run", "shop/audit")
+    lake.world.set_now(Instant(NOW + 10 * DAY * SECOND))
+    found = lake.say("status", "shop/audit", "-o", "json")
+    assert found.status == 0
+    plan_id = found.document[0]["waiting"]["plan_id"]
+    assert found.document[0]["held"][0]["holder"] == "open_approval"
+    assert f"lifecycle approve {plan_id[:12]}" in lake.say("status").out
+    lake.world.set_now(Instant(NOW + 30 * DAY * SECOND + 1))
+    lapsed = lake.say("status", "shop/audit", "-o", "json")
+    assert (lapsed.status, lapsed.document[0]["waiting"]) == (1, None)
+
+
+def test_a_refusal_holds_for_as_long_as_it_stands(lake: Lake) -> None:
+    topic = lake.topic("shop/audit", message_expiry=DAY, max_overdue=3600)
+    lake.append(topic, 40, 35, 30, 26, 1)
+    assert lake.say("status").status == 1
+    lake.say("run", "shop/audit")
+    lake.say("refuse", lake.services.ledger.waiting()[0].plan_id, "--by", "ada", "--text", "wait for the trial")
+    assert lake.say("status").status == 0
+    assert "ada refused: wait for the trial" in lake.say("status").out
+    lake.world.set_now(Instant(NOW + DAY * SECOND))
+    assert lake.say("status").status == 1
+
+
+def test_a_topic_that_cannot_be_read_hides_no_other(lake: Lake, orders: TopicName) -> None:
+    lake.topic("shop/broken")
+
+    class OneBroken:
+        def __getattr__(self, name: str) -> object:
+            return getattr(lake.services.ledger, name)
+
+        def accepted(self, topic: TopicName) -> object:
+            if topic.topic == "broken":
+                raise CorruptRecord("a record", "it was cut off")
+            return lake.services.ledger.accepted(topic)
+
+    broken = replace(lake, world=replace(lake.world, services=replace(lake.services, ledger=OneBroken())))
+    told = broken.say("status", "-o", "json")
+    assert told.status == 1
+    assert [(one["topic"], one["ok"]) for one in told.document] == [("shop/broken", False), ("shop/orders", True)]
+    assert told.document[0]["problems"] == ["CorruptRecord: " + str(CorruptRecord("a record", "it was cut off"))]
+    assert "it was cut off" in broken.say("status").out
+
+
+def test_status_of_an_unknown_topic_is_an_error(lake: Lake) -> None:
+    refused = lake.say("status", "shop/nowhere")
+    assert (refused.status, refused.err.split(":")[0]) == (2, "UnknownTopic")
+
+
+def explained(lake: Lake, position: str, topic: str = "shop/orders") -> dict[str, Any]:
+    told: dict[str, Any] = lake.say("explain", topic, position, "-o", "json").document
+    return told
+
+
+def test_explain_a_message_that_is_not_due(lake: Lake, orders: TopicName) -> None:
+    told = explained(lake, "0:2")
+    assert told["verdict"] == "kept"
+    assert told["why"].endswith("the segment expires at 2026-11-22T09:00:00Z")
+    assert told["segment"] | {"late_messages": 0} == {
+        "base_offset": 2,
+        "last_offset": 2,
+        "messages": 1,
+        "sealed": True,
+        "newest_at": "2026-11-21T09:00:00Z",
+        "expires_at": "2026-11-22T09:00:00Z",
+        "late_messages": 0,
+    }
+    assert told["bounds"][0]["stops_at"] == 2
+
+
+def test_explain_a_message_that_is_due_then_gone(lake: Lake, orders: TopicName) -> None:
+    assert explained(lake, "0:1")["verdict"] == "due"
+    plan_id = lake.say("run", "shop/orders", "-o", "json").lines[0]["plan_id"]
+    told = explained(lake, "0:1")
+    assert (told["verdict"], told["removed_by"]["plan_id"], told["removed_by"]["reason"]) == ("gone", plan_id, "expiry")
+    assert told["removed_by"]["rule"] == "message_expiry = 86400 seconds"
+    assert told["removed_by"]["approval"] is None
+    assert told["removed_by"]["gate_id"] == lake.say("explain", plan_id, "-o", "json").document["gate"]["gate_id"]
+    said = lake.say("explain", "shop/orders", "0:1").out
+    assert "is gone" in said
+    assert plan_id in said
+
+
+def test_explain_tells_who_approved(lake: Lake) -> None:
+    topic = lake.topic("shop/audit", message_expiry=DAY)
+    lake.append(topic, 40, 35, 30, 25, 1)
+    lake.say("run", "shop/audit", "--yes", "old audit", "--by", "ada")
+    assert explained(lake, "0:0", "shop/audit")["removed_by"]["approval"]["by"] == "ada"
+    assert "ada at 2026-11-21T12:00:00Z: old audit" in lake.say("explain", "shop/audit", "0:0").out
+
+
+def test_explain_a_message_that_a_consumer_holds(lake: Lake, orders: TopicName) -> None:
+    lake.say("consumer", "commit", "shop/orders", "billing", "0:0")
+    assert explained(lake, "0:0")["verdict"] == "due"
+    told = explained(lake, "0:1")
+    assert told["verdict"] == "held"
+    assert "consumer billing has processed up to offset 0" in told["why"]
+
+
+def test_explain_a_message_that_waits_for_a_person(lake: Lake) -> None:
+    topic = lake.topic("shop/audit", message_expiry=DAY)
+    lake.append(topic, 40, 35, 30, 25, 1)
+    lake.say("run", "shop/audit")
+    told = explained(lake, "0:0", "shop/audit")
+    assert (told["verdict"], "waits for a person" in told["why"]) == ("held", True)
+
+
+def test_explain_unknown_time_disabled_and_never(capsys: pytest.CaptureFixture[str], lake: Lake) -> None:
+    odd = lake.topic("shop/odd", message_expiry=DAY)
+    lake.append_at(odd, None)
+    assert "without a known append_time" in explained(lake, "0:0", "shop/odd")["why"]
+    never = lake.topic("shop/never")
+    lake.append(never, 9999)
+    assert explained(lake, "0:0", "shop/never")["why"] == "message_expiry is 0: segments of this topic never expire"
+    off = make_lake(capsys, enabled=False)
+    off.append(off.topic("shop/odd", message_expiry=DAY), 9999)
+    assert "[message_cleaner] enabled = false" in explained(off, "0:0", "shop/odd")["why"]
+
+
+def test_explain_what_was_never_there(lake: Lake, orders: TopicName) -> None:
+    assert explained(lake, "0:5")["verdict"] == "not_given"
+    lake.world.writer.foreign_delete(orders, [(0, 3)])
+    assert explained(lake, "0:3")["verdict"] == "never_there"
+
+
+def test_explain_says_that_readers_do_not_see_an_expired_message(lake: Lake) -> None:
+    topic = lake.topic("shop/mixed", message_expiry=DAY)
+    lake.append(topic, 30)
+    assert explained(lake, "0:0", "shop/mixed")["message"]["hidden_from_reads"] is True
+    assert "--raw does" in lake.say("explain", "shop/mixed", "0:0").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("shop/orders", "7:0"), "UnknownPartition"),
+        (("shop/orders", "0:x"), "InvalidPosition"),
+        (("shop/orders", "-1:0"), ""),
+        (("shop/nowhere", "0:0"), "UnknownTopic"),
+        (("shop/orders",), ""),
+        (("..", "0:0"), "InvalidName"),
+    ],
+)
+def test_explain_refuses_what_cannot_be_asked(lake: Lake, orders: TopicName, arguments: tuple[str, ...], error: str) -> None:
+    refused = lake.say("explain", *arguments)
+    assert refused.status == 2
+    assert refused.err.startswith(error)
+
+
+def offsets(lake: Lake, *arguments: str) -> list[int]:
+    return [line["offset"] for line in lake.say("read", "shop/orders", *arguments, "-o", "json").lines]
+
+
+def test_read_shows_what_a_reader_sees(lake: Lake, orders: TopicName) -> None:
+    assert offsets(lake) == [2, 3, 4]
+    assert offsets(lake, "--raw") == [0, 1, 2, 3, 4]
+    assert offsets(lake, "--at", "2026-11-21T06:00:00Z") == [1, 2, 3, 4]
+    assert offsets(lake, "--raw", "--from", "1", "--limit", "2") == [3, 4]
+    assert offsets(lake, "--since", "2026-11-21T10:00:00Z") == [3, 4]
+
+
+def test_read_as_a_consumer_shows_what_is_kept_for_it(lake: Lake, orders: TopicName) -> None:
+    lake.say("consumer", "commit", "shop/orders", "billing", "0:0")
+    assert offsets(lake, "--consumer", "Billing") == [1, 2, 3, 4]
+    refused = lake.say("read", "shop/orders", "--consumer", "nobody")
+    assert (refused.status, refused.err.split(":")[0]) == (2, "UnknownConsumer")
+
+
+def test_read_one_partition(lake: Lake) -> None:
+    topic = lake.topic("shop/orders", partitions=2)
+    lake.append(topic, 2, 1)
+    lake.append(topic, 1, partition=1)
+    lines = lake.say("read", "shop/orders", "--partition", "1", "-o", "json").lines
+    assert [(line["partition"], line["offset"]) for line in lines] == [(1, 0)]
+    refused = lake.say("read", "shop/orders", "--partition", "2")
+    assert (refused.status, refused.err.split(":")[0]) == (2, "UnknownPartition"), "an empty answer would say that it holds nothing"
+
+
+def test_a_message_cannot_steer_the_terminal(lake: Lake) -> None:
+    topic = lake.topic("shop/orders")
+    lake.append(topic, 1, value=b"\x1b[2J\x07gone\r\nnext\xff")
+    said = lake.say("read", "shop/orders").out
+    assert said.splitlines() == ["0:0          2026-11-21T11:00:00Z key \\x1b[2J\\x07gone\\r\\nnext\\xff"]
+    assert lake.say("read", "shop/orders", "-o", "json").lines[0]["value"] == {"base64": "G1sySgdnb25lDQpuZXh0/w=="}
+
+
+def test_read_streams(lake: Lake, orders: TopicName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read is printed before what comes after it is asked for."""
+    asked = []
+
+    class Slow:
+        def __getattr__(self, name: str) -> object:
+            return getattr(lake.services.reader, name)
+
+        def messages(self, *args: Any, **kwargs: Any) -> Any:
+            for message in lake.services.reader.messages(*args, **kwargs):
+                asked.append((message.offset, len(lake.capsys.readouterr().out)))
+                yield message
+
+    slow = replace(lake, world=replace(lake.world, services=replace(lake.services, reader=Slow())))
+    slow.say("read", "shop/orders", "--raw", "-o", "json")
+    assert [offset for offset, printed in asked if printed] == [1, 2, 3, 4]
+
+
+def test_ledger_list_tells_past_runs_newest_first(lake: Lake, orders: TopicName) -> None:
+    lake.say("run", "shop/orders", "--as-of", "2026-11-21T06:30:00Z")
+    lake.say("run", "shop/orders")
+    runs = lake.say("ledger", "list", "-o", "json").document
+    assert [(run["as_of"], run["removed_messages"]) for run in runs] == [("2026-11-21T12:00:00Z", 1), ("2026-11-21T06:30:00Z", 1)]
+    assert len(lake.say("ledger", "list", "shop/orders", "--limit", "1", "-o", "json").document) == 1
+    assert lake.say("ledger", "list", "shop/other", "-o", "json").document == []
+    assert runs[0]["plan_id"][:8] in lake.say("ledger", "list").out
+    assert lake.say("ledger", "show", runs[0]["plan_id"], "-o", "json").document["outcome"]["outcome"] == "published"
+
+
+def test_a_table_of_another_ledger_refuses_deletions_until_it_is_accepted(lake: Lake, orders: TopicName) -> None:
+    other = make_lake(lake.capsys)
+    moved = replace(lake, world=replace(lake.world, services=replace(lake.services, ledger=other.services.ledger)))
+    refused = moved.say("run", "shop/orders", "-o", "json")
+    assert (refused.status, refused.lines[0]["error"]) == (3, LedgerMismatch.__name__)
+    assert "lifecycle ledger accept" in refused.lines[0]["message"]
+    assert lake.stored(orders) == [0, 1, 2, 3, 4]
+    assert moved.say("ledger", "accept", "shop/orders").status == 0
+    assert moved.say("run", "shop/orders", "--yes", "moved here", "--by", "ada").status == 0
+    assert lake.stored(orders) == [2, 3, 4]

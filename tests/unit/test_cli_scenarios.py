@@ -1,0 +1,117 @@
+"""`lifecycle scenario run`."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.worlds import Lake, make_lake
+
+HOLDS: dict[str, Any] = {
+    "id": "two-go",
+    "config": {"message_expiry": 1},
+    "steps": [
+        {"append": [{"append_time": 1000000, "segment": 0}, {"append_time": 9000000, "segment": 1}]},
+        {"run": {"operation": "message_cleaner", "as_of": 2000000}},
+        {"expect": {"outcome": "published", "kept": [1]}},
+    ],
+}
+DIFFERS = {**HOLDS, "id": "differs", "steps": [*HOLDS["steps"][:2], {"expect": {"kept": [0, 1], "outcome": "no_op"}}]}
+
+
+@pytest.fixture
+def lake(capsys: pytest.CaptureFixture[str]) -> Lake:
+    return make_lake(capsys)
+
+
+def write(folder: Path, name: str, *scenarios: Any) -> str:
+    path = folder / name
+    path.write_text("\n".join(json.dumps(scenario) for scenario in scenarios), encoding="utf-8")
+    return str(path)
+
+
+def test_all_held_ends_with_0(lake: Lake, tmp_path: Path) -> None:
+    told = lake.say("scenario", "run", write(tmp_path, "one.json", HOLDS))
+    assert (told.status, told.out.splitlines()) == (0, ["ok      two-go  (one.json)", "1 of 1 scenarios held"])
+
+
+def test_a_difference_names_step_field_expected_and_found_and_ends_with_1(lake: Lake, tmp_path: Path) -> None:
+    told = lake.say("scenario", "run", write(tmp_path, "all.jsonl", DIFFERS, HOLDS))
+    assert told.status == 1
+    assert "step 2 (expect): kept: expected [0, 1], found [1]" in told.out
+    assert "step 2 (expect): outcome: expected 'no_op', found 'published'" in told.out
+    assert "1 of 2 scenarios held" in told.out
+
+
+def test_json_is_one_object_a_step(lake: Lake, tmp_path: Path) -> None:
+    told = lake.say("scenario", "run", write(tmp_path, "all.jsonl", HOLDS, DIFFERS), "--output", "json")
+    assert told.status == 1
+    assert [(line["id"], line["step"], line["verb"], line["ok"]) for line in told.lines] == [
+        ("two-go", 0, "append", True),
+        ("two-go", 1, "run", True),
+        ("two-go", 2, "expect", True),
+        ("differs", 0, "append", True),
+        ("differs", 1, "run", True),
+        ("differs", 2, "expect", False),
+    ]
+    assert set(told.lines[0]) == {"file", "id", "step", "verb", "ok", "found", "differences"}
+    assert told.lines[5]["differences"] == ["kept: expected [0, 1], found [1]", "outcome: expected 'no_op', found 'published'"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ({**HOLDS, "stepz": []}, "stepz"),
+        ({**HOLDS, "steps": [{"apend": []}]}, "steps[0].apend"),
+        ({**HOLDS, "steps": [{"run": {"operation": "shred", "as_of": 1}}]}, "steps[0].run.operation"),
+        ({**HOLDS, "steps": [{"append": [], "seal": {}}]}, "steps[0]"),
+        ({**HOLDS, "steps": [{"append": [{"append_time": "noon"}]}]}, "steps[0].append[0].append_time"),
+        ({**HOLDS, "steps": [{"append": []}, {"expect": {"more": True}}]}, "steps[1].expect.more"),
+        ([], "the file"),
+    ],
+)
+def test_a_wrong_file_ends_with_2_and_names_the_place(lake: Lake, tmp_path: Path, wrong: Any, place: str) -> None:
+    told = lake.say("scenario", "run", write(tmp_path, "wrong.json", wrong))
+    assert told.status == 2
+    assert told.err.startswith("InvalidScenario: ")
+    assert place in told.err
+    in_json = lake.say("scenario", "run", write(tmp_path, "wrong.json", wrong), "-o", "json")
+    assert in_json.lines[-1]["error"] == "InvalidScenario"
+
+
+def test_a_wrong_file_is_found_before_anything_runs(lake: Lake, tmp_path: Path) -> None:
+    told = lake.say("scenario", "run", write(tmp_path, "good.json", HOLDS), write(tmp_path, "wrong.jsonl", HOLDS, {"id": "x"}))
+    assert (told.status, told.out) == (2, "")
+    assert "wrong.jsonl:2: steps" in told.err
+
+
+def test_a_missing_file_and_one_that_is_no_json(lake: Lake, tmp_path: Path) -> None:
+    missing = lake.say("scenario", "run", str(tmp_path / "none.json"))
+    assert (missing.status, missing.err.split(":")[0]) == (2, "InvalidScenario")
+    (tmp_path / "text.json").write_text("{", encoding="utf-8")
+    broken = lake.say("scenario", "run", str(tmp_path / "text.json"))
+    assert (broken.status, broken.err.split(":")[0]) == (2, "InvalidScenario")
+    (tmp_path / "bytes.json").write_bytes(b"\xd0\xff")
+    no_text = lake.say("scenario", "run", str(tmp_path / "bytes.json"))
+    assert (no_text.status, "bytes.json" in no_text.err, "UTF-8" in no_text.err) == (2, True, True)
+    assert lake.say("scenario", "run").status == 2
+    assert lake.say("scenario", "run", str(tmp_path / "none.json"), "--store", "paper").status == 2
+
+
+def test_an_unexpected_error_is_a_difference(lake: Lake, tmp_path: Path) -> None:
+    clash = {**HOLDS, "steps": [{"append": [{"offset": 5, "append_time": 1}]}, {"append": [{"offset": 5, "append_time": 1}]}]}
+    told = lake.say("scenario", "run", write(tmp_path, "one.json", clash))
+    assert told.status == 1
+    assert "step 1 (append): error: append refused: offset 5 of partition 0 is not free" in told.out
+
+
+def test_the_help_names_every_field_and_verb(lake: Lake) -> None:
+    from message_lifecycle.app.scenario_file import Scenario, Step
+
+    said = re.findall(r"\w+", lake.say("scenario", "--help").out)
+    names = [field.alias or name for model in (Scenario, Step) for name, field in model.model_fields.items()]
+    assert [name for name in names if name not in said] == []

@@ -1,0 +1,147 @@
+"""What is wrong in a staged view is seen, blocks the run, and leaves view and horizon as they were (DEL-2, DEL-3, CMP-1 to CMP-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from message_lifecycle.app import steps
+from message_lifecycle.app.wiring import memory_world
+from message_lifecycle.model.errors import CompactedTableMissing, HorizonBeyondLog
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.view import ViewRow
+from message_lifecycle.operations.compaction_fold import Folded
+from message_lifecycle.stores.memory.store import MemoryStore
+from tests.compacted import Log, Topic
+from tests.logs import AS_OF, SECOND
+
+LATER = Instant(AS_OF + 10 * SECOND)
+
+
+def message(key: bytes | None, value: bytes | None, *, time: int = 80) -> NewMessage:
+    return NewMessage(append_time=Instant(time * SECOND), key=key, value=value)
+
+
+@pytest.fixture
+def topic() -> Topic:
+    """In the view: a, b and one without a key. Past its horizon: a newer a, the deletion of b, c twice, one without a key, one too late."""
+    made = Topic(memory_world({}), Log(settings={"max_removed_fraction": 1.0}, batches=(), partitions=1))
+    made.append([message(b"a", b"0"), message(b"b", b"1"), message(None, b"2")])
+    assert made.run(AS_OF).name == "published"
+    made.append(
+        [
+            message(b"a", b"3"),
+            message(b"b", None),
+            message(b"c", b"5"),
+            message(b"c", b"6"),
+            message(None, b"7"),
+            message(b"z", b"8", time=999),
+        ]
+    )
+    return made
+
+
+Damage = Callable[[list[ViewRow], Callable[[int], ViewRow]], list[ViewRow]]
+
+
+def without(offset: int) -> Damage:
+    return lambda rows, _row: [row for row in rows if row.message.offset != offset]
+
+
+def instead(offset: int, other: int) -> Damage:
+    return lambda rows, row: beside(other)(without(offset)(rows, row), row)
+
+
+def beside(other: int) -> Damage:
+    return lambda rows, row: sorted([*rows, row(other)], key=lambda each: each.message.offset)
+
+
+def changed(offset: int, **parts: object) -> Damage:
+    def damage(rows: list[ViewRow], _row: Callable[[int], ViewRow]) -> list[ViewRow]:
+        return [replace(row, message=replace(row.message, **parts)) if row.message.offset == offset else row for row in rows]
+
+    return damage
+
+
+DAMAGES: dict[str, tuple[Damage, set[str]]] = {
+    "a second row of a key": (beside(0), {"repeated_keys", "unwanted", "rows_kept", "rows_removed"}),
+    "an older row of the tail": (instead(6, 5), {"unwanted", "missing"}),
+    "the row that the view had": (instead(3, 0), {"unwanted", "missing"}),
+    "the value of a deleted key": (beside(1), {"unwanted", "rows_kept", "rows_removed"}),
+    "the deletion itself": (beside(4), {"unwanted", "rows_kept", "rows_removed"}),
+    "a missing key": (without(6), {"missing", "rows_kept", "rows_removed"}),
+    "a missing message without a key, new": (without(7), {"null_keys_missing", "rows_kept", "rows_removed"}),
+    "a missing message without a key, of the view": (without(2), {"null_keys_missing", "rows_kept", "rows_removed"}),
+    "another value": (changed(6, value=b"x"), {"changed"}),
+    "another header": (changed(2, headers=(("h", b"x"),)), {"changed"}),
+    "another time": (changed(3, append_time=Instant(1)), {"changed"}),
+    "out of order": (lambda rows, _row: rows[::-1], {"disordered"}),
+    "past the horizon": (beside(8), {"unwanted", "changed", "beyond", "rows_kept", "rows_removed"}),
+    "nothing": (lambda _rows, _row: [], {"missing", "null_keys_missing", "rows_kept", "rows_removed"}),
+}
+
+
+def staged_by(topic: Topic) -> tuple[str, Folded]:
+    store = topic.world.services.store
+    assert isinstance(store, MemoryStore)
+    topic.world.set_now(LATER)
+    plan = steps.plan(topic.world.services, topic.name, as_of=LATER, work="compaction").plan
+    topic.world.services.compactor.stage(plan)
+    return plan.plan_id, store.views[topic.name].staged[plan.plan_id]
+
+
+def is_blocked(topic: Topic, plan_id: str, wanted: set[str]) -> None:
+    s = topic.world.services
+    before, horizons = topic.view(), dict(topic.horizons)
+    report = steps.gate(s, plan_id)
+    assert {check.id for check in report.blocking} == wanted
+    outcome = steps.publish(s, plan_id)
+    assert getattr(outcome, "name", None) == "blocked"
+    assert (topic.view(), dict(topic.horizons)) == (before, horizons)
+    assert topic.run(LATER).name in ("published", "blocked")
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_view_is_not_published(topic: Topic, name: str) -> None:
+    damage, wanted = DAMAGES[name]
+    plan_id, folded = staged_by(topic)
+    assert [row.message.offset for row in folded.rows] == [2, 3, 6, 7]
+    steps.stage(topic.world.services, plan_id)
+    folded.rows = damage(folded.rows, lambda offset: ViewRow(message=topic.ever[0, offset]))
+    is_blocked(topic, plan_id, wanted)
+
+
+def test_wrong_counts_are_not_published(topic: Topic) -> None:  # CNT-1
+    plan_id, folded = staged_by(topic)
+    folded.removed["superseded"] += 1
+    steps.stage(topic.world.services, plan_id)
+    is_blocked(topic, plan_id, {"rows_removed"})
+
+
+def test_an_undamaged_view_passes(topic: Topic) -> None:
+    plan_id, _ = staged_by(topic)
+    steps.stage(topic.world.services, plan_id)
+    assert steps.gate(topic.world.services, plan_id).blocking == ()
+
+
+def test_a_view_that_reaches_beyond_its_log_is_not_compacted_into(topic: Topic) -> None:
+    store = topic.world.services.store
+    assert isinstance(store, MemoryStore)
+    view = store.views[topic.name]
+    view.commits[-1] = replace(view.commits[-1], horizons={0: 9})
+    with pytest.raises(HorizonBeyondLog):
+        topic.run(LATER)
+    assert len(view.commits) == 1
+
+
+def test_a_view_that_was_there_and_is_gone_is_not_made_anew(topic: Topic) -> None:  # CMP-4
+    store = topic.world.services.store
+    assert isinstance(store, MemoryStore)
+    del store.views[topic.name]
+    with pytest.raises(CompactedTableMissing):
+        topic.run(LATER)
+    with pytest.raises(CompactedTableMissing):
+        topic.read()

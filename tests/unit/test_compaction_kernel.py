@@ -1,0 +1,203 @@
+"""The compaction kernel against plain Python: rows, values and counts (CMP-1 to CMP-8, CNT-1)."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.rows import ViewReason
+from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
+from message_lifecycle.stores.iceberg.compaction import kernel
+from message_lifecycle.stores.iceberg.compaction.columns import SCHEMA
+from message_lifecycle.stores.iceberg.compaction.job import InputFile, PartitionJob, Resources, Rules, Vector
+from message_lifecycle.stores.iceberg.compaction.relations import NotLocal
+from message_lifecycle.stores.iceberg.compaction.vectors import CorruptVector
+from tests.compaction import Table, compacted, counted, log_file, messages, rows_in, run, vector
+
+AS_OF = Instant(20)
+TTL: tuple[tuple[ViewReason, Rule], ...] = (("ttl", After("expires_at", 0)),)
+AGE: tuple[tuple[ViewReason, Rule], ...] = (
+    ("retention_age", Both((After("append_time", 10), Not(Either((Never(), Known("expires_at"))))))),
+)
+DEAD = ((), TTL, TTL + AGE, (("expiry", Both((After("append_time", 5), Not(Never())))), *TTL, *AGE))
+
+
+def rules_of(chance: random.Random) -> Rules:
+    return Rules(
+        as_of=AS_OF,
+        ages=chance.choice(DEAD),
+        empty_is_value=chance.random() < 0.5,
+        retain_null_key=chance.random() < 0.7,
+        tombstones_until=chance.choice((None, Instant(50))),
+    )
+
+
+def pieces(chance: random.Random, folder: Path, rows: list[dict[str, object]]) -> tuple[list[InputFile], list[dict[str, object]]]:
+    """The rows as up to three files with marks on some, and the rows that are left."""
+    cuts = sorted(chance.sample(range(len(rows) + 1), 2)) if rows else [0, 0]
+    files, left = [], []
+    for part in (rows[: cuts[0]], rows[cuts[0] : cuts[1]], rows[cuts[1] :]):
+        if part:
+            gone = {at for at in range(len(part)) if chance.random() < 0.15}
+            files.append(log_file(folder, part, gone=gone))
+            left += [row for at, row in enumerate(part) if at not in gone]
+    return files, left
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_split_is_the_same_as_one_shot_and_as_plain_python(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    rules = rules_of(chance)
+    rows = messages(chance, chance.choice((0, 1, 5, 40, 120)))
+    files, left = pieces(chance, tmp_path, rows)
+    one_shot = Table(tmp_path / "one")
+    first = run(one_shot, files, rules)
+    expected, removed = compacted([], left, rules)
+    assert one_shot.rows() == expected
+    assert first.removed == counted(removed)
+
+    split, view, after = Table(tmp_path / "split"), [], -1
+    for through in [*sorted(chance.randrange(-1, 500) for _ in range(3)), 1 << 40]:
+        result = run(split, files, rules, after=after, through=through, rewrite=chance.random() < 0.3, threads=chance.choice((1, 2)))
+        view, removed = compacted(view, [row for row in left if after < row["offset"] <= through], rules)
+        assert split.rows() == view
+        assert result.removed == counted(removed)
+        after = max(after, through)
+    assert view == expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("rewrite", [False, True])
+def test_later_runs_judge_the_view_again(seed: int, rewrite: bool, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    table, view, after = Table(tmp_path), [], -1
+    rules = rules_of(chance)
+    for as_of in (10, 20, 39, 60):
+        rules = replace(rules, as_of=Instant(as_of), tombstones_until=None if rules.tombstones_until is None else Instant(as_of + 20))
+        rows = messages(chance, 30, first=after + 1, keys=12) if as_of < 60 else []
+        files, left = pieces(chance, tmp_path, rows)
+        result = run(table, files, rules, after=after, rewrite=rewrite)
+        view, removed = compacted(view, left, rules)
+        assert table.rows() == view
+        assert result.removed == counted(removed)
+        after = max([after, *(row["offset"] for row in rows)])
+
+
+def rows_of(*pairs: tuple[bytes | None, bytes | None]) -> list[dict[str, object]]:
+    row = messages(random.Random(0), 1)[0] | {"headers": [], "append_time": 1, "expires_at": None, "never": None}
+    return [row | {"offset": at, "key": key, "value": value} for at, (key, value) in enumerate(pairs)]
+
+
+def test_a_dead_winner_takes_its_key_away(tmp_path: Path) -> None:
+    old, new = rows_of((b"k", b"old"), (b"k", b"new"))
+    table = Table(tmp_path)
+    run(table, [log_file(tmp_path, [old])], Rules(as_of=AS_OF, ages=TTL), through=0)
+    result = run(table, [log_file(tmp_path, [new | {"expires_at": 20}])], Rules(as_of=AS_OF, ages=TTL), after=0)
+    assert table.rows() == []
+    assert result.removed == {"superseded": 1, "ttl": 1}
+
+
+def test_a_row_of_the_view_goes_at_its_instant(tmp_path: Path) -> None:
+    rows = [row | {"expires_at": 20} for row in rows_of((b"k", b"v"))]
+    for as_of, left in ((19, 1), (20, 0), (21, 0)):
+        table = Table(tmp_path / str(as_of))
+        run(table, [log_file(tmp_path, rows)], Rules(as_of=Instant(0), ages=TTL))
+        result = run(table, [], Rules(as_of=Instant(as_of), ages=TTL), after=0)
+        assert len(table.rows()) == left
+        assert result.removed == ({} if left else {"ttl": 1})
+        assert bool(result.dropped) is not bool(left)
+
+
+def test_a_tombstone_stays_until_its_horizon(tmp_path: Path) -> None:
+    for as_of, left in ((49, 1), (50, 0)):
+        table = Table(tmp_path / str(as_of))
+        run(table, [log_file(tmp_path, rows_of((b"k", b"v"), (b"k", None)))], Rules(as_of=AS_OF, tombstones_until=Instant(50)))
+        assert [row["delete_horizon"] for row in table.rows()] == [50]
+        result = run(table, [], Rules(as_of=Instant(as_of), tombstones_until=Instant(as_of + 30)), after=1)
+        assert [row["delete_horizon"] for row in table.rows()] == [50] * left
+        assert result.removed == ({} if left else {"tombstoned": 1})
+
+
+def test_nothing_new_and_nothing_due_leaves_everything(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    run(table, [log_file(tmp_path, rows_of((b"k", b"v")))], Rules(as_of=AS_OF))
+    result = run(table, [], Rules(as_of=AS_OF, ages=TTL), after=0)
+    assert (result.files, result.vectors, result.dropped, result.removed) == ((), (), (), {})
+
+
+def test_new_marks_keep_the_earlier_ones(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    run(table, [log_file(tmp_path, rows_of((b"a", b"1"), (b"b", b"1"), (b"c", b"1")))], Rules(as_of=AS_OF))
+    (file,) = table.files
+    for offset, (key, left) in enumerate(((b"b", [b"a", b"c", b"b"]), (b"a", [b"c", b"b", b"a"])), start=3):
+        run(table, [log_file(tmp_path, [rows_of((key, b"2"))[0] | {"offset": offset}])], Rules(as_of=AS_OF), after=offset - 1)
+        assert [row["key"] for row in table.rows()] == left
+    assert table.files[0].path == file.path
+    assert [row["key"] for row in rows_in(table.files[0])] == [b"c"]
+
+
+def test_files_out_of_order_are_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "SORT_ROWS", 0)
+    rows = rows_of(*((b"k%d" % at, b"v") for at in range(9)))
+    ordered = [log_file(tmp_path, rows[:4]), log_file(tmp_path, rows[4:])]
+    for name, files in (("in order", ordered), ("files", ordered[::-1]), ("rows", [log_file(tmp_path, rows[::-1])])):
+        table = Table(tmp_path / name)
+        run(table, files, Rules(as_of=AS_OF))
+        assert table.rows() == compacted([], rows, Rules(as_of=AS_OF))[0]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_files_are_bounded_and_follow_each_other(threads: int, tmp_path: Path) -> None:
+    count = 400_000
+    table = pa.table({"offset": range(count), "key": [b"%d" % at for at in range(count)]})
+    for entry in SCHEMA.as_arrow():
+        if entry.name not in ("offset", "key"):
+            table = table.append_column(entry.with_nullable(True), pa.nulls(count, entry.type))
+    pq.write_table(table, tmp_path / "log.parquet", row_group_size=50_000)
+    job = PartitionJob(partition=0, after=-1, through=count, view=(), tail=(InputFile(path=str(tmp_path / "log.parquet")),), rewrite=True)
+    resources = Resources(spill_folder=str(tmp_path), threads=threads, file_bytes=100_000)
+    rules = Rules(as_of=AS_OF, tombstones_until=Instant(50))
+    result = kernel.compact(job, rules, resources, data_folder=str(tmp_path / "data"), run="run")
+    offsets = [pq.read_table(file.path)["offset"].to_pylist() for file in result.files]
+    assert len(offsets) > 1
+    assert [offset for part in offsets for offset in part] == list(range(count))
+    assert [file.rows for file in result.files] == [len(part) for part in offsets]
+    assert [file.path for file in result.files] == sorted(map(str, (tmp_path / "data" / "partition=0").iterdir()))
+
+
+def test_field_ids_are_the_tables(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    run(table, [log_file(tmp_path, rows_of((b"k", b"v")))], Rules(as_of=AS_OF))
+    from pyiceberg.io.pyarrow import pyarrow_to_schema
+
+    assert pyarrow_to_schema(pq.read_schema(table.files[0].path)).find_field("headers.element.value").field_id == 15
+    ids = {name: pyarrow_to_schema(pq.read_schema(table.files[0].path)).find_field(name).field_id for name in SCHEMA.column_names}
+    assert ids == {name: SCHEMA.find_field(name).field_id for name in SCHEMA.column_names}
+
+
+def test_a_vector_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    log = log_file(tmp_path, rows_of((b"a", b"1"), (b"b", b"1")), gone=[1])
+    assert log.vector is not None
+    for wrong in (replace(log.vector, offset=5), replace(log.vector, length=log.vector.length - 1), replace(log.vector, length=9999)):
+        with pytest.raises(CorruptVector, match="restore"):
+            run(Table(tmp_path), [replace(log, vector=wrong)], Rules(as_of=AS_OF))
+
+
+def test_marks_beyond_32_bits_are_read(tmp_path: Path) -> None:
+    from message_lifecycle.stores.iceberg.compaction.vectors import marked
+
+    positions = [0, 7, (1 << 32) + 3, (5 << 32) + 1]
+    found = vector(tmp_path, "a file", positions)
+    assert isinstance(found, Vector)
+    assert marked(found).tolist() == positions
+
+
+def test_only_local_files_are_read(tmp_path: Path) -> None:
+    with pytest.raises(NotLocal, match="Spark SQL"):
+        run(Table(tmp_path), [InputFile(path="s3://bucket/file.parquet")], Rules(as_of=AS_OF))

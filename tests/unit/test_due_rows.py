@@ -1,0 +1,179 @@
+"""Which single messages of files are due: the kernels over bounds and columns against the rule for one message (CLK-2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
+from message_lifecycle.model.message import Message
+from message_lifecycle.model.rows import Reason, RowAnswer, RowQuestion, offsets_of
+from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, holds_from
+from message_lifecycle.stores.iceberg import due_rows, manifests, rule_bounds, rule_columns
+from message_lifecycle.stores.iceberg.data_rows import FileRows
+from message_lifecycle.stores.iceberg.segments import FileMetrics
+
+AS_OF = Instant(100)
+TTL = Reason(name="ttl", rule=After("expires_at", 0))
+
+FIELDS = st.sampled_from(["append_time", "expires_at"])
+TIMES = st.one_of(st.none(), st.integers(-5, 20), st.sampled_from([INT64_MIN + 1, INT64_MAX - 5, INT64_MAX - 1, INT64_MAX]))
+AFTER = st.builds(After, FIELDS, st.sampled_from([0, 1, 5, 2**62, INT64_MAX]))
+TIMELESS = st.one_of(st.just(Never()), st.builds(Known, FIELDS), st.just(Either((Never(), Known("expires_at")))))
+RULES: st.SearchStrategy[Rule] = st.recursive(
+    st.one_of(AFTER, TIMELESS, TIMELESS.map(Not)),
+    lambda rule: st.one_of(
+        st.lists(rule, max_size=3).map(lambda r: Either(tuple(r))), st.lists(rule, max_size=3).map(lambda r: Both(tuple(r)))
+    ),
+    max_leaves=4,
+)
+
+
+def message(offset: int, *, at: int | None = 1, dies: int | None = None, never: bool = False) -> Message:
+    return Message(
+        partition=0,
+        offset=offset,
+        append_time=None if at is None else Instant(at),
+        key=None,
+        value=None,
+        segment=0,
+        headers=(),
+        expires_at=None if dies is None else Instant(dies),
+        never=never,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A data file; `removed`: offsets that a deletion vector marks."""
+
+    name: str
+    messages: Sequence[Message]
+    removed: frozenset[int] = field(default_factory=frozenset)
+
+    @property
+    def metrics(self) -> FileMetrics:
+        times = [m.append_time for m in self.messages if m.append_time is not None]
+        ends = [m.expires_at for m in self.messages if m.expires_at is not None]
+        rows = len(self.messages)
+        return FileMetrics(
+            partition=0,
+            segment=0,
+            name=self.name,
+            rows=rows,
+            deleted=len(self.removed),
+            size_bytes=1,
+            first_offset=self.messages[0].offset,
+            last_offset=self.messages[-1].offset,
+            oldest_at=min(times, default=None),
+            newest_at=max(times, default=None),
+            unknown_times=rows - len(times),
+            expires_from=min(ends, default=None),
+            expires_to=max(ends, default=None),
+            without_expiry=rows - len(ends),
+            never=True if any(m.never for m in self.messages) else None,
+            without_never=sum(not m.never for m in self.messages),
+        )
+
+    @property
+    def rows(self) -> FileRows:
+        return FileRows(
+            offsets=np.array([m.offset for m in self.messages], np.int64),
+            columns=columns(self.messages),
+            alive=np.array([m.offset not in self.removed for m in self.messages]),
+        )
+
+
+def columns(messages: Sequence[Message]) -> Mapping[str, np.ndarray]:
+    def times(found: Sequence[int | None]) -> np.ndarray:
+        return np.array([rule_columns.UNKNOWN if time is None else time for time in found], np.int64)
+
+    return {
+        "append_time": times([m.append_time for m in messages]),
+        "expires_at": times([m.expires_at for m in messages]),
+        "never": np.array([m.never for m in messages]),
+    }
+
+
+class Snapshot:
+    """Stands for a PyIceberg table of one segment."""
+
+    io = None
+
+    def snapshot_by_id(self, _id: int) -> object:
+        return self
+
+    def location(self) -> str:
+        return "/lake/topic"
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, files: Sequence[File], *reasons: Reason) -> RowAnswer:
+    class NoVectors:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def __getitem__(self, _path: str) -> None:
+            return None
+
+    monkeypatch.setattr(manifests, "files_of", lambda *_: [file.metrics for file in files])
+    monkeypatch.setattr(due_rows, "Vectors", NoVectors)
+    monkeypatch.setattr(due_rows, "read_rows", lambda _io, path, *_: next(file.rows for file in files if path.endswith(file.name)))
+    return due_rows.due_rows(Snapshot(), 1, RowQuestion(as_of=AS_OF, reasons=reasons))  # stands for a table
+
+
+@given(
+    st.lists(
+        st.builds(message, st.just(0), at=TIMES.map(lambda time: time or None), dies=TIMES, never=st.booleans()), min_size=1, max_size=5
+    ),
+    RULES,
+)
+@settings(max_examples=500, deadline=None)
+def test_a_rule_means_the_same_of_a_message_a_column_and_the_bounds_of_a_file(messages: list[Message], rule: Rule) -> None:
+    wanted = [INT64_MAX if (begins := holds_from(rule, m)) is None else begins for m in messages]
+    assert rule_columns.begins(rule, columns(messages), len(messages)).tolist() == wanted
+    found = rule_bounds.begins(rule, File("f", messages).metrics)
+    assert found.some <= min(wanted)
+    assert found.all == INT64_MAX or found.all >= max(wanted)
+
+
+def test_a_file_without_any_message_left_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that held the segment's newest time stays when its messages go. It goes with no other: the gate counts the files named."""
+    emptied = File("b", [message(1, at=9, dies=5)], removed=frozenset({1}))
+    found = answer(monkeypatch, [File("a", [message(0, dies=6)]), emptied], TTL)
+    assert [(entry.file, entry.taken) for entry in found.due] == [("a", "0")]
+    assert set(found.whole) == {"a"}
+
+
+def test_offsets_named_are_those_of_messages_that_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its bounds alone a file would name gaps, and what was removed before."""
+    gap = File("a", [message(0, dies=5), message(7, dies=5)])
+    marked = File("b", [message(8, dies=5), message(9, dies=5), message(10, dies=5)], removed=frozenset({9}))
+    for entry in answer(monkeypatch, [gap, marked], TTL).due:
+        assert len(list(offsets_of(entry.taken))) == entry.rows
+    assert [entry.taken for entry in answer(monkeypatch, [gap, marked], TTL).due] == ["0,7", "8,10"]
+
+
+def test_what_a_reader_holds_may_die_by_its_own_ttl_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = replace(TTL, name="retention_age", rule=After("append_time", 50), below={0: 1})
+    found = answer(monkeypatch, [File("a", [message(0, at=1, dies=5), message(1, at=1, dies=170)])], TTL, held)
+    assert [(entry.reason, entry.rows, entry.held) for entry in found.due] == [("ttl", 1, 0), ("retention_age", 0, 1)]
+    assert found.next_at == 170
+
+
+def test_a_file_that_shows_the_newest_time_before_late_ones_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CLK-4: beside a message of the future, the segment's age is the newest time that has come (EXP-4)."""
+    in_time, late = File("a", [message(0, at=90, dies=95)]), File("b", [message(1, at=10_000)])
+    assert answer(monkeypatch, [in_time, late], TTL).whole == {}
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_are_microseconds_whatever_the_file_counts_in(unit: str) -> None:
+    at = pa.chunked_array([pa.array([1_700_000_000_000_000, None, 0], pa.timestamp("us", "UTC"))])
+    found = rule_columns.times(at.cast(pa.timestamp(unit, "UTC")), zero_is_unknown=True)
+    assert found.tolist() == [1_700_000_000_000_000, rule_columns.UNKNOWN, rule_columns.UNKNOWN]

@@ -1,0 +1,83 @@
+"""Why an engine stopped, in our words."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
+
+from message_lifecycle.model.errors import EXIT_UNAVAILABLE, CatalogUnavailable, LifecycleError, StorageFull
+from message_lifecycle.stores.iceberg.failures import engine_failures
+from message_lifecycle.stores.iceberg.pointers import reaching_catalog
+
+
+class Cause:
+    """A Java exception as it is seen from here."""
+
+    def __init__(self, text: str, cause: Cause | None = None) -> None:
+        self.text, self.cause = text, cause
+
+    def toString(self) -> str:
+        return self.text
+
+    def getCause(self) -> Cause | None:
+        return self.cause
+
+    def getSQLState(self) -> str | None:
+        raise Py4JError("Method getSQLState([]) does not exist")
+
+
+class SqlCause(Cause):
+    def __init__(self, text: str, state: str | None) -> None:
+        super().__init__(text)
+        self.state = state
+
+    def getSQLState(self) -> str | None:
+        return self.state
+
+
+def stopped(cause: Cause) -> PySparkException:
+    error = PySparkException("Job aborted")
+    vars(error)["_origin"] = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "named", "said"),
+    [
+        (stopped(Cause("job", Cause("java.io.IOException: No space left on device"))), StorageFull, "No space left on device"),
+        (stopped(Cause("job", Cause("java.io.IOException: File too large"))), StorageFull, "free some space"),
+        (OSError(errno.ENOSPC, "No space left on device"), StorageFull, "No space left"),
+        (stopped(Cause("catalog", SqlCause("PSQLException: Connection to 127.0.0.1:1 refused", "08001"))), CatalogUnavailable, "refused"),
+        (stopped(Cause("catalog", SqlCause("PSQLException: terminating connection", "57P01"))), CatalogUnavailable, "terminating"),
+        (stopped(Cause("catalog", SqlCause("PSQLException: could not extend file", "53100"))), StorageFull, "extend"),
+    ],
+)
+def test_what_a_person_can_mend_is_named(error: Exception, named: type[LifecycleError], said: str) -> None:
+    with pytest.raises(named, match=said) as told, engine_failures():
+        raise error
+    assert told.value.exit_code == EXIT_UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        stopped(Cause("java.lang.Error: x")),
+        stopped(SqlCause("duplicate key", "23505")),
+        OSError(errno.EACCES, "no"),
+        AnalysisException("x"),
+    ],
+)
+def test_anything_else_stays_what_it_is(error: Exception) -> None:
+    with pytest.raises(type(error)) as told, engine_failures():
+        raise error
+    assert told.value is error
+
+
+def test_a_full_disk_is_named_without_an_engine_too() -> None:
+    with pytest.raises(StorageFull, match="too large"), reaching_catalog():
+        raise OSError(errno.EFBIG, "File too large")
+    with pytest.raises(PermissionError), reaching_catalog():
+        raise PermissionError(errno.EACCES, "no")

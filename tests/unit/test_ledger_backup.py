@@ -1,0 +1,219 @@
+"""A backup is whole, private, and comes back as the same ledger; anything else is refused before it changes something."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, text
+
+from message_lifecycle.ledger import tables
+from message_lifecycle.ledger.backup import restore
+from message_lifecycle.ledger.codec import canonical
+from message_lifecycle.ledger.database import Database
+from message_lifecycle.ledger.errors import BackupNotWritten, BrokenBackup, LedgerNotEmpty, LedgerTooNew
+from message_lifecycle.ledger.ledger import SqlLedger, migrate_ledger, open_ledger, restore_ledger
+from message_lifecycle.ledger.migrations import STEPS
+from message_lifecycle.model.errors import LedgerMismatch
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.ports import DueState, SourceFile
+from tests.ledgers import AS_OF, OTHER, TOPIC, approval_of, idle_outcome, outcome_of, plan_of, report_of, staged_of
+
+
+def fill(ledger: SqlLedger) -> None:
+    """Something in every table."""
+    plan = plan_of(files=tuple(f"ä {n}.parquet" for n in range(3)))
+    ledger.add_plan(plan, run="r1")
+    ledger.record_staged(staged_of(plan))
+    ledger.record_report(report_of(plan, asks=True))
+    ledger.record_approval(approval_of(plan, text='fine\n"ok" \u2028'))
+    ledger.record_outcome(outcome_of(plan))
+    ledger.add_plan(plan_of(OTHER))
+    ledger.record_run_outcome("r1", idle_outcome(OTHER))
+    ledger.commit(TOPIC, "c", 0, 5, Instant(-1))
+    ledger.commit(TOPIC, "d", 0, 2**63 - 1, None)
+    ledger.register_replica(TOPIC, OTHER, 1)
+    ledger.set_accepted(TOPIC, {"message_expiry": 1})
+    ledger.set_due_state(TOPIC, DueState(marker="m", policy_hash="p", next_due_at=None, holders=()))
+    ledger.set_swept(TOPIC, 2**62)
+    ledger.set_accepted_view(TOPIC, {"retain_null_key": True})
+    ledger.set_ingest_setting(TOPIC, "shift_us", 5)
+    ledger.begin_batch(TOPIC, "b1", [SourceFile(path="a", size_bytes=1, sha256="x")])
+    ledger.accept(OTHER, ("other", 3))
+    ledger.next_identity(TOPIC)
+
+
+def contents(url: str) -> dict[str, list[tuple[object, ...]]]:
+    database = Database(url)
+    with database.reading() as connection:
+        found = {
+            table.name: sorted((tuple(row) for row in connection.execute(table.select())), key=repr)
+            for table in tables.metadata.sorted_tables
+        }
+    database.close()
+    return found
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    migrate_ledger(url)
+    return url
+
+
+@pytest.fixture
+def saved(url: str, tmp_path: Path) -> Path:
+    path = tmp_path / "ledger.jsonl.gz"
+    with open_ledger(url, clock=lambda: AS_OF) as ledger:
+        fill(ledger)
+        ledger.backup(path)
+    return path
+
+
+def test_a_backup_comes_back_as_the_same_ledger(url: str, saved: Path, tmp_path: Path) -> None:
+    before = contents(url)
+    assert all(before.values()), "every table must be in the test"
+    again = f"sqlite:///{tmp_path}/again.db"
+    described = restore_ledger(again, saved)
+    assert contents(again) == before
+    assert described.counts == {name: len(rows) for name, rows in before.items()}
+    with open_ledger(again) as ledger, open_ledger(url) as first:
+        assert ledger.identity() == first.identity() == (described.heading.uuid, described.heading.sequence)
+        assert ledger.record(plan_of(OTHER).plan_id).plan == plan_of(OTHER)
+        first.check(TOPIC, found := first.next_identity(TOPIC))
+        with pytest.raises(LedgerMismatch):
+            ledger.check(TOPIC, found)
+
+
+def test_only_its_owner_reads_a_backup_and_no_part_is_left(saved: Path) -> None:
+    assert stat.S_IMODE(saved.stat().st_mode) == 0o600
+    assert [path.name for path in saved.parent.iterdir() if "gz" in path.name] == [saved.name]
+
+
+def test_an_empty_ledger_may_be_there_but_none_with_something_in_it(url: str, saved: Path, tmp_path: Path) -> None:
+    empty = f"sqlite:///{tmp_path}/empty.db"
+    migrate_ledger(empty)
+    restore_ledger(empty, saved)
+    assert contents(empty) == contents(url)
+    with pytest.raises(LedgerNotEmpty):
+        restore_ledger(url, saved)
+    assert contents(empty) == contents(url)
+
+
+def unzipped(path: Path) -> list[bytes]:
+    return gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+
+
+def zipped(lines: list[bytes]) -> bytes:
+    return gzip.compress(b"".join(lines))
+
+
+@pytest.mark.parametrize(
+    "breaks",
+    [
+        lambda path: path.read_bytes()[:-40],
+        lambda path: path.read_bytes()[: len(path.read_bytes()) // 2],
+        lambda path: b"",
+        lambda path: b"PK\x03\x04 something else",
+        lambda path: gzip.compress(b""),
+        lambda path: gzip.compress(b'{"format": "something else"}\n'),
+        lambda path: gzip.compress(b"[]\n"),
+        lambda path: zipped(unzipped(path)[:-1]),
+        lambda path: zipped(unzipped(path)[:1]),
+        lambda path: zipped([line.replace(b'"fine', b'"wine') for line in unzipped(path)]),
+        lambda path: zipped([line for line in unzipped(path) if b'"c"' not in line]),
+        lambda path: zipped([line.replace(b"shop/orders", b"shop/orderz") for line in unzipped(path)]),
+        lambda path: zipped([*unzipped(path), b'["shop/more", 1]\n']),
+        lambda path: zipped([line.replace(b'"sequence":', b'"sequel":', 1) for line in unzipped(path)]),
+        lambda path: zipped([*unzipped(path)[:3], b"[1\n", *unzipped(path)[3:]]),
+        lambda path: zipped([unzipped(path)[0], b'["no table yet"]\n', *unzipped(path)[1:]]),
+    ],
+)
+def test_a_broken_backup_changes_nothing(saved: Path, tmp_path: Path, breaks) -> None:
+    broken = tmp_path / "broken.gz"
+    broken.write_bytes(breaks(saved))
+    assert broken.read_bytes() != saved.read_bytes()
+    fresh = f"sqlite:///{tmp_path}/fresh.db"
+    migrate_ledger(fresh)
+    before = contents(fresh)
+    with pytest.raises(BrokenBackup, match="Nothing was restored"):
+        restore_ledger(fresh, broken)
+    assert contents(fresh) == before
+
+
+def test_a_backup_that_is_not_there_is_named(url: str, tmp_path: Path) -> None:
+    with pytest.raises(BrokenBackup, match="No such file"):
+        restore_ledger(url, tmp_path / "none.gz")
+
+
+def test_a_backup_that_cannot_be_written_leaves_the_one_before(url: str, saved: Path, tmp_path: Path) -> None:
+    before = saved.read_bytes()
+    with open_ledger(url) as ledger:
+        with pytest.raises(BackupNotWritten):
+            ledger.backup(tmp_path / "no such folder" / "x.gz")
+        saved.with_name(saved.name + ".d").mkdir()
+        with pytest.raises(BackupNotWritten):
+            ledger.backup(saved.with_name(saved.name + ".d"))
+    assert saved.read_bytes() == before
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_backup_of_an_earlier_version_is_brought_up(saved: Path, tmp_path: Path) -> None:
+    def add_region(connection: Connection) -> None:
+        connection.exec_driver_sql("alter table lifecycle_consumers add column region text not null default 'here'")
+
+    later = (*STEPS, add_region)
+    database = Database(f"sqlite:///{tmp_path}/later.db")
+    assert restore(database, saved, steps=later).heading.ledger_version == len(STEPS)
+    with database.reading() as connection:
+        assert connection.execute(text("select version from lifecycle_meta")).scalar_one() == len(later)
+        assert connection.execute(text("select distinct region from lifecycle_consumers")).scalars().all() == ["here"]
+    database.close()
+
+
+def test_a_backup_from_before_there_were_replicas_has_none(saved: Path, tmp_path: Path) -> None:
+    """As version 1 wrote it: consumers have no column that tells, nobody has swept for markers, nothing was compacted."""
+    lines = []
+    later = ("lifecycle_swept", "lifecycle_accepted_views")
+    table = ""
+    for line in unzipped(saved)[:-1]:
+        content = json.loads(line)
+        if isinstance(content, dict) and "table" in content:
+            table = content["table"]
+            content["columns"] = [column for column in content["columns"] if column != "replica"]
+        elif isinstance(content, list) and table == "lifecycle_consumers":
+            content = content[:-1]
+        elif isinstance(content, list) and table == "lifecycle_meta":
+            content[1] = 1
+        elif isinstance(content, dict):
+            content["ledger_version"] = 1
+        if table not in later:
+            lines.append((canonical(content) + "\n").encode())
+    counts = json.loads(unzipped(saved)[-1])["counts"]
+    for name in later:
+        del counts[name]
+    end = {"counts": counts, "sha256": hashlib.sha256(b"".join(lines)).hexdigest()}
+    old = tmp_path / "old.gz"
+    old.write_bytes(zipped([*lines, (canonical(end) + "\n").encode()]))
+    url = f"sqlite:///{tmp_path}/brought-up.db"
+    assert restore_ledger(url, old).heading.ledger_version == 1
+    with open_ledger(url) as ledger:
+        assert [(p.consumer, p.offset, p.kind) for p in ledger.consumers(TOPIC) if p.offset >= 0] == [
+            ("c", 5, "consumer"),
+            ("d", 2**63 - 1, "consumer"),
+        ]
+        assert not any(p.kind == "replica" for p in ledger.consumers(TOPIC))
+
+
+def test_a_backup_of_a_later_version_is_refused(saved: Path, tmp_path: Path) -> None:
+    lines = unzipped(saved)
+    heading = json.loads(lines[0])
+    heading["ledger_version"] = len(STEPS) + 1
+    later = tmp_path / "later.gz"
+    later.write_bytes(zipped([json.dumps(heading).encode() + b"\n", *lines[1:]]))
+    with pytest.raises(LedgerTooNew):
+        restore_ledger(f"sqlite:///{tmp_path}/fresh.db", later)

@@ -1,0 +1,120 @@
+"""Each file is ingested exactly once, whatever cuts the ingest off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from message_lifecycle.ledger.ledger import SqlLedger, open_ledger
+from message_lifecycle.model.errors import BatchNotOpen, ChangedFile, OpenBatch, RepeatedFile, UnknownBatch
+from message_lifecycle.ports import Batch, SourceFile
+from tests.ledgers import AS_OF, OTHER, TOPIC
+
+
+def file(path: str, content: str = "x") -> SourceFile:
+    return SourceFile(path=path, size_bytes=len(content), sha256=content)
+
+
+A, B, C = file("a.jsonl"), file("b.jsonl"), file("sub/a.jsonl")
+
+
+def finish(ledger: SqlLedger, batch_id: str) -> None:
+    ledger.finish_batch(batch_id, snapshot_id=1, rows=10, quarantined=0)
+
+
+def test_a_done_file_is_not_taken_again(ledger: SqlLedger) -> None:
+    assert list(ledger.begin_batch(TOPIC, "1", [B, A])) == [A, B]
+    finish(ledger, "1")
+    assert list(ledger.begin_batch(TOPIC, "2", [A, B, C])) == [C]
+    finish(ledger, "2")
+    assert list(ledger.begin_batch(TOPIC, "3", [A, B, C])) == []
+    assert ledger.open_batches(TOPIC) == []
+    assert list(ledger.begin_batch(OTHER, "4", [A])) == [A]
+
+
+def test_an_open_batch_is_told_with_its_files_and_lets_no_other_begin(ledger: SqlLedger) -> None:
+    ledger.begin_batch(TOPIC, "1", [B, A])
+    with pytest.raises(OpenBatch) as refused:
+        ledger.begin_batch(TOPIC, "2", [C])
+    assert refused.value.batch_id == "1"
+    assert ledger.open_batches(TOPIC) == [Batch(batch_id="1", topic=TOPIC, begun_at=AS_OF, files=(A, B))]
+    assert list(ledger.begin_batch(TOPIC, "1", [A, B, C])) == [A, B]
+
+
+def test_an_abandoned_batch_gives_its_files_back(ledger: SqlLedger) -> None:
+    ledger.begin_batch(TOPIC, "1", [A, B])
+    ledger.abandon_batch("1")
+    ledger.abandon_batch("1")
+    assert ledger.open_batches(TOPIC) == []
+    assert list(ledger.begin_batch(TOPIC, "2", [A])) == [A]
+    finish(ledger, "2")
+    assert list(ledger.begin_batch(TOPIC, "1", [A, B])) == [B]  # the same name may begin again
+    assert [batch.files for batch in ledger.open_batches(TOPIC)] == [(B,)]
+
+
+def test_a_file_with_other_content_is_an_error_that_names_it(ledger: SqlLedger) -> None:
+    ledger.begin_batch(TOPIC, "1", [A])
+    finish(ledger, "1")
+    with pytest.raises(ChangedFile) as error:
+        ledger.begin_batch(TOPIC, "2", [B, file(A.path, "longer")])
+    assert (error.value.path, error.value.batch_id) == (A.path, "1")
+    assert ledger.open_batches(TOPIC) == []
+    assert list(ledger.begin_batch(TOPIC, "2", [B])) == [B]
+
+
+def test_the_same_content_under_another_name_is_another_file(ledger: SqlLedger) -> None:
+    ledger.begin_batch(TOPIC, "1", [A])
+    finish(ledger, "1")
+    assert list(ledger.begin_batch(TOPIC, "2", [file("copy.jsonl", "x")])) == [file("copy.jsonl", "x")]
+
+
+def test_a_batch_ends_once(ledger: SqlLedger) -> None:
+    ledger.begin_batch(TOPIC, "1", [A])
+    finish(ledger, "1")
+    finish(ledger, "1")
+    with pytest.raises(BatchNotOpen):
+        ledger.abandon_batch("1")
+    with pytest.raises(BatchNotOpen):
+        ledger.begin_batch(TOPIC, "1", [B])
+    assert list(ledger.begin_batch(TOPIC, "1", [A])) == []
+    ledger.begin_batch(TOPIC, "2", [B])
+    ledger.abandon_batch("2")
+    with pytest.raises(BatchNotOpen):
+        finish(ledger, "2")
+    for write in (lambda: finish(ledger, "9"), lambda: ledger.abandon_batch("9")):
+        with pytest.raises(UnknownBatch):
+            write()
+
+
+def test_a_file_named_twice_is_an_error(ledger: SqlLedger) -> None:
+    with pytest.raises(RepeatedFile):
+        ledger.begin_batch(TOPIC, "1", [A, B, A])
+    assert ledger.open_batches(TOPIC) == []
+
+
+def test_many_files(ledger: SqlLedger) -> None:
+    files = [file(f"{n:06}.jsonl") for n in range(12_000)]
+    assert list(ledger.begin_batch(TOPIC, "1", files[:11_000])) == files[:11_000]
+    finish(ledger, "1")
+    assert list(ledger.begin_batch(TOPIC, "2", files)) == files[11_000:]
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(st.sets(st.sampled_from("abcdef")), st.sampled_from(["done", "abandoned", "cut off"])), max_size=6))
+def test_every_file_is_taken_once_however_ingests_end(ingests: Sequence[tuple[set[str], str]]) -> None:
+    with open_ledger("sqlite://") as ledger:
+        stored: list[str] = []
+        for number, (names, end) in enumerate(ingests):
+            for left in ledger.open_batches(TOPIC):
+                ledger.abandon_batch(left.batch_id)
+            taken = [f.path for f in ledger.begin_batch(TOPIC, str(number), [file(name) for name in names])]
+            if taken and end == "done":
+                finish(ledger, str(number))
+                stored += taken
+            elif taken and end == "abandoned":
+                ledger.abandon_batch(str(number))
+        assert len(stored) == len(set(stored))
+        assert set(stored) == {name for names, end in ingests if end == "done" for name in names}

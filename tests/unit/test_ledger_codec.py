@@ -1,0 +1,126 @@
+"""What is recorded is read back as the same value, or not at all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from message_lifecycle.ledger.codec import (
+    Recorded,
+    canonical,
+    from_json,
+    pairs_from_json,
+    plan_from_json,
+    plan_id_of,
+    settings_from_json,
+    to_json,
+)
+from message_lifecycle.ledger.errors import CorruptRecord
+from message_lifecycle.model.outcome import Approval, Outcome, Staged
+from message_lifecycle.model.plan import Plan
+from tests import ledgers
+from tests.ledgers import approval_of, plan_of
+
+
+@settings(deadline=None)  # the first example builds the readers
+@given(ledgers.plans)
+def test_a_plan_comes_back_equal_with_its_id(plan: Plan) -> None:
+    document = plan.to_json()
+    found = plan_from_json(document, plan.plan_id)
+    assert found == plan
+    assert found.plan_id == plan.plan_id == plan_id_of(document)
+    # 1 == 1.0 == True: equality alone would not notice a changed type, the hash of a later plan would.
+    assert [type(value) for _, value in found.policy] == [type(value) for _, value in plan.policy]
+
+
+@settings(deadline=None)  # the first example builds the readers
+@given(ledgers.recorded)
+def test_everything_else_comes_back_equal(value: Recorded) -> None:
+    assert from_json(type(value), to_json(value)) == value
+
+
+def _changed(plan: Plan, *path: str | int, to: object) -> str:
+    content = json.loads(plan.to_json())
+    place = content
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = to
+    return canonical(content)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("as_of",), "1"),
+        (("as_of",), 1.0),
+        (("more",), 0),
+        (("actions", 0, "kind"), "drop_everything"),
+        (("actions", 0, "kind"), "seal_segment"),
+        (("actions", 0, "rows"), None),
+        (("actions", 0, "surprise"), 1),
+        (("expected", "surprise"), 1),
+        (("surprise",), 1),
+        (("operation",), "other"),
+        (("format",), 1),
+        (("selection", "files"), "a.parquet"),
+    ],
+)
+def test_a_plan_that_is_not_exactly_known_is_not_read(path: tuple[str | int, ...], value: object) -> None:
+    document = _changed(plan_of(), *path, to=value)
+    with pytest.raises(CorruptRecord):
+        plan_from_json(document, plan_id_of(document))
+
+
+def test_a_plan_whose_text_was_changed_is_not_read() -> None:
+    plan = plan_of()
+    other = replace(plan, more=True)
+    with pytest.raises(CorruptRecord, match="changed after"):
+        plan_from_json(other.to_json(), plan.plan_id)
+
+
+@pytest.mark.parametrize("missing", ["actions", "requirements", "next_due_at"])
+def test_a_plan_without_a_field_is_not_read(missing: str) -> None:
+    content = json.loads(plan_of().to_json())
+    del content[missing]
+    document = canonical(content)
+    with pytest.raises(CorruptRecord):
+        plan_from_json(document, plan_id_of(document))
+
+
+def test_a_record_with_an_unknown_field_is_not_read() -> None:
+    content = json.loads(to_json(approval_of(plan_of())))
+    content["on_behalf_of"] = "someone"
+    with pytest.raises(CorruptRecord, match="more than this program knows"):
+        from_json(Approval, canonical(content))
+
+
+def test_a_record_of_another_kind_is_not_read() -> None:
+    with pytest.raises(CorruptRecord):
+        from_json(Staged, to_json(approval_of(plan_of())))
+    with pytest.raises(CorruptRecord):
+        from_json(Outcome, "{")
+
+
+def test_a_defaulted_field_that_is_missing_is_not_made_up() -> None:
+    content = json.loads(to_json(ledgers.outcome_of(plan_of())))
+    del content["more"]
+    with pytest.raises(CorruptRecord):
+        from_json(Outcome, canonical(content))
+
+
+def test_settings_keep_their_types() -> None:
+    values = {"a": 1, "b": 1.0, "c": True, "d": "1", "e": None}
+    found = settings_from_json(canonical(values))
+    assert found == values
+    assert [type(value) for value in found.values()] == [int, float, bool, str, type(None)]
+    with pytest.raises(CorruptRecord):
+        settings_from_json('{"a": []}')
+
+
+@pytest.mark.parametrize("text", ['{"a": "b"}', '[["a"]]', '[["a", 1]]', "[1]", '["ab"]'])
+def test_holders_that_are_no_pairs_are_refused(text: str) -> None:
+    with pytest.raises(CorruptRecord):
+        pairs_from_json(text)

@@ -1,0 +1,132 @@
+"""A ledger moves on in steps, each whole or not at all, and is used only by a program that knows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, create_engine, inspect, text
+
+from message_lifecycle.ledger import tables
+from message_lifecycle.ledger.database import Database
+from message_lifecycle.ledger.errors import LedgerNotMigrated, LedgerTooNew
+from message_lifecycle.ledger.ledger import migrate_ledger, open_ledger
+from message_lifecycle.ledger.migrations import STEPS, migrate
+from message_lifecycle.model.instants import Instant
+from tests.ledgers import TOPIC, plan_of
+
+NEXT = len(STEPS) + 1
+
+
+def add_region(connection: Connection) -> None:
+    """A step as a later version may bring one."""
+    connection.exec_driver_sql("alter table lifecycle_consumers add column region text not null default 'here'")
+
+
+def break_off(connection: Connection) -> None:
+    connection.exec_driver_sql("create table lifecycle_half_done (a text)")
+    raise RuntimeError("the power went")
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/ledger.db"
+
+
+def test_an_empty_database_is_named_with_the_command(url: str) -> None:
+    with pytest.raises(LedgerNotMigrated, match="lifecycle ledger migrate") as error:
+        open_ledger(url)
+    assert (error.value.found, error.value.needed) == (0, len(STEPS))
+
+
+def test_migrating_makes_the_ledger_once(url: str) -> None:
+    assert migrate_ledger(url) == (0, len(STEPS))
+    with open_ledger(url) as ledger:
+        identity = ledger.identity()
+    assert migrate_ledger(url) == (len(STEPS), len(STEPS))
+    with open_ledger(url) as ledger:
+        assert ledger.identity() == identity
+
+
+def test_a_ledger_with_data_takes_a_later_step_alone(url: str) -> None:
+    migrate_ledger(url)
+    with open_ledger(url) as ledger:
+        ledger.add_plan(plan_of(), run="r")
+        ledger.commit(TOPIC, "c", 0, 5, Instant(1))
+        identity = ledger.next_identity(TOPIC)
+    database = Database(url)
+    assert migrate(database, steps=(*STEPS, add_region)) == (len(STEPS), NEXT)
+    assert migrate(database, steps=(*STEPS, add_region)) == (NEXT, NEXT)
+    with database.reading() as connection:
+        assert connection.execute(text("select consumer, region from lifecycle_consumers")).all() == [("c", "here")]
+        assert connection.execute(text("select plan_id from lifecycle_plans")).scalar_one() == plan_of().plan_id
+        assert connection.execute(text("select uuid, sequence from lifecycle_meta")).one() == identity
+    database.close()
+    with pytest.raises(LedgerTooNew) as error:
+        open_ledger(url)
+    assert (error.value.found, error.value.known) == (NEXT, len(STEPS))
+    with pytest.raises(LedgerTooNew):
+        migrate_ledger(url)
+
+
+def test_consumers_from_before_there_were_replicas_are_none(url: str) -> None:
+    database = Database(url)
+    assert migrate(database, steps=STEPS[:1]) == (0, 1)
+    with database.writing() as connection:
+        connection.execute(
+            text("insert into lifecycle_consumers (topic, consumer, partition, \"offset\") values ('shop/orders', 'c', 0, 5)")
+        )
+    database.close()
+    with pytest.raises(LedgerNotMigrated):
+        open_ledger(url)
+    assert migrate_ledger(url) == (1, len(STEPS))
+    with open_ledger(url) as ledger:
+        assert [(p.consumer, p.offset, p.kind) for p in ledger.consumers(TOPIC)] == [("c", 5, "consumer")]
+
+
+def test_a_step_that_fails_leaves_the_version_before_it(url: str) -> None:
+    database = Database(url)
+    with pytest.raises(RuntimeError):
+        migrate(database, steps=(*STEPS, break_off))
+    with database.reading() as connection:
+        assert not inspect(connection).has_table("lifecycle_half_done")
+    database.close()
+    with open_ledger(url) as ledger:  # at the version before, and whole
+        assert ledger.history() == []
+
+
+def test_a_ledger_of_an_earlier_version_must_be_migrated(url: str) -> None:
+    migrate_ledger(url)
+    database = Database(url)
+    with database.writing() as connection:
+        connection.execute(text("update lifecycle_meta set version = 0"))
+    database.close()
+    with pytest.raises(LedgerNotMigrated):
+        open_ledger(url)
+
+
+def shape(engine: Engine) -> dict[str, Any]:
+    """Tables as the database tells them."""
+    found = inspect(engine)
+    return {
+        name: {
+            "columns": {(c["name"], str(c["type"]), c["nullable"]) for c in found.get_columns(name)},
+            "key": found.get_pk_constraint(name)["constrained_columns"],
+            "indexes": {(i["name"], tuple(i["column_names"]), bool(i["unique"])) for i in found.get_indexes(name)},
+        }
+        for name in found.get_table_names()
+    }
+
+
+def test_the_steps_make_the_tables_that_the_code_uses(url: str, tmp_path: Path) -> None:
+    migrate_ledger(url)
+    wanted = create_engine(f"sqlite:///{tmp_path}/wanted.db")
+    tables.metadata.create_all(wanted)
+    made = create_engine(url)
+    assert shape(made) == shape(wanted)
+    with made.connect() as one, wanted.connect() as other:
+        partial = text("select name, replace(lower(substr(sql, instr(lower(sql), 'where'))), '  ', ' ') from sqlite_master where type = 'index' and lower(sql) like '%where%' order by name")  # fmt: skip
+        assert one.execute(partial).all() == other.execute(partial).all() != []
+    made.dispose()
+    wanted.dispose()

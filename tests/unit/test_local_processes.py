@@ -1,0 +1,141 @@
+"""Ours are ended to the last one, and a number alone is never enough to signal anybody."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from message_lifecycle.local import components
+from message_lifecycle.local.layout import Layout
+from message_lifecycle.local.processes import Process, end, end_all, family, find_process, marked, wait_for_end, working_folder
+
+# A parent with a child in a session of its own, as a task's process is under Airflow's scheduler.
+PARENT = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"], start_new_session=True)
+open(sys.argv[1], "w").write(str(child.pid) + "\\n")
+time.sleep(100)
+"""
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"], start_new_session=True) as child:
+        yield child
+        child.kill()
+
+
+def until(ask: Callable[[], str | None]) -> str:
+    """The first answer that is not None; a test that waits longer has failed."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        if (answer := ask()) is not None:
+            return answer
+        time.sleep(0.02)
+    raise AssertionError("waited for 10 s")
+
+
+def identity(pid: int) -> Process:
+    found = find_process(pid)
+    assert found is not None
+    return found
+
+
+def parent_and_child(folder: Path) -> tuple[subprocess.Popen[bytes], Process]:
+    report = folder / "child"
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(report)], start_new_session=True)
+    text = until(lambda: report.read_text() if report.is_file() and report.read_text().endswith("\n") else None)
+    return parent, identity(int(text))
+
+
+def test_a_process_is_more_than_its_number(sleeper: subprocess.Popen[bytes]) -> None:
+    found = identity(sleeper.pid)
+    assert found.alive()
+    successor = dataclasses.replace(found, started=found.started + 1)
+    assert not successor.alive()
+    end([successor], polite_seconds=0.0)
+    end_all([successor], polite_seconds=0.0)
+    assert found.alive(), "an identity that does not fit was signalled"
+
+
+def test_one_that_has_ended_is_not_alive_even_uncollected(sleeper: subprocess.Popen[bytes]) -> None:
+    found = identity(sleeper.pid)
+    sleeper.kill()
+    assert wait_for_end([found], 5.0) == ()
+    assert not found.alive()
+
+
+def test_a_family_includes_those_who_left_the_session(tmp_path: Path) -> None:
+    parent, child = parent_and_child(tmp_path)
+    leader = identity(parent.pid)
+    assert set(family(leader)) == {leader, child}
+    end([leader], polite_seconds=2.0)
+    assert not leader.alive()
+    assert not child.alive()
+    parent.wait()
+
+
+def test_the_deaf_are_killed(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    program = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); open(sys.argv[1], 'w').write('x'); time.sleep(100)"
+    child = subprocess.Popen([sys.executable, "-c", program, str(ready)], start_new_session=True)
+    until(lambda: "yes" if ready.is_file() else None)
+    end([identity(child.pid)], polite_seconds=0.3)
+    assert child.wait() == -9
+
+
+def test_an_orphan_is_found_by_its_mark(tmp_path: Path) -> None:
+    value = str(tmp_path)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"], env=os.environ | {"LIFECYCLE_TEST_MARK": value})
+    try:
+        until(lambda: "found" if marked("LIFECYCLE_TEST_MARK", value) else None)
+        assert marked("LIFECYCLE_TEST_MARK", value) == (identity(child.pid),)
+        assert marked("LIFECYCLE_TEST_MARK", value + "x") == ()
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_where_a_process_works(sleeper: subprocess.Popen[bytes]) -> None:
+    assert working_folder(sleeper.pid) == Path.cwd()
+    sleeper.kill()
+    sleeper.wait()
+    assert working_folder(sleeper.pid) is None
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    found = Layout(project=tmp_path, state=tmp_path / "state")
+    found.prepare()
+    return found
+
+
+def test_a_component_is_on_file_until_it_is_stopped(layout: Layout) -> None:
+    program = [sys.executable, "-c", "import time; print('started', flush=True); time.sleep(100)"]
+    started = components.launch(layout, "one", program, os.environ, identity="a")
+    assert components.find(layout, "one") == started
+    assert started.environment == "a"
+    assert components.log_file(layout, "one").stat().st_mode & 0o777 == 0o600
+    components.stop(layout, ["one", "never started"], polite_seconds=2.0)
+    assert components.find(layout, "one") is None
+    assert not started.process.alive()
+
+
+def test_the_log_of_the_run_before_is_kept(layout: Layout) -> None:
+    for word in ("first", "second"):
+        started = components.launch(layout, "one", [sys.executable, "-c", f"print('{word}')"], os.environ, identity="")
+        wait_for_end([started.process], 10.0)
+    assert components.log_file(layout, "one").read_text() == "second\n"
+    assert components.log_file(layout, "one").with_suffix(".log.previous").read_text() == "first\n"
+
+
+def test_the_digest_tells_a_change_and_no_value() -> None:
+    assert components.digest({"a": "1"}) == components.digest({"a": "1"}) != components.digest({"a": "2"})
+    assert "secret" not in components.digest({"a": "secret"})

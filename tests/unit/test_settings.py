@@ -1,0 +1,142 @@
+"""Settings: limits, origins, and the page that is written from them."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from message_lifecycle.app.config import server_settings_file
+from message_lifecycle.app.settings_reference import reference
+from message_lifecycle.model.errors import InvalidSetting
+from message_lifecycle.model.settings import (
+    BY_NAME,
+    SETTINGS,
+    Policy,
+    parse_topic_settings,
+    property_text,
+    resolve,
+    server_settings,
+    topic_changes,
+    topic_settings,
+)
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("value", [-1, 1.0, 1.5, True, "60", None, float("nan"), 2**32])
+def test_an_expiry_is_a_whole_number_of_seconds_in_u32(value: object) -> None:  # NUM-1
+    with pytest.raises(InvalidSetting) as error:
+        topic_settings({"message_expiry": value}, where="topic x")
+    assert "topic x" in str(error.value)
+    assert "message_expiry" in str(error.value)
+    assert "a whole number of seconds from 0 to 4294967295" in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["-1", "1.0", "1e3", "true", "", "60s", "NaN", "4294967296", '"60"'])
+def test_the_texts_of_the_command_line_are_held_to_the_same(text: str) -> None:
+    with pytest.raises(InvalidSetting):
+        parse_topic_settings({"message_expiry": text}, where="--set")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.1, 1.1, True, "0.5"])
+def test_a_fraction_is_a_number_from_0_to_1(value: object) -> None:
+    with pytest.raises(InvalidSetting):
+        topic_settings({"max_removed_fraction": value}, where="topic x")
+
+
+def test_unknown_names_and_sections_are_errors_that_list_what_is_allowed() -> None:
+    with pytest.raises(InvalidSetting, match="message_expiry"):
+        topic_settings({"mesage_expiry": 1}, where="topic x")
+    with pytest.raises(InvalidSetting, match="interval"):
+        server_settings({"message_cleaner": {"intervall": 1}}, where="lifecycle.toml")
+    with pytest.raises(InvalidSetting, match=r"system\.segment"):
+        server_settings({"message_cleanr": {"interval": 1}}, where="lifecycle.toml")
+    with pytest.raises(InvalidSetting, match="system"):
+        server_settings({"system": 5}, where="lifecycle.toml")
+    with pytest.raises(InvalidSetting):
+        server_settings({"interval": 5}, where="lifecycle.toml")
+    with pytest.raises(InvalidSetting):
+        topic_settings({"interval": 5}, where="a server setting is not a topic's")
+
+
+def test_topic_wins_over_server_wins_over_built_in() -> None:
+    server = server_settings({"system": {"segment": {"message_expiry": 7}}}, where="t")
+    origins = {name: (r.value, r.origin) for name, r in resolve(topic={}, server=server).settings}
+    assert origins["message_expiry"] == (7, "server file")
+    assert origins["interval"] == (60, "built in")
+    own = {name: (r.value, r.origin) for name, r in resolve(topic={"message_expiry": 0}, server=server).settings}
+    assert own["message_expiry"] == (0, "topic"), "an explicit 0 is never, not the server's default"
+
+
+def test_the_hash_is_of_values_not_of_origins() -> None:
+    assert resolve(topic={"message_expiry": 5}, server={}).hash == resolve(topic={}, server={"message_expiry": 5}).hash
+    assert resolve(topic={"message_expiry": 5}, server={}).hash != resolve(topic={"message_expiry": 6}, server={}).hash
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
+def test_shorter_is_tighter_and_zero_is_for_ever(before: int, after: int) -> None:  # DEL-3
+    tightened = resolve(topic={"message_expiry": after}, server={}).tightened_since({"message_expiry": before})
+    assert bool(tightened) is ((after or 2**40) < (before or 2**40))
+
+
+def test_turning_the_cleaner_on_is_tightening() -> None:
+    assert resolve(topic={}, server={"enabled": True}).tightened_since({"enabled": False}) == ("enabled",)
+
+
+def test_property_texts_read_back() -> None:
+    for setting in SETTINGS:
+        value = setting.default if setting.default is not None else {"name": "shop/orders", "int": 7, "float": 0.000001}[setting.kind]
+        assert setting.parse(property_text(value), where="t") == value
+
+
+def test_a_plan_gives_its_policy_back() -> None:
+    policy = resolve(topic={"message_expiry": 5}, server={"interval": 9})
+    assert Policy.of_values(sorted(policy.values.items())).hash == policy.hash
+
+
+def test_changes_check_the_names_of_what_they_unset() -> None:
+    assert topic_changes({"message_expiry": None}, where="t") == {"message_expiry": None}
+    with pytest.raises(InvalidSetting):
+        topic_changes({"mesage_expiry": None}, where="t")
+
+
+def test_the_shipped_file_is_valid_and_says_the_built_in_values() -> None:
+    path = ROOT / "include" / "lifecycle.toml"
+    assert server_settings_file(path)
+    for name, value in server_settings(tomllib.loads(path.read_text()), where="lifecycle.toml").items():
+        assert value == BY_NAME[name].default, name
+
+
+def test_a_broken_or_missing_file_is_named(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[message_cleaner\n")
+    with pytest.raises(InvalidSetting, match=r"broken\.toml"):
+        server_settings_file(broken)
+    with pytest.raises(InvalidSetting, match="an existing TOML file"):
+        server_settings_file(tmp_path / "missing.toml")
+
+
+def test_the_page_of_settings_is_written_from_the_settings() -> None:
+    assert (ROOT / "docs" / "settings.md").read_text() == reference()
+
+
+def test_a_setting_that_was_not_known_when_settings_were_accepted_did_what_its_default_does() -> None:  # DEL-3
+    accepted = {name: value for name, value in resolve(topic={}, server={}).values.items() if name != "max_age_seconds"}
+    assert resolve(topic={"max_age_seconds": 1.0}, server={}).tightened_since(accepted) == ("max_age_seconds",)
+    assert resolve(topic={}, server={}).tightened_since(accepted) == ()
+
+
+@pytest.mark.parametrize("text", ["0.0000001", "0.0000004", "1.0000005", "1e-7"])
+def test_an_age_finer_than_a_microsecond_is_refused_not_rounded(text: str) -> None:  # NUM-1
+    """Rounded down it would be another limit, and the smallest of them would take the whole log."""
+    with pytest.raises(InvalidSetting, match="at most 6 decimals"):
+        parse_topic_settings({"max_age_seconds": text}, where="--set")
+
+
+@pytest.mark.parametrize(("text", "us"), [("0.000001", 1), ("0.1", 100_000), ("123456789.123457", 123_456_789_123_457), ("0", 0)])
+def test_an_age_of_whole_microseconds_is_exact(text: str, us: int) -> None:
+    assert resolve(topic=parse_topic_settings({"max_age_seconds": text}, where="--set"), server={}).max_age_us == us

@@ -1,0 +1,68 @@
+"""Which files are taken, by which name; what a time can mean. Without Spark."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from message_lifecycle.sources.errors import UnreadableFile, WrongTimeUnit
+from message_lifecycle.sources.files import find_files, shapes
+from message_lifecycle.sources.times import PLAUSIBLE_FROM, PLAUSIBLE_TO, likely_unit, reading
+
+
+def test_files_are_found_below_the_folder_in_order_of_their_names(tmp_path: Path) -> None:
+    for name in ("b/a.csv", "a.jsonl", "b.csv", "B.json", "b/_tmp/x.csv", "_SUCCESS", ".x.csv", "b/é 1.ndjson"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x\n")
+    assert [file.name for file in find_files(tmp_path)] == ["B.json", "a.jsonl", "b.csv", "b/a.csv", "b/é 1.ndjson"]
+    assert [file.name for file in find_files(tmp_path / "b" / "a.csv")] == ["a.csv"]
+
+
+@pytest.mark.parametrize("name", ["x", "x.txt", "x.parquet.gz", "x.csv.zip", "x.gz", "x[1].csv", "x*.csv", "x:y.csv"])
+def test_a_file_that_spark_could_not_be_given_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(UnreadableFile, match="x"):
+        find_files(tmp_path)
+
+
+def test_the_digest_is_of_the_content_alone(tmp_path: Path) -> None:
+    for name, text in (("a.csv", "k\n1\n"), ("b.csv", "k\n1\n"), ("c.csv", "k\n2\n")):
+        (tmp_path / name).write_text(text)
+    first, same, other = (file.sha256() for file in find_files(tmp_path))
+    assert first == same != other
+
+
+def test_files_of_one_shape_are_read_together(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbfk,"v,""w"\r\n1,2\r\n')
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b'k,"v,""w"\n'))
+    (tmp_path / "c.csv").write_text("v,k\n")
+    (tmp_path / "d.csv").touch()
+    (tmp_path / "e.jsonl").write_text("{}\n")
+    found = {shape.fields: [file.name for file in files] for shape, files in shapes(find_files(tmp_path), delimiter=",").items()}
+    assert found == {("k", 'v,"w'): ["a.csv", "b.csv.gz"], ("v", "k"): ["c.csv"], (): ["e.jsonl"]}
+
+
+@given(micros=st.integers(PLAUSIBLE_FROM, PLAUSIBLE_TO - 1))
+def test_a_date_is_likely_in_the_unit_it_was_written_in_and_in_no_other(micros: int) -> None:
+    # Whole seconds from 1990 on: below that a count of one unit could be a date in the next.
+    second = -(-micros // 1_000_000)
+    for unit, factor in (("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)):
+        if second * 1_000_000 < PLAUSIBLE_TO:
+            assert likely_unit(str(second * factor)) == unit
+
+
+@pytest.mark.parametrize("value", ["", "soon", "-5", "1e400", "nan", "inf", "1e30"])
+def test_what_is_no_date_in_any_unit_gives_no_hint(value: str) -> None:
+    assert likely_unit(value) is None
+
+
+def test_the_error_says_field_value_reading_and_likely_unit() -> None:
+    value = "1714564800000"
+    error = WrongTimeUnit(field="at", value=value, unit="us", reads_as=reading(value, "us"), likely=likely_unit(value), rows=2, of=3)
+    for part in ("'at'", "'1714564800000' in unit 'us' is 1970-01-20T20:16:04.800000Z", "looks like unit 'ms'", "2 of 3"):
+        assert part in str(error)

@@ -1,0 +1,70 @@
+"""Verbs said again, and runs beside which others go on: markers are made once, and what moved on meanwhile fails nobody."""
+
+from __future__ import annotations
+
+import pytest
+
+from message_lifecycle.app import steps
+from message_lifecycle.app.scenario import World
+from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.wiring import memory_world
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.settings import Value
+from tests.logs import AS_OF, SECOND
+
+NAME = TopicName(stream="test", topic="again")
+
+
+def world(server: dict[str, Value] | None = None, **settings: Value) -> World:
+    made = memory_world(server or {})
+    create_topic(made.services, NAME, partitions=1, settings={"max_removed_fraction": 1.0, **settings})
+    made.set_now(AS_OF)
+    return made
+
+
+def append(world: World, *messages: NewMessage) -> None:
+    world.writer.append(NAME, messages, steps.policy_of(world.services, NAME))
+
+
+def one(time: int, *, key: bytes = b"k", segment: int | None = None, ttl: bytes | None = None) -> NewMessage:
+    headers = () if ttl is None else (("Nats-TTL", ttl),)
+    return NewMessage(append_time=Instant(time * SECOND), key=key, value=b"v", segment=segment, headers=headers)
+
+
+@pytest.mark.parametrize("died_before_it_was_recorded", [False, True])
+def test_markers_are_made_once_however_often_they_are_asked_for(died_before_it_was_recorded: bool) -> None:  # MRK-4
+    w = world(max_age_seconds=1.0, subject_delete_marker_ttl=60)
+    append(w, one(1, key=b"a"), one(1, key=b"b"), one(100, key=b"z"))
+    s = w.services
+    plan = steps.plan(s, NAME, as_of=AS_OF).plan
+    steps.stage(s, plan.plan_id)
+    first = steps.mark(s, plan.plan_id)
+    if died_before_it_was_recorded:
+        steps.stage(s, plan.plan_id)
+    assert steps.mark(s, plan.plan_id) == first
+    report = steps.gate(s, plan.plan_id)
+    assert [check.id for check in report.blocking] == []
+
+
+def test_a_consumer_that_moves_on_after_the_plan_does_not_fail_it() -> None:  # DEL-6
+    w = world(message_expiry=1)
+    append(w, *(one(1, segment=offset) for offset in range(4)))
+    s = w.services
+    s.ledger.commit(NAME, "slow", 0, 0, None)
+    plan = steps.plan(s, NAME, as_of=AS_OF).plan
+    steps.stage(s, plan.plan_id)
+    steps.gate(s, plan.plan_id)
+    steps.publish(s, plan.plan_id)
+    s.ledger.commit(NAME, "slow", 0, 2, None)
+    assert steps.verify(s, plan.plan_id).name == "published"
+
+
+def test_what_the_budget_leaves_of_segments_that_a_consumer_holds_is_more() -> None:  # EXP-7
+    w = world({"max_segments": 1}, message_expiry=1, allow_msg_ttl=True)
+    append(w, *(one(1, segment=offset, ttl=b"1s") for offset in range(3)), one(1, segment=3))
+    w.services.ledger.commit(NAME, "slow", 0, 0, None)
+    done = steps.run(w.services, NAME, as_of=AS_OF)
+    assert (done.name, done.more, done.detail) == ("published", True, "")
+    assert [(held.holder, held.rows) for held in done.held] == [("consumer", 1), ("budget", 1)]

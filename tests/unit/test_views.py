@@ -1,0 +1,93 @@
+"""What the command prints and the Airflow pages show: plain values, and the same as the ledger and the log hold."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from message_lifecycle.app import views
+from message_lifecycle.app.cli.words import count, safe, share, size, span
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.plan import RemoveRows, SealSegment
+from tests.ledgers import drop, plan_of
+from tests.worlds import NOW, SECOND, Lake, make_lake
+
+DAY = 86_400
+
+
+@pytest.fixture
+def lake(capsys: pytest.CaptureFixture[str]) -> Lake:
+    return make_lake(capsys)
+
+
+def test_every_view_is_json(lake: Lake) -> None:
+    topic = lake.topic("shop/orders", partitions=2, message_expiry=DAY)
+    lake.append(topic, 30, 25, 3, 2, 1)
+    lake.append_at(topic, None, partition=1)
+    lake.say("consumer", "commit", "shop/orders", "billing", "0:0")
+    lake.say("run", "shop/orders")
+    s = lake.services
+    plan_id = views.runs(s)[0]["plan_id"]
+    page = views.topic_page(s, topic)
+    for view in (page, views.plan_page(s, plan_id), views.status(s), views.runs(s), views.explain_message(s, topic, 0, 0, as_of=NOW)):
+        assert json.loads(json.dumps(view, allow_nan=False)) == view
+    assert [run["plan_id"] for run in page["runs"]] == [plan_id]
+    assert page["status"]["held"][0]["holder"] == "consumer"
+    assert page["consumers"][0]["consumer"] == "billing"
+
+
+def test_a_question_tells_what_a_person_must_know(lake: Lake) -> None:
+    topic = lake.topic("shop/audit", message_expiry=DAY)
+    lake.append(topic, 40, 35, 30, 25, 1)
+    lake.say("run", "shop/audit")
+    record = lake.services.ledger.open_plan(topic)
+    assert record is not None
+    text = views.approval_text(record)
+    assert "4 of 5 messages would go" in text
+    assert "share of messages that goes: 0.8, expected at most 0.5" in text
+    assert f"Plan `{record.plan.plan_id}`" in text
+    assert "The question lapses at 2026-11-22T12:00:00Z." in text
+
+
+def test_each_kind_of_action_is_shown(lake: Lake) -> None:
+    rows = RemoveRows(
+        partition=0, base_offset=100, file="f", offsets="100-189", first_offset=100, last_offset=189, rows=90, reason="retention_age"
+    )
+    seal = SealSegment(partition=0, base_offset=100, next_offset=200)
+    shown = views.plan_view(plan_of(actions=(seal, drop(0, 99), rows)))["actions"]
+    assert [(action["action"], action["from"], action["to"]) for action in shown] == [
+        ("seal_segment", 100, 199),
+        ("drop_segments", 0, 99),
+        ("remove_rows", 100, 189),
+    ]
+    assert (shown[2]["messages"], shown[2]["reason"], shown[2]["bytes"]) == (90, "retention_age", None)
+
+
+def test_the_oldest_overdue_message_is_told_over_all_partitions(lake: Lake) -> None:
+    topic = lake.topic("shop/orders", partitions=2, message_expiry=DAY)
+    lake.append(topic, 30, 25, 1)
+    lake.append(topic, 48, 26, partition=1)
+    overdue = views.status(lake.services)[0]["overdue"]
+    assert overdue == {"messages": 4, "since": "2026-11-20T12:00:00Z", "for_seconds": DAY, "max_overdue": DAY}
+
+
+def test_status_looks_at_the_ledgers_clock(lake: Lake) -> None:
+    topic = lake.topic("shop/orders", message_expiry=DAY)
+    lake.append(topic, 1)
+    assert views.status(lake.services)[0]["overdue"]["messages"] == 0
+    lake.world.set_now(Instant(NOW + DAY * SECOND))
+    assert views.status(lake.services)[0]["overdue"]["messages"] == 1
+
+
+def test_numbers_in_words() -> None:
+    assert [size(n) for n in (None, 0, 999, 1000, 999_499, 999_500, 12_345_678)] == [
+        "unknown", "0 bytes", "999 bytes", "1 kB", "999 kB", "1 MB", "12.3 MB",
+    ]  # fmt: skip
+    assert [share(f) for f in (None, 0.0, 0.00001, 0.5, 0.99999, 1.0)] == [
+        "unknown", "0.0 %", "under 0.1 %", "50.0 %", "over 99.9 %", "100.0 %",
+    ]  # fmt: skip
+    assert [span(s) for s in (None, 0, 59, 3_600, 90_061)] == ["unknown", "0 s", "59 s", "1 h", "1 d 1 h"]
+    assert count(None) == "unknown"
+    assert safe("plain \u00e4\u4e16") == "plain \u00e4\u4e16"
+    assert safe("a\x1b[0m\u202eb\n") == "a\\x1b[0m\\u202eb\\n"

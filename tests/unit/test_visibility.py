@@ -1,0 +1,26 @@
+"""What a consumer's own logical read shows of messages that are due."""
+
+from __future__ import annotations
+
+import pytest
+
+from message_lifecycle.model.facts import Progress
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Message
+from message_lifecycle.model.settings import resolve
+from message_lifecycle.operations.visibility import visible
+
+AS_OF = Instant(100_000_000)
+
+
+@pytest.mark.parametrize(("dies", "shown"), [(None, True), (AS_OF + 1, True), (AS_OF, False)])
+def test_expiry_waits_for_a_consumer_and_a_ttl_for_none(dies: int | None, shown: bool) -> None:  # EXP-6
+    """Else a consumer would see a message of its own TTL or not, depending on whether the cleaner was there first."""
+    expires_at = None if dies is None else Instant(dies)
+    message = Message(
+        partition=0, offset=5, append_time=Instant(1), key=None, value=None, segment=0, headers=(), expires_at=expires_at, never=False
+    )
+    policy = resolve(topic={"message_expiry": 1, "allow_msg_ttl": True}, server={})
+    unread = Progress(consumer="c", partition=0, offset=4, at=None)
+    assert list(visible([message], policy, at=AS_OF, progress=[unread])) == ([message] if shown else [])
+    assert list(visible([message], policy, at=AS_OF)) == []
