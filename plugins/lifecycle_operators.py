@@ -57,6 +57,9 @@ class Approval(HITLOperator):
     """Asks a person for one plan. Not Airflow's ApprovalOperator, which skips the task that records a refusal.
 
     Nobody answers within `approval_ttl`: the task ends without an answer, and the plan lapses. No answer is ever assumed.
+
+    Who answers within moments of being asked may be asked again: Airflow 3.3 queues the task to go on before its executor has told
+    that the half which asked has ended, takes that word to speak of the other half, and fails it (event `state mismatch`).
     """
 
     template_fields = (*HITLOperator.template_fields, "answer_within", "plan_id")
@@ -64,7 +67,7 @@ class Approval(HITLOperator):
 
     def __init__(self, *, answer_within: Any, plan_id: Any, **options: Any) -> None:
         """`answer_within`: seconds, by topic, so known only when the task runs."""
-        super().__init__(options=[APPROVE, REJECT], **options)
+        super().__init__(options=[APPROVE, REJECT], retries=2, retry_delay=timedelta(seconds=1), **options)
         self.answer_within = answer_within
         self.plan_id = plan_id
 

@@ -68,7 +68,7 @@ def test_what_writes_runs_once_in_the_pool_and_what_reads_may_run_again(dag: Any
             assert (task.retries, task.pool, task._conn_id) == (0, "lifecycle", "spark_default")
             assert Path(task.application).is_file()
         elif task.task_id == "approval.ask":
-            assert task.retries == 0
+            assert task.retries == 2, "Airflow may fail a task that was answered at once; asking again harms nobody"
         else:
             assert (task.retries, task.pool) == (2, "default_pool")
 

@@ -88,6 +88,17 @@ class Stack:
             time.sleep(1)
         raise AssertionError(self.states(run_id))
 
+    def answered(self, run_id: str, words: Mapping[str, tuple[str, str]]) -> str:
+        """Answer every question by its topic, as (option, why), also one that is asked again, until the run has ended; its state."""
+        deadline = time.monotonic() + RUN_SECONDS
+        while (state := self.api.run_state(DAG, run_id)) not in ("success", "failed"):
+            assert time.monotonic() < deadline, self.states(run_id)
+            for question in self.api.approvals(DAG, run_id):
+                option, why = words[question.subject.split(":")[0]]
+                self.api.answer(question, option, {"text": why})
+            time.sleep(1)
+        return state
+
     def run_of(self, run_type: str) -> str:
         """The first run of that type, as soon as there is one."""
         deadline = time.monotonic() + RUN_SECONDS

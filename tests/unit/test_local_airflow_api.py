@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -91,8 +92,14 @@ def test_a_run_that_does_not_end_is_named(airflow: FakeAirflow, api: AirflowApi)
 
 
 def test_approvals_are_listed_and_answered(airflow: FakeAirflow, api: AirflowApi) -> None:
-    detail = {"task_instance": {"task_id": "ask", "map_index": 2}, "subject": "s", "body": None, "options": ["Approve", "Reject"]}
-    airflow.answers[("GET", f"{RUN_PATH}/hitlDetails?response_received=false&limit=1000")] = [(200, {"hitl_details": [detail]})]
+    asked = {"subject": "s", "body": None, "options": ["Approve", "Reject"]}
+    long_ago, just_now = "2026-01-01T00:00:00.000001Z", datetime.now(UTC).isoformat()
+    found = [
+        asked | {"task_instance": {"task_id": "ask", "map_index": index, "state": state, "start_date": start}}
+        # The first two are still on their way to wait: an answer would meet them half way.
+        for index, (state, start) in enumerate((("running", long_ago), ("awaiting_input", just_now), ("awaiting_input", long_ago)))
+    ]
+    airflow.answers[("GET", f"{RUN_PATH}/hitlDetails?response_received=false&limit=1000")] = [(200, {"hitl_details": found})]
     airflow.answers[("PATCH", f"{RUN_PATH}/taskInstances/ask/2/hitlDetails")] = [(200, {})]
     (approval,) = api.approvals("d", RUN)
     assert approval == Approval(dag_id="d", run_id=RUN, task_id="ask", map_index=2, subject="s", body="", options=("Approve", "Reject"))
