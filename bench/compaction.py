@@ -2,7 +2,7 @@
 
 The peer runs in a process of its own, on two threads: latest offset per key, then a copy of those rows in order, to bare Parquet
 files and without a commit. Each figure is a ratio of medians of the same run; CPU is that of whole process trees, JVM and workers
-included. Run: `python -m bench.compaction [--messages N] [--only SET ...]`.
+included. Run: `python -m bench compaction [--messages N] [--only SET ...]`.
 """
 
 from __future__ import annotations

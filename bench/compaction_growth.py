@@ -1,7 +1,7 @@
 """What a compaction costs by the size of its tail and by that of the view it is taken up into, as a picture.
 
 Beside it what DuckDB takes to compact it all again. Views have unique keys, which is the worst case: every key of the view is looked
-at. Run: `python -m bench.compaction_growth [--view N] [--to FILE]`; it takes a while, and `make bench` leaves it out.
+at. Run: `python -m bench compaction_growth [--view N] [--to FILE]`; it takes a while, and `make bench` leaves it out.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The peer is what anyone would write in Spark on an equal table: `DELETE` by a range of segments, then `expire_snapshots`. Both run
 in this process, one after the other, and each figure is a median with its ratio to the peer's. The tables have no data: all of
-this is metadata, and the files are only named. Run: `python -m bench.segment_drop [SEGMENTS ...]`.
+this is metadata, and the files are only named. Run: `python -m bench segment_drop [SEGMENTS ...]`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The peer is what anyone would write without a table format: DuckDB, on two threads, writes the same files again without them. Each
 figure is CPU of a whole process tree, start and JVM included, and a median. The gate is measured in runs of their own: its own work,
-with neither what starting a session nor what its imports take, as a share of a run's CPU. Run: `python -m bench.ttl_rows`.
+with neither what starting a session nor what its imports take, as a share of a run's CPU. Run: `python -m bench ttl_rows`.
 """
 
 from __future__ import annotations
