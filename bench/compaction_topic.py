@@ -25,7 +25,7 @@ from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.layout import COMPACTED, LogSummary
-from message_lifecycle.stores.iceberg.session import Java, java_table, sql_table
+from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table, sql_table
 
 AS_OF = START + 43_200_000_000
 """After every message of the logs, and before the end of any's own lifetime."""
@@ -92,6 +92,7 @@ class Measured:
         assert record.staged.view.engine == engine, record.staged
         after = self._head()
         assert after not in (None, before), "nothing was published"
+        forget_cached(self.session, self.name, kind=COMPACTED)
         made = self.session.sql(f"SELECT count(*), sum(offset) FROM {sql_table(self.name, kind=COMPACTED)} VERSION AS OF {after}").collect()
         self._put_back(record.plan, before)
         return cost, list(made[0]), judged[0] if gate else None

@@ -42,6 +42,13 @@ def cost_of_module(module: str, *arguments: str) -> Cost:
     return cost_of(sys.executable, "-m", module, *arguments)
 
 
+def cpu_of_tree() -> float:
+    """CPU seconds so far of this process and of those below it that still run; of those that have ended, where they were waited for."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    alive = sum(_cpu_seconds(pid) or 0.0 for pid in (os.getpid(), *_below(os.getpid())))
+    return alive + ended.ru_utime + ended.ru_stime
+
+
 def _main() -> int:
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     peak, seen, over = [0.0], dict[int, float](), threading.Event()

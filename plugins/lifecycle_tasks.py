@@ -7,7 +7,7 @@
         >> waiting >> approval: ask >> record >> publish >> verify    mapped, one for each plan that needs a person
 
 The cleaner alone copies, and looks for markers of what it takes; a sweep (marker_generation) makes its markers where it is planned;
-compaction and the purge of what it covers make none. What compaction has verified updates the asset `compacted`.
+compaction, the purge of what it covers, and documents make none. What compaction has verified updates the asset `compacted`.
 
 A topic that waits for a person holds up no other. Tasks pass ids and counts, and talk to the ledger through
 `message_lifecycle.app.tasks`; no task imports an engine, and Spark work is always spark-submit.
@@ -71,8 +71,8 @@ def form() -> dict[str, Param]:
     }
 
 
-def interval(setting: Literal["interval", "compaction_interval"] = "interval") -> timedelta:
-    """How often to look: `interval` under `[message_cleaner]` or `[compaction]` of include/lifecycle.toml, a file of a few lines."""
+def interval(setting: Literal["interval", "compaction_interval", "snapshots_interval"] = "interval") -> timedelta:
+    """How often to look: `interval` under `[message_cleaner]`, `[compaction]` or `[documents]` of include/lifecycle.toml, a small file."""
     from message_lifecycle.app.config import interval_seconds
 
     return timedelta(seconds=interval_seconds(setting))

@@ -179,6 +179,7 @@ def plan(**changes: Any) -> dict[str, Any]:
                 "reason": "expiry",
             },
         ],
+        "documents": None,
         "bounds": [bound()],
         "held": [held()],
         "warnings": ["partition 0: 3 message(s) carry a time later than as_of + clock_skew"],
@@ -209,3 +210,86 @@ def plan(**changes: Any) -> dict[str, Any]:
         "outcome": outcome(),
         **changes,
     }  # fmt: skip
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    return {
+        "document": "letter",
+        "owner": "ada",
+        "seq": 3_000,
+        "first": 1_900,
+        "changes": 1_101,
+        "snapshots": [2_000, 3_000],
+        "epoch": 2,
+        "lowest_synced": 1_900,
+        "clients": [
+            {"client": "phone", "server_seq": 1_900, "lag": 1_100, "at": "2026-11-21T10:00:00Z"}
+            | {"falls_silent_at": "2026-11-22T10:00:00Z", "keeps": True},
+            {"client": "laptop", "server_seq": 1_000, "lag": 2_000, "at": None, "falls_silent_at": None, "keeps": False},
+        ],
+        **changes,
+    }
+
+
+def documents(**changes: Any) -> dict[str, Any]:
+    """The page of a topic of documents."""
+    found = topic()
+    return {
+        "topic": "demo/letters",
+        "uuid": found["uuid"],
+        "documents": {
+            "fold": "text_splice",
+            "changes_uuid": found["uuid"],
+            "changes_id": 4_711,
+            "snapshots_uuid": None,
+            "snapshots_id": None,
+            "changes": 1_101,
+            "snapshots": 2,
+            "clients": 2,
+            "purged": 1,
+            "documents": [
+                document(),
+                document(document="empty", owner=None, seq=0, first=None, changes=0, snapshots=[], clients=[], lowest_synced=None),
+            ],
+            "own_settings": [{"level": "user", "name": "ada", "setting": "changes_max_age", "value": EVIL}],
+            **changes,
+        },
+        "settings": found["settings"],
+        "status": status(documents={"due": 1, "snapshots_due": 1}, problems=[f"document letter keeps every change: {EVIL}"], held=[]),
+        "runs": found["runs"],
+    }
+
+
+def document_plan(**changes: Any) -> dict[str, Any]:
+    found = plan()
+    action = {
+        "action": "snapshot_document",
+        "document": "letter",
+        "seq": 3_000,
+        "proved_from": 0,
+        "snapshot": 3_000,
+        "epoch": 2,
+        "dropped_snapshots": [1_000],
+        "from": 900,
+        "to": 1_899,
+        "changes": 1_000,
+        "reason": "purged_synced",
+        "bounds": [{"bound": "synced", "stops_at": 1_900}, {"bound": "snapshot", "stops_at": 3_001}],
+    }
+    only_snapshot = {"snapshot": None, "changes": 0, "reason": None, "bounds": [], "dropped_snapshots": [], "proved_from": 2_000}
+    return {
+        **found,
+        "operation": "snapshot_with_purge",
+        "actions": [action, {**action, **only_snapshot}],
+        "bounds": [],
+        "held": [],
+        "documents": {
+            "documents": 2,
+            "snapshots_made": 1,
+            "snapshots_dropped": 1,
+            "purged_documents": 1,
+            "blocked": [{"document": "poem", "reason": EVIL}],
+            "snapshots_snapshot_id": None,
+            **changes,
+        },
+    }

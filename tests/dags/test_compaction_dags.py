@@ -1,4 +1,4 @@
-"""The DAGs of compaction and of the purge that follows it, as Airflow reads them."""
+"""The DAGs of compaction, of the purge that follows it, and of documents, as Airflow reads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.dags.conftest import ROOT
 
 pytestmark = pytest.mark.airflow
 
-OPERATIONS = {"log_compaction": "compaction", "purge_compacted": "purge_compacted"}
+OPERATIONS = {"log_compaction": "compaction", "purge_compacted": "purge_compacted", "snapshot_with_purge": "snapshot_with_purge"}
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +76,10 @@ def test_runs_that_were_missed_are_not_made_up_for(dag: Any) -> None:
 def test_the_interval_is_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plugins: None) -> None:
     import lifecycle_tasks
 
-    (tmp_path / "lifecycle.toml").write_text("[message_cleaner]\ninterval = 7\n[compaction]\ninterval = 11\n")
+    (tmp_path / "lifecycle.toml").write_text("[message_cleaner]\ninterval = 7\n[compaction]\ninterval = 11\n[documents]\ninterval = 13\n")
     monkeypatch.setenv("LIFECYCLE_CONFIG", str(tmp_path / "lifecycle.toml"))
     assert lifecycle_tasks.interval("compaction_interval") == timedelta(seconds=11)
+    assert lifecycle_tasks.interval("snapshots_interval") == timedelta(seconds=13)
 
 
 def test_a_dag_survives_being_stored(dag: Any) -> None:

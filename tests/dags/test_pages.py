@@ -38,6 +38,11 @@ DOCUMENTS = {
     "plan that waits": lambda: pages.plan(
         base=BASE, page=samples.plan(state="gated", approval=None, outcome=None, waits_until="2026-11-22T15:00:00Z", asks=[EVIL])
     ),
+    "documents": lambda: pages.topic(base=BASE, page=samples.documents()),
+    "no documents": lambda: pages.topic(base=BASE, page=samples.documents(documents=[], own_settings=[])),
+    "very many documents": lambda: pages.topic(base=BASE, page=samples.documents(documents=[samples.document()] * 1_000)),
+    "plan of documents": lambda: pages.plan(base=BASE, page=samples.document_plan()),
+    "new plan of documents": lambda: pages.plan(base=BASE, page=samples.document_plan(blocked=None)),
     "run": lambda: pages.run(
         base=BASE,
         run_id=f"message_cleaner/{EVIL}",
@@ -99,6 +104,19 @@ def test_how_far_a_view_reaches_is_shown_where_there_is_one() -> None:
     assert "Compacted up to" in with_view
     assert "168,387" in with_view
     assert "Compacted up to" not in pages.topic(base="/lifecycle", page=samples.topic(compacted=None))
+
+
+def test_of_very_many_documents_some_are_shown_and_the_others_counted() -> None:
+    html = DOCUMENTS["very many documents"]()
+    assert html.count("<td>letter</td><td>ada</td>") == 200
+    assert "800 more" in html
+
+
+def test_a_plan_of_documents_shows_what_goes_why_and_who_is_left_out() -> None:
+    html = DOCUMENTS["plan of documents"]()
+    for said in ("900 – 1,899", "purged_synced", "synced 1,900", "the first change", "<td>poem</td>", "changes go"):
+        assert said in html
+    assert "blocked" not in DOCUMENTS["new plan of documents"]().partition("What happens")[0].partition("</style>")[2]
 
 
 def test_a_page_adapts_to_width_and_to_the_dark() -> None:

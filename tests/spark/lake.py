@@ -27,6 +27,7 @@ from message_lifecycle.sources.ttl import with_own_lifetimes
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
+from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
 from message_lifecycle.stores.iceberg.layout import LogSummary
 from message_lifecycle.stores.iceberg.read import IcebergReader, newest_state
 from message_lifecycle.stores.iceberg.scratch import drop_stream
@@ -81,9 +82,12 @@ class Lake:
     def copier(self) -> IcebergCopier:
         return IcebergCopier(lambda: self.session, own_lifetimes=with_own_lifetimes, tables=tables())
 
+    def documents(self, steps: Callable[[str], None] | None = None) -> IcebergDocuments:
+        return IcebergDocuments(lambda: self.session, tables=tables(), steps=steps)
+
     def services(self, clock: Clock | None = None) -> Services:
         """What the verbs work with, over this lake and a ledger of its own in memory."""
-        views = IcebergViews(lambda: self.session, tables=tables())
+        views, documents = IcebergViews(lambda: self.session, tables=tables()), self.documents()
         return Services(
             topics=self.topics,
             reader=self.reader,
@@ -91,6 +95,8 @@ class Lake:
             copier=self.copier(),
             views=views,
             compactor=views,
+            documents=documents,
+            document_store=documents,
             gate=GreatExpectationsGate(),
             ledger=open_ledger("sqlite://", clock=clock) if clock else open_ledger("sqlite://"),
             server={},

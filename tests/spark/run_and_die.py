@@ -1,6 +1,6 @@
-"""One run of the message cleaner, or of compaction, in a process of its own, which dies by SIGKILL when it reaches the step that is named.
+"""One run of the message cleaner, or of another operation, in a process of its own, which dies by SIGKILL when it reaches the step that is named.
 
-`python -m tests.spark.run_and_die TOPIC AS_OF STEP [compaction]`; with the step `none` it lives. Exit status as of the command.
+`python -m tests.spark.run_and_die TOPIC AS_OF STEP [OPERATION]`; with the step `none` it lives. Exit status as of the command.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
+from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
 from message_lifecycle.stores.iceberg.session import spark_session
 from message_lifecycle.stores.iceberg.store import IcebergStore
 
@@ -29,13 +30,21 @@ def main() -> int:
             os.kill(os.getpid(), signal.SIGKILL)
 
     session = partial(spark_session, "run_and_die")
-    services = replace(lake(), store=IcebergStore(session, steps=die), compactor=IcebergViews(session, steps=die))
+    documents = IcebergDocuments(session, steps=die)
+    services = replace(
+        lake(),
+        store=IcebergStore(session, steps=die),
+        compactor=IcebergViews(session, steps=die),
+        documents=documents,
+        document_store=documents,
+    )
+    work: dict[str, steps.Scheduled] = {"compaction": "compaction", "snapshot_with_purge": "snapshot_with_purge"}
     outcome = steps.run(
         services,
         TopicName.parse(topic),
         as_of=Instant(int(as_of)),
         approver=lambda _plan, _report: (True, "tester", "as expected"),
-        work="compaction" if operation == ["compaction"] else "message_cleaner",
+        work=work[operation[0]] if operation else "message_cleaner",
     )
     print(outcome.name)
     return 0

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -15,6 +13,7 @@ from secrets import token_hex
 import pytest
 from pyspark.sql import SparkSession
 from tests.logs import SECOND
+from tests.spark.kill_points import start_dying
 from tests.spark.lake import LEDGER, let_pass
 from tests.spark.tables import unheard
 
@@ -39,7 +38,6 @@ from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
-ROOT = Path(__file__).parents[2]
 AS_OF, LATER = Instant(100 * SECOND), Instant(200 * SECOND)
 LATEST = [(1, b"a", b"2"), (2, b"b", b"1")]
 
@@ -63,9 +61,7 @@ class Topic:
         self.writer.append(self.name, messages, steps.policy_of(self.s, self.name))
 
     def start(self, last_step: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tests.spark.run_and_die", str(self.name), str(AS_OF), last_step, "compaction"]
-        environment = {**os.environ, "LIFECYCLE_LEDGER_URL": self.ledger_url}
-        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return start_dying(self.name, AS_OF, last_step, "compaction", ledger_url=self.ledger_url)
 
     def run(self, as_of: Instant = AS_OF, work: steps.Scheduled = "compaction") -> Outcome:
         return steps.run(self.s, self.name, as_of=as_of, approver=lambda _plan, _report: (True, "tester", "as expected"), work=work)

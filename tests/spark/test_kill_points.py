@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +11,7 @@ from secrets import token_hex
 
 import pytest
 from tests.logs import SECOND
+from tests.spark.kill_points import start_dying
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.topics import create_topic
@@ -30,7 +29,6 @@ from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
-ROOT = Path(__file__).parents[2]
 AS_OF = Instant(100 * SECOND)
 LIVE = {(0, 3), (0, 4)}
 
@@ -49,9 +47,7 @@ class Topic:
         self.writer.append(self.name, messages, steps.policy_of(self.s, self.name))
 
     def start(self, last_step: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tests.spark.run_and_die", str(self.name), str(AS_OF), last_step]
-        environment = {**os.environ, "LIFECYCLE_LEDGER_URL": self.ledger_url}
-        return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return start_dying(self.name, AS_OF, last_step, ledger_url=self.ledger_url)
 
     def run(self) -> Outcome:
         """The next run, uninterrupted."""

@@ -225,7 +225,7 @@ def test_a_command_imports_only_what_it_needs() -> None:
     assert [name for name in loaded if name.startswith(HEAVY) or name in ("rich.table", "pydantic")] == []
 
 
-GROUPS = ("topic", "consumer", "ledger", "scenario")
+GROUPS = ("topic", "consumer", "document", "ledger", "scenario")
 
 
 def test_every_command_and_option_says_what_it_is_for(lake: Lake) -> None:
@@ -252,8 +252,8 @@ def test_every_command_and_option_says_what_it_is_for(lake: Lake) -> None:
         line.split()[1] for line in told.out.splitlines() if line.startswith("│ ") and line[2] != " " and not line[2:].startswith("-")
     ]
     assert listed == [
-        "demo", "up", "down", "topic", "ingest", "read", "consumer", "compact", "due", "run", "plan", "stage", "mark", "gate", "approve", "refuse",
-        "publish", "verify", "message", "key", "status", "explain", "ledger", "scenario",
+        "demo", "up", "down", "topic", "ingest", "read", "consumer", "compact", "document", "due", "run", "plan", "stage", "mark", "gate", "approve",
+        "refuse", "publish", "verify", "message", "key", "status", "explain", "ledger", "scenario",
     ]  # fmt: skip
 
 

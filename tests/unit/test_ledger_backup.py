@@ -18,6 +18,7 @@ from message_lifecycle.ledger.database import Database
 from message_lifecycle.ledger.errors import BackupNotWritten, BrokenBackup, LedgerNotEmpty, LedgerTooNew
 from message_lifecycle.ledger.ledger import SqlLedger, migrate_ledger, open_ledger, restore_ledger
 from message_lifecycle.ledger.migrations import STEPS
+from message_lifecycle.model.document import Synced
 from message_lifecycle.model.errors import LedgerMismatch
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.ports import DueState, SourceFile
@@ -42,6 +43,9 @@ def fill(ledger: SqlLedger) -> None:
     ledger.set_swept(TOPIC, 2**62)
     ledger.set_accepted_view(TOPIC, {"retain_null_key": True})
     ledger.set_ingest_setting(TOPIC, "shift_us", 5)
+    ledger.set_synced(TOPIC, Synced(document="d", client="c", server_seq=2**62, at=None))
+    ledger.set_own_setting(TOPIC, "user", "ada", "changes_max_age", "1 month")
+    ledger.set_owner(TOPIC, "d", "ada")
     ledger.begin_batch(TOPIC, "b1", [SourceFile(path="a", size_bytes=1, sha256="x")])
     ledger.accept(OTHER, ("other", 3))
     ledger.next_identity(TOPIC)
@@ -176,9 +180,15 @@ def test_a_backup_of_an_earlier_version_is_brought_up(saved: Path, tmp_path: Pat
 
 
 def test_a_backup_from_before_there_were_replicas_has_none(saved: Path, tmp_path: Path) -> None:
-    """As version 1 wrote it: consumers have no column that tells, nobody has swept for markers, nothing was compacted."""
+    """As version 1 wrote it: consumers have no column that tells, nobody has swept for markers, nothing was compacted, no documents."""
     lines = []
-    later = ("lifecycle_swept", "lifecycle_accepted_views")
+    later = (
+        "lifecycle_swept",
+        "lifecycle_accepted_views",
+        "lifecycle_synced_seqs",
+        "lifecycle_document_settings",
+        "lifecycle_document_owners",
+    )
     table = ""
     for line in unzipped(saved)[:-1]:
         content = json.loads(line)

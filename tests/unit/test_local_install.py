@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from message_lifecycle.local.install import pinned, pip_settings, uv_environment
+import pytest
+
+from message_lifecycle.local.install import fetch_suites, pinned, pip_settings, uv_environment
 
 LOCK = """\
 # made by a program
@@ -51,3 +54,24 @@ def test_what_the_user_told_uv_itself_stays() -> None:
 
 def test_folders_that_are_not_there_leave_no_empty_setting() -> None:
     assert uv_environment({"find-links": "/not/there"}, {}) == {}
+
+
+def npm(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    (folder / "npm").write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+    (folder / "npm").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_suites_are_fetched_by_the_lock_and_run_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    npm(tmp_path, monkeypatch, f'echo "$@" > {tmp_path}/said; pwd >> {tmp_path}/said')
+    assert fetch_suites(tmp_path) is None
+    said, where = (tmp_path / "said").read_text(encoding="utf-8").splitlines()
+    assert said.split()[:2] == ["ci", "--ignore-scripts"]
+    assert Path(where) == tmp_path.resolve()
+
+
+def test_without_npm_or_with_one_that_fails_set_up_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    npm(tmp_path, monkeypatch, "exit 7")
+    assert fetch_suites(tmp_path) == "npm ended with status 7"
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    assert fetch_suites(tmp_path) == "there is no npm on this machine"

@@ -35,8 +35,8 @@ def copy_all(*, topics: list[str]) -> int:
 
 def plan_and_stage(*, run: str, as_of: str, topics: list[str], dry_run: bool, work: steps.Scheduled = "message_cleaner") -> int:
     """Plan (and stage) every topic. A topic's error is written down as its outcome; exit status: 0 unless every topic failed."""
-    # A topic that is due is seldom found to have nothing to compact.
-    s = lake(app_name=work, spark_ahead=work == "compaction" and not dry_run)
+    # A topic that is due is seldom found to have nothing to compact, or to fold.
+    s = lake(app_name=work, spark_ahead=work in ("compaction", "snapshot_with_purge") and not dry_run)
     instant = parse_instant(as_of)
 
     def one(name: TopicName) -> None:
@@ -115,6 +115,9 @@ def summary(record: PlanRecord) -> str:
     if record.outcome is not None:
         return f"{record.outcome.name} before"
     expected = record.plan.expected
+    if record.plan.operation == "snapshot_with_purge":
+        made = sum(action.snapshot is not None for action in record.plan.documents)
+        return f"{made} snapshots, {expected.removed_rows} of {expected.rows_in} changes in {len(record.plan.documents)} documents go"
     return f"{expected.removed_rows} of {expected.rows_in} messages in {expected.segments} segments go"
 
 

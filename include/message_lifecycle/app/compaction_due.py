@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from message_lifecycle.app.compaction_facts import compaction_facts
-from message_lifecycle.app.due import Due, Questions, due_unless_hindered, judge_each
+from message_lifecycle.app.due import Due, Questions, due_unless_hindered, judge_each, of_messages
 from message_lifecycle.app.steps import Services, policy_of, preview
+from message_lifecycle.model.errors import IsADocumentTopic
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Policy
@@ -18,17 +19,19 @@ from message_lifecycle.operations import compaction
 def due_compactions(s: Services, names: Iterable[TopicName], *, as_of: Instant, run: str | None = None, named: bool = False) -> list[Due]:
     """Judge every topic that asks for compaction. `named`: a person named these, so whether they ask, and for how much, is no matter."""
     questions = Questions(s)
-    return judge_each(names, lambda name: _compaction(s, name, questions, as_of, run, named=named))
+    return judge_each(names if named else of_messages(s, names), lambda name: _compaction(s, name, questions, as_of, run, named=named))
 
 
 def due_purges(s: Services, names: Iterable[TopicName], *, as_of: Instant, run: str | None = None) -> list[Due]:
     """Judge every topic whose `cleanup_policy` is to purge what its view covers."""
     questions = Questions(s)
-    return judge_each(names, lambda name: _purge(s, name, questions, as_of, run))
+    return judge_each(of_messages(s, names), lambda name: _purge(s, name, questions, as_of, run))
 
 
 def _compaction(s: Services, name: TopicName, questions: Questions, as_of: Instant, run: str | None, *, named: bool) -> Due:
     policy = policy_of(s, name)
+    if policy.fold is not None:
+        raise IsADocumentTopic(str(name))
     if not policy.is_compacted and not named:
         return Due(topic=name, due=False, reason=f"cleanup_policy is {policy['cleanup_policy']}: compacted by hand alone")
     question = questions.about(name)

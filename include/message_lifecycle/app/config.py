@@ -60,8 +60,8 @@ def server_settings_file(path: Path | None = None) -> dict[str, Value]:
     return server_settings(document, where=where.name)
 
 
-def interval_seconds(setting: Literal["interval", "compaction_interval"]) -> int:
-    """How often the cleaner, or compaction, looks: for the schedule."""
+def interval_seconds(setting: Literal["interval", "compaction_interval", "snapshots_interval"]) -> int:
+    """How often the cleaner, compaction, or the purge of documents looks: for the schedule."""
     value = server_settings_file().get(setting, BY_NAME[setting].default)
     assert isinstance(value, int)
     return value

@@ -1,4 +1,4 @@
-"""Who carries a plan out: what it changes is the log, its compacted view, or both, and then the view first (PRG-1)."""
+"""Who carries a plan out: what it changes is the log, its compacted view, or both, and then the view first (PRG-1); or documents."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from message_lifecycle.app import document_deeds
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
@@ -20,6 +21,8 @@ def stage(s: Services, plan: Plan) -> Staged:
     """Do the work on whichever it concerns, unseen."""
     if plan.operation == "compaction":
         return s.compactor.stage(plan)
+    if plan.operation == "snapshot_with_purge":
+        return s.document_store.stage_documents(plan)
     if not plan.view_removals:
         return s.store.stage(plan)
     of_view = s.compactor.stage(plan)
@@ -31,6 +34,8 @@ def stage(s: Services, plan: Plan) -> Staged:
 def evidence(s: Services, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
     if plan.operation == "compaction":
         return s.compactor.evidence(plan, staged, policy)
+    if plan.operation == "snapshot_with_purge":
+        return document_deeds.evidence(s, plan, staged, policy)
     of_log = s.store.evidence(plan, staged, policy)
     return {**of_log, **s.compactor.evidence(plan, staged, policy)} if plan.view_removals else of_log
 
@@ -40,6 +45,8 @@ def publish(s: Services, verdict: Verdict) -> Published:
 
     Raises PlanConflict, and where another writer has removed messages from the log before the view loses any."""
     plan = verdict.plan
+    if plan.operation == "snapshot_with_purge":
+        return document_deeds.publish(s, verdict)
     if plan.operation == "compaction":
         return s.compactor.publish(verdict, ledger=s.ledger.next_identity(plan.topic))
     if plan.view_removals:
@@ -57,6 +64,8 @@ def published(s: Services, plan: Plan) -> Published | None:
     """The commit that carries the plan, if all of it is there (DEL-4); what went from the log, but for a compaction."""
     if plan.operation == "compaction":
         return s.views.published(plan.topic, plan.plan_id)
+    if plan.operation == "snapshot_with_purge":
+        return s.documents.documents_published(plan.topic, plan.plan_id)
     if plan.view_removals and not plan.row_removals:
         done = s.views.published(plan.topic, plan.plan_id)
         return None if done is None else replace(done, removed=())
@@ -64,6 +73,9 @@ def published(s: Services, plan: Plan) -> Published | None:
 
 
 def discard(s: Services, plan: Plan) -> None:
+    if plan.operation == "snapshot_with_purge":
+        s.document_store.discard_documents(plan)
+        return
     if plan.operation == "compaction" or plan.view_removals:
         s.compactor.discard(plan)
     if plan.operation != "compaction":

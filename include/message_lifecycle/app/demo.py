@@ -2,7 +2,8 @@
 
 Starts the embedded default, lands 336,776 real flights as topic `flights`, and those of a few airlines once more with a
 lifetime of their own, lets the scheduler compact the first topic and run the message cleaner, checks the compacted view against the
-files by pandas, prints what went and why, and stops what it started. The exit status tells whether it all came out as it must.
+files by pandas, prints what went and why, and stops what it started. A document goes the same way: see `demo_document`. The exit status
+tells whether it all came out as it must.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from message_lifecycle.app import embedded
 from message_lifecycle.local import airflow_api, stack
@@ -24,6 +25,11 @@ from message_lifecycle.model.settings import Policy, Value
 DAGS = {
     "log_compaction": "The scheduler runs log compaction (due, plan and stage, gate, publish, verify)",
     "message_cleaner": "The scheduler runs the message cleaner (due, plan and stage, mark, gate, publish, verify)",
+    "snapshot_with_purge": "The scheduler makes the document's snapshot and purges what every client has (due, plan and stage, gate, publish, verify)",
+}
+_INTERVALS: dict[str, Literal["compaction_interval", "snapshots_interval"]] = {
+    "log_compaction": "compaction_interval",
+    "snapshot_with_purge": "snapshots_interval",
 }
 FLIGHTS = TopicName(stream="demo", topic="flights")
 PARTITIONS = 2
@@ -41,6 +47,9 @@ class DemoFailed(LifecycleError):
 
 def main() -> int:
     """Run the demo; 0 when all came out as it must."""
+    from message_lifecycle.app import demo_document
+    from message_lifecycle.app.wiring import lake
+
     started = time.monotonic()
     progress = Progress()
     layout = find_layout()
@@ -48,10 +57,12 @@ def main() -> int:
     try:
         embedded.up(layout, progress=progress)
         landed = _land(progress)
+        demo_document.land(lake(), progress)
         api = airflow_api.connect(layout)
         outcomes = {dag_id: _run(api, progress, dag_id) for dag_id in DAGS}
         _report_view(progress, outcomes["log_compaction"], landed[FLIGHTS])
         _report(progress, outcomes["message_cleaner"], landed)
+        demo_document.report(lake(), progress, outcomes["snapshot_with_purge"])
     finally:
         if not ran_before.address:
             stack.down(layout, progress=progress)
@@ -123,7 +134,7 @@ def _owes_a_run(dag_id: str, before: list[dict[str, Any]]) -> bool:
     """Whether the newest interval had no run yet; the scheduler makes one for each, and no second."""
     from message_lifecycle.app.config import interval_seconds
 
-    interval = timedelta(seconds=interval_seconds("compaction_interval" if dag_id == "log_compaction" else "interval"))
+    interval = timedelta(seconds=interval_seconds(_INTERVALS.get(dag_id, "interval")))
     ends = [datetime.fromisoformat(run["data_interval_end"]) for run in before if run["run_type"] == "scheduled"]
     return not ends or datetime.now(UTC) >= max(ends) + interval
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from message_lifecycle.app.steps import Services, belongs_to_another, consumer_state, note_due, policy_of, preview
+from message_lifecycle.app.due_state import consumer_state, note_due
+from message_lifecycle.app.steps import Services, belongs_to_another, policy_of, preview
 from message_lifecycle.model.errors import LifecycleError, Unavailable
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
@@ -30,7 +31,21 @@ class Due:
 def due(s: Services, names: Iterable[TopicName], *, as_of: Instant, run: str | None = None) -> list[Due]:
     """Judge every topic; remembers what was learnt, so that the next look is cheaper. `run`: whose own open plans are no rival's."""
     states, questions = s.ledger.due_states(), Questions(s)
-    return judge_each(names, lambda name: _one(s, name, states.get(name), questions.about(name), as_of, run))
+    return judge_each(of_messages(s, names), lambda name: _one(s, name, states.get(name), questions.about(name), as_of, run))
+
+
+def of_messages(s: Services, names: Iterable[TopicName]) -> list[TopicName]:
+    """Without the topics of documents, which other operations leave alone; one that cannot be looked at is judged with the others."""
+    return [name for name in names if not _holds_documents(s, name)]
+
+
+def _holds_documents(s: Services, name: TopicName) -> bool:
+    try:
+        return "fold" in s.topics.describe(name).settings
+    except Unavailable:
+        raise
+    except LifecycleError:
+        return False
 
 
 def judge_each(names: Iterable[TopicName], one: Callable[[TopicName], Due]) -> list[Due]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from message_lifecycle.model.errors import BadInput, BatchNotOpen, InvalidAppend, Refused
+from message_lifecycle.model.errors import BadInput, BatchNotOpen, InvalidAppend, IsADocumentTopic, Refused
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Policy, Value, resolve
 from message_lifecycle.ports import Ledger, SourceFile, Topic, Topics
@@ -92,6 +92,8 @@ def take_files(intake: Intake, name: TopicName, path: str, options: IngestOption
     from message_lifecycle.sources.messages import MAX_FILES
 
     topic = intake.topics.describe(name)
+    if "fold" in topic.settings:
+        raise IsADocumentTopic(str(name))
     if topic.role == "mirror":
         raise InvalidAppend(f"topic {name} is a mirror; it takes messages from its origin alone")
     # A forgetful ledger would take files again that it does not remember.

@@ -32,6 +32,8 @@ def latest_view(s: Services, name: TopicName) -> str | None:
 def keep_view(s: Services, name: TopicName) -> None:
     """The same in passing, and of the view that reads the topic compacted, wherever settings may have changed: what goes wrong with a
     view is no reason to stop there."""
+    if "fold" in s.topics.describe(name).settings:
+        return  # no message of it is read, by whatever way
     try:
         live_view(s, name)
         latest_view(s, name)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from message_lifecycle.app import steps
+from message_lifecycle.app import scenario_documents, steps
 from message_lifecycle.app.compacted_read import read_compacted
 from message_lifecycle.app.copying import copy_topic
 from message_lifecycle.app.horizons import horizons_of
@@ -22,7 +22,7 @@ from message_lifecycle.app.scenario_file import (
     text_of,
 )
 from message_lifecycle.app.topics import alter_topic, create_topic
-from message_lifecycle.model.errors import InvalidScenario, LifecycleError
+from message_lifecycle.model.errors import InvalidScenario, IsADocumentTopic, LifecycleError
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.marker import is_marker
 from message_lifecycle.model.message import Message, NewMessage
@@ -167,11 +167,19 @@ class ScenarioRun:
         elif step.copy_ is not None:
             return self._copy(step.copy_)
         elif step.configure is not None:
-            alter_topic(self.world.services, name, topic_changes(step.configure, where="configure"))
+            of_topic = scenario_documents.configure(self.world.services, name, step.configure)
+            if of_topic:
+                alter_topic(self.world.services, name, topic_changes(of_topic, where="configure"))
         elif step.foreign_delete is not None:
             self.world.writer.foreign_delete(name, [self._position(entry) for entry in step.foreign_delete.offsets])
         elif step.delete is not None:
             return self._delete(name, step.delete)
+        elif step.change is not None:
+            return scenario_documents.change(self.world.services, name, step.change)
+        elif step.sync is not None:
+            return scenario_documents.sync(self.world.services, name, step.sync)
+        elif step.detach is not None:
+            return scenario_documents.detach(self.world.services, name, step.detach)
         elif step.run is not None:
             return self._run(name, step.run)
         elif step.read is not None:
@@ -221,8 +229,10 @@ class ScenarioRun:
 
     def _carry_out(self, name: TopicName, as_of: Instant, *, approve: bool, work: steps.Work) -> dict[str, Any]:
         self.world.set_now(as_of)
-        before = self._stored(name)
         services = self.world.services
+        of_documents = scenario_documents.is_of_documents(services, name)
+        changes = scenario_documents.stored(services, name) if of_documents else {}
+        before = self._stored(name)
         outcome = steps.run(
             services,
             name,
@@ -233,6 +243,8 @@ class ScenarioRun:
         after = self._stored(name)
         record = services.ledger.record(outcome.plan_id) if outcome.plan_id else None
         removed = {str(self._shown(p)): _reason(record, p) for p in sorted(before.keys() - after.keys())}
+        if of_documents:
+            removed = scenario_documents.removed(changes, scenario_documents.stored(services, name), record)
         counts: dict[str, int] = {}
         for reason in removed.values():
             counts[reason] = counts.get(reason, 0) + 1
@@ -242,10 +254,15 @@ class ScenarioRun:
             "outcome": outcome.name, "detail": outcome.detail, "removed": removed, "removed_counts": counts,
             "more": outcome.more, "markers": _markers(after[p] for p in sorted(after.keys() - before.keys())),
             "cancelled_markers": outcome.cancelled_markers, "plan_id": outcome.plan_id, "held": _held(outcome),
+            "warnings": list(outcome.warnings),
         }  # fmt: skip
 
     def _read(self, name: TopicName, step: ReadStep) -> dict[str, Any]:
         services = self.world.services
+        if step.document is not None:
+            return scenario_documents.read(services, name, step)
+        if scenario_documents.is_of_documents(services, name):
+            raise IsADocumentTopic(str(name))
         at = None if step.raw else Instant(step.at) if step.at is not None else self._as_of
         progress = [p for p in services.ledger.consumers(name) if step.consumer is not None and p.consumer == normalise_name(step.consumer)]
         since = None if step.since is None else Instant(step.since)
@@ -270,15 +287,15 @@ class ScenarioRun:
             return
         for field_name in sorted(expect.model_fields_set):
             expected = getattr(expect, field_name)
-            found = self._found(field_name, step, index)
+            found = self._found(field_name, step, index, expected)
             if field_name == "markers":
                 expected, found = _by_key(expected), _by_key(found)
-            if field_name == "messages":
+            if field_name in ("messages", "history"):
                 expected = [list(pair) for pair in expected]
             if expected != found:
                 yield f"{field_name}: expected {expected!r}, found {found!r}"
 
-    def _found(self, field_name: str, step: Step, index: int) -> Any:
+    def _found(self, field_name: str, step: Step, index: int, expected: object) -> Any:
         if field_name == "error":
             return type(self._last.error).__name__ if self._last.error else None
         name = self._topic(step) if step.topic or self._last.topic is None else self._last.topic
@@ -290,6 +307,8 @@ class ScenarioRun:
         if field_name == "horizon":
             horizons = horizons_of(self.world.services, name)
             return {str(partition): offset for partition, offset in sorted(horizons.items())} if self._several else horizons.get(0)
+        if field_name in ("changes", "snapshot") and field_name not in self._last.found:
+            return scenario_documents.look(self.world.services, name, field_name, expected)
         if field_name == "quarantined":
             return self._quarantined.get(name, 0)
         if field_name not in self._last.found:
@@ -317,6 +336,8 @@ class ScenarioRun:
         return self._name(step.topic or of_copy or self._scenario.topic)
 
     def _stored(self, name: TopicName) -> dict[Position, Message]:
+        if scenario_documents.is_of_documents(self.world.services, name):
+            return {}
         return {(message.partition, message.offset): message for message in self.world.services.reader.messages(name)}
 
     def _shown(self, position: Position) -> int | str:

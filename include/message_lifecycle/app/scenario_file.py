@@ -84,8 +84,35 @@ class CopyStep(_Strict):
     to: str
 
 
+class DocumentChange(_Strict):
+    document: str
+    server_seq: int
+    client: str
+    at: At = None
+    payload: Any = None
+    epoch: int | None = Field(None, ge=0)
+
+
+ChangeStep = list[DocumentChange]
+
+
+class SyncStep(_Strict):
+    document: str
+    client: str
+    server_seq: int
+    at: At = None
+    epoch: int | None = Field(None, ge=0)
+
+
+class DetachStep(_Strict):
+    document: str
+    client: str
+    at: At = None
+    epoch: int | None = Field(None, ge=0)
+
+
 class RunStep(_Strict):
-    operation: Literal["message_cleaner", "marker_generation", "compaction", "purge_compacted"]
+    operation: Literal["message_cleaner", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge"]
     as_of: At
     approve: bool = True
 
@@ -98,6 +125,11 @@ class ReadStep(_Strict):
     limit: int | None = Field(None, ge=1)
     since: At = None
     consumer: str | None = None
+    document: str | None = None
+    client_seq: int | None = None
+    history: bool = False
+    client: str | None = None
+    epoch: int | None = Field(None, ge=0)
 
 
 class ForeignDeleteStep(_Strict):
@@ -126,6 +158,10 @@ class ExpectStep(_Strict):
     quarantined: int | None = None
     refused: list[dict[str, Any]] | None = None
     cancelled_markers: int | None = None
+    changes: list[int | str] | dict[str, list[int]] | None = None
+    history: list[Annotated[tuple[int, Any], Field(strict=False)]] | None = None
+    snapshot: dict[str, Any] | None = None
+    epoch: int | None = None
     error: str | None = None
 
 
@@ -136,6 +172,9 @@ class Step(_Strict):
     append: list[AppendedMessage] | None = None
     seal: SealStep | None = None
     commit: CommitStep | None = None
+    change: ChangeStep | None = None
+    sync: SyncStep | None = None
+    detach: DetachStep | None = None
     # The name without the underscore is a method of every model.
     copy_: CopyStep | None = Field(None, alias="copy")
     configure: dict[str, Any] | None = None

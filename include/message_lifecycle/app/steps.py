@@ -12,21 +12,35 @@ from typing import Literal
 
 from message_lifecycle.app import deeds
 from message_lifecycle.app.compaction_facts import compaction_facts
+from message_lifecycle.app.document_facts import document_facts
+from message_lifecycle.app.due_state import note_due
 from message_lifecycle.app.horizons import heeds_horizon, horizons_of, readers_of
 from message_lifecycle.app.live_view import keep_view, latest_view
 from message_lifecycle.app.requesting import rows_of_view
-from message_lifecycle.app.verifying import accept_compaction, accept_purge, accept_removal, differences, overdue_without_holder
-from message_lifecycle.model.errors import CompactionRunning, NotReady, OpenPlan, PlanConflict, TopicBusy
-from message_lifecycle.model.facts import READERS, Facts
+from message_lifecycle.app.verifying import accept, accept_removal, differences, overdue_without_holder
+from message_lifecycle.model.errors import CompactionRunning, IsADocumentTopic, NotReady, OpenPlan, PlanConflict, TopicBusy
+from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import Instant, format_instant, seconds
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, OutcomeName, Published, Staged
 from message_lifecycle.model.plan import MARKING, Plan
 from message_lifecycle.model.request import Request
 from message_lifecycle.model.settings import Policy, Value, resolve
-from message_lifecycle.operations import compaction, compaction_purge, marker_sweep, message_cleaner, requests
+from message_lifecycle.operations import compaction, compaction_purge, marker_sweep, message_cleaner, requests, snapshot_with_purge
 from message_lifecycle.operations.verdict import Withheld, decide
-from message_lifecycle.ports import Copier, DueState, Gate, Ledger, MessageReader, MessageStore, PlanRecord, Topics, ViewReader, ViewStore
+from message_lifecycle.ports import (
+    Copier,
+    DocumentReader,
+    DocumentStore,
+    Gate,
+    Ledger,
+    MessageReader,
+    MessageStore,
+    PlanRecord,
+    Topics,
+    ViewReader,
+    ViewStore,
+)
 
 REPLANS = 3
 """How often a run plans again after the table changed under it, before it gives up as `starved`."""
@@ -45,6 +59,8 @@ class Services:
     copier: Copier
     views: ViewReader
     compactor: ViewStore
+    documents: DocumentReader
+    document_store: DocumentStore
     gate: Gate
     ledger: Ledger
     server: Mapping[str, Value]
@@ -55,7 +71,7 @@ def policy_of(s: Services, name: TopicName) -> Policy:
     return resolve(topic=s.topics.describe(name).settings, server=s.server)
 
 
-Scheduled = Literal["message_cleaner", "marker_generation", "compaction", "purge_compacted"]
+Scheduled = Literal["message_cleaner", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge"]
 Work = Request | Scheduled
 """What a plan is made for: what a person asks to have removed, or a scheduled operation."""
 
@@ -70,6 +86,10 @@ def preview(s: Services, name: TopicName, *, as_of: Instant, work: Work = "messa
     """The plan as it would be, recorded nowhere."""
     policy = policy_of(s, name)
     s.ledger.check_as_of(as_of, policy.clock_skew_us)
+    if work == "snapshot_with_purge":
+        return snapshot_with_purge.plan(document_facts(s, name, policy, as_of=as_of), policy, as_of=as_of)
+    if policy.fold is not None:
+        raise IsADocumentTopic(str(name))
     if work == "compaction":
         return compaction.plan(compaction_facts(s, name, policy, as_of=as_of), policy, as_of=as_of)
     log = s.reader.log(name, late_after=Instant(as_of + policy.clock_skew_us))
@@ -194,7 +214,8 @@ def gate(s: Services, plan_id: str) -> GateReport:
     s.ledger.record_report(report)
     if report.judgement == "blocked":
         found = "; ".join(f"{check.id}: {check.found}" for check in report.blocking)
-        close(s, record.plan, "blocked", found or f"{len(report.checks)} of {report.declared} checks were evaluated")
+        detail = found or f"{len(report.checks)} of {report.declared} checks were evaluated"
+        close(s, record.plan, "blocked", detail, staged=record.staged)
     return report
 
 
@@ -259,13 +280,12 @@ def verify(s: Services, plan_id: str) -> Outcome:
     done: OutcomeName = "no_op" if published is None else "published"
     if plan.operation == "marker_generation" and plan.requirements.snapshot_id is not None and not wrong:
         s.ledger.set_swept(plan.topic, plan.requirements.snapshot_id)
+    if not wrong:
+        accept(s, plan, record.staged)
     if plan.operation == "compaction" and not wrong:
-        accept_compaction(s, plan)
         keep_view(s, plan.topic)
-    if plan.operation == "purge_compacted" and not wrong:
-        accept_purge(s, plan)
     if plan.operation != "message_cleaner":
-        return close(s, plan, "failed" if wrong else done, "; ".join(wrong), published=published)
+        return close(s, plan, "failed" if wrong else done, "; ".join(wrong), published=published, staged=record.staged)
     after = preview(s, plan.topic, as_of=plan.as_of)
     wrong += overdue_without_holder(plan, after)
     if wrong:
@@ -276,31 +296,6 @@ def verify(s: Services, plan_id: str) -> Outcome:
     return outcome
 
 
-def note_due(s: Services, after: Plan, marker: str | None = None) -> None:
-    """Keep for the next look when this topic can have something to remove, and who holds what is overdue now."""
-    more_now = after.as_of if after.actions or after.more else after.next_due_at
-    s.ledger.set_due_state(
-        after.topic,
-        DueState(
-            marker=marker or s.reader.marker(after.topic),
-            policy_hash=after.requirements.policy_hash,
-            next_due_at=more_now,
-            holders=holders_of(s, after),
-        ),
-    )
-
-
-def holders_of(s: Services, plan: Plan) -> tuple[tuple[str, str], ...]:
-    """Consumers that hold overdue messages, with their progress now: a change of it makes the topic due again."""
-    if not any(entry.holder in READERS for entry in plan.held):
-        return ()
-    return consumer_state(s, plan.topic)
-
-
-def consumer_state(s: Services, name: TopicName) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((f"{p.consumer}/{p.partition}", str(p.offset)) for p in readers_of(s, name)))
-
-
 def close(
     s: Services,
     plan: Plan,
@@ -309,11 +304,13 @@ def close(
     *,
     published: Published | None = None,
     after: Plan | None = None,
+    staged: Staged | None = None,
 ) -> Outcome:
     """Record the outcome and forget the stage. The first outcome of a plan stands."""
     first = s.ledger.find_published(plan.topic, plan.operation, plan.as_of) if name == "no_op" else None
     outcome = replace(
         outcome_of(plan, name, detail=detail),
+        warnings=(*plan.warnings, *(staged.warnings if staged else ())),
         snapshot_id=published.snapshot_id if published else None,
         removed=published.removed if published else (),
         markers=published.markers if published else 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from message_lifecycle.app.due import Due, judge_each
+from message_lifecycle.app.due import Due, judge_each, of_messages
 from message_lifecycle.app.steps import Services, policy_of, preview
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -12,7 +12,7 @@ from message_lifecycle.model.names import TopicName
 
 def due_sweeps(s: Services, names: Iterable[TopicName], *, as_of: Instant) -> list[Due]:
     """Judge every topic. A topic that is looked at for the first time owes nothing: nobody knows what it held before."""
-    return judge_each(names, lambda name: _one(s, name, as_of))
+    return judge_each(of_messages(s, names), lambda name: _one(s, name, as_of))
 
 
 def _one(s: Services, name: TopicName, as_of: Instant) -> Due:

@@ -9,6 +9,7 @@ from typing import Any, assert_never
 from message_lifecycle.app import deeds, steps, views
 from message_lifecycle.app.compaction_due import due_compactions, due_purges
 from message_lifecycle.app.copying import to_copy
+from message_lifecycle.app.document_due import due_documents
 from message_lifecycle.app.due import Due
 from message_lifecycle.app.due import due as judge_due
 from message_lifecycle.app.steps import Services
@@ -73,6 +74,8 @@ def _judged(s: Services, names: list[TopicName], work: steps.Scheduled, *, as_of
             return due_compactions(s, names, as_of=as_of, run=run, named=named)
         case "purge_compacted":
             return due_purges(s, names, as_of=as_of, run=run)
+        case "snapshot_with_purge":
+            return due_documents(s, names, as_of=as_of, run=run, named=named)
         case never:
             assert_never(never)
 

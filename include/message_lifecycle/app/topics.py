@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from message_lifecycle.app.document_facts import ACCEPTED_OWN
+from message_lifecycle.app.document_settings import check_levels
 from message_lifecycle.app.live_view import keep_view
 from message_lifecycle.app.steps import Services
-from message_lifecycle.model.errors import InvalidSetting, TopicExists, UnknownTopic
+from message_lifecycle.model.errors import InvalidSetting, IsADocumentTopic, TopicExists, UnknownTopic
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Value, resolve
-from message_lifecycle.model.topic_config import altered, created, origin_of
+from message_lifecycle.model.topic_config import altered, check_documents, created, origin_of
 from message_lifecycle.ports import Topic
 
 
@@ -20,6 +22,8 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
     before it is copied (TTL-6). Raises TopicExists, InvalidSetting, and UnknownTopic for an origin that is not there.
     """
     settings = created(settings, where=f"topic {name}")
+    if "fold" in settings:
+        check_documents(resolve(topic=settings, server=s.server), where=f"topic {name}")
     origin = origin_of(name, settings)
     if origin is not None:
         partitions = _checked_origin(s, name, origin, partitions)
@@ -47,7 +51,10 @@ def _checked_origin(s: Services, name: TopicName, origin: TopicName, partitions:
             raise InvalidSetting(where=where, key="origin", value=str(origin), allowed="a topic that does not copy from this one (MSG-5)")
         found = s.topics.describe(origin) if seen == origin else _find(s, seen)
         seen = None if found is None else origin_of(seen, found.settings)
-    there = s.topics.describe(origin).partitions
+    found = s.topics.describe(origin)
+    if "fold" in found.settings:
+        raise IsADocumentTopic(str(origin))
+    there = found.partitions
     if partitions not in (None, there):
         raise InvalidSetting(where=where, key="partitions", value=partitions, allowed=f"{there}, as its origin {origin} has (MSG-5)")
     return there
@@ -64,9 +71,14 @@ def alter_topic(s: Services, name: TopicName, changes: Mapping[str, Value | None
     """Set and unset (None) settings. `accept`: (name, text) of the person who answers for what is tightened (DEL-3)."""
     before = s.topics.describe(name).settings
     after = altered(before, changes, where=f"topic {name}")
+    if "fold" in after:
+        check_documents(resolve(topic=after, server=s.server), where=f"topic {name}")
+        check_levels(resolve(topic=after, server=s.server), s.ledger.own_settings(name), where=str(name))
     topic = s.topics.alter(name, {key: after.get(key) for key in before.keys() | after.keys() if before.get(key) != after.get(key)})
     if accept is not None:
         values = resolve(topic=topic.settings, server=s.server).values
-        s.ledger.set_accepted(name, values, by=accept[0], text=accept[1])
+        # Settings below the topic's are another matter: what was accepted of them stays.
+        below = {key: value for key, value in (s.ledger.accepted(name) or {}).items() if key == ACCEPTED_OWN}
+        s.ledger.set_accepted(name, {**values, **below}, by=accept[0], text=accept[1])
     keep_view(s, name)
     return topic

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from message_lifecycle.app import document_deeds
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import DropSegments, Plan, RemoveRows
 from message_lifecycle.model.settings import Policy
@@ -11,6 +12,19 @@ from message_lifecycle.ports import PlanRecord
 
 if TYPE_CHECKING:
     from message_lifecycle.app.steps import Services
+
+
+def accept(s: Services, plan: Plan, staged: Staged | None) -> None:
+    """What the operation has done is accepted with its settings; of the cleaner see `accept_removal`, which comes later."""
+    match plan.operation:
+        case "compaction":
+            accept_compaction(s, plan)
+        case "purge_compacted":
+            accept_purge(s, plan)
+        case "snapshot_with_purge":
+            document_deeds.accept(s, plan, staged)
+        case _:
+            pass
 
 
 def accept_removal(s: Services, plan: Plan) -> None:
@@ -31,6 +45,8 @@ def differences(s: Services, record: PlanRecord, published: Published | None) ->
     plan, staged = record.plan, record.staged
     if published is None or staged is None:
         return []
+    if plan.operation == "snapshot_with_purge":
+        return document_deeds.differences(s, plan, staged, published)
     if plan.operation == "compaction":
         return view_differences(s, plan, staged, published)
     wrong = removal_differences(s, plan, staged)

@@ -37,6 +37,7 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scra
     from message_lifecycle.stores.iceberg.catalog import IcebergTopics
     from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
     from message_lifecycle.stores.iceberg.copying import IcebergCopier
+    from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
     from message_lifecycle.stores.iceberg.read import IcebergReader
     from message_lifecycle.stores.iceberg.session import spark_session
     from message_lifecycle.stores.iceberg.store import IcebergStore
@@ -44,6 +45,7 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scra
     tables = _tables(os.environ.get(CATALOG_HOME))
     store = IcebergStore(lambda: spark_session(app_name), tables=tables)
     views = IcebergViews(lambda: spark_session(app_name), tables=tables)
+    documents = IcebergDocuments(lambda: spark_session(app_name), tables=tables)
     return Services(
         topics=IcebergTopics(tables, server=server, scratch=scratch),
         reader=IcebergReader(tables),
@@ -51,6 +53,8 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scra
         copier=IcebergCopier(lambda: spark_session(app_name), own_lifetimes=_own_lifetimes, tables=tables),
         views=views,
         compactor=views,
+        documents=documents,
+        document_store=documents,
         gate=GreatExpectationsGate(),
         ledger=ledger,
         server=server,
@@ -85,12 +89,13 @@ def memory_world(server: Mapping[str, Value]) -> World:
     from message_lifecycle.app.scenario import World
     from message_lifecycle.gates.plain import PlainGate
     from message_lifecycle.ledger.ledger import open_ledger
+    from message_lifecycle.stores.memory.documents import MemoryDocuments
     from message_lifecycle.stores.memory.store import MemoryStore
     from message_lifecycle.stores.memory.views import MemoryViews
 
     clock = _Clock()
     store = MemoryStore()
-    views = MemoryViews(store)
+    views, documents = MemoryViews(store), MemoryDocuments(store)
     services = Services(
         topics=store,
         reader=store,
@@ -98,6 +103,8 @@ def memory_world(server: Mapping[str, Value]) -> World:
         copier=store,
         views=views,
         compactor=views,
+        documents=documents,
+        document_store=documents,
         gate=PlainGate(),
         ledger=open_ledger("sqlite://", clock=clock),
         server=server,

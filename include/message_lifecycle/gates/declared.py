@@ -15,11 +15,12 @@ ShownAs = Literal["number", "instant"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCount:
-    """The frame has from `minimum` to `maximum` rows (None: any number more)."""
+    """The frame has from `minimum` to `maximum` rows (None: any number more). `named`: the column that says which rows they are."""
 
     frame: str
     minimum: int
     maximum: int | None
+    named: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +91,8 @@ def limit(id: str, says: str, what: str, test: Test) -> Declared:
     return Declared(id=id, says=says, what=what, kind="limit", test=test)
 
 
-def count(frame: str, rows: int) -> RowCount:
-    return RowCount(frame=frame, minimum=rows, maximum=rows)
+def count(frame: str, rows: int, *, named: str | None = None) -> RowCount:
+    return RowCount(frame=frame, minimum=rows, maximum=rows, named=named)
 
 
 def figure(column: str, equals: int) -> Within:

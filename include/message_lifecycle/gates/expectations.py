@@ -22,6 +22,7 @@ from message_lifecycle.gates.declared import (
     limit,
     rule,
 )
+from message_lifecycle.gates.documents_suite import documents_suite
 from message_lifecycle.gates.markers_suite import markers_suite
 from message_lifecycle.gates.rows_suite import purged_suite, rows_suite
 from message_lifecycle.model.instants import INT64_MAX
@@ -46,6 +47,8 @@ def suite_for(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             return compaction_suite(plan, staged, policy)
         case "purge_compacted":
             return purge_compacted_suite(plan, staged, policy)
+        case "snapshot_with_purge":
+            return documents_suite(plan, staged, policy)
         case never:
             assert_never(never)
 

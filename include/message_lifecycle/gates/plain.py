@@ -8,7 +8,7 @@ from typing import assert_never
 
 from message_lifecycle.gates.declared import FIGURES, AllAre, ColumnSum, Declared, OfColumn, RowCount, Same, Within
 from message_lifecycle.gates.expectations import suite_for
-from message_lifecycle.gates.report import Finding, Seen, assemble, failed_with, finding, not_evaluated, same
+from message_lifecycle.gates.report import NAMED, Finding, Seen, assemble, failed_with, finding, not_evaluated, same
 from message_lifecycle.model.outcome import GateReport, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
@@ -45,7 +45,8 @@ def _evaluate(declared: Declared, evidence: Mapping[str, object]) -> Finding:
         return rows
     if isinstance(test, RowCount):
         passed = len(rows) >= test.minimum and (test.maximum is None or len(rows) <= test.maximum)
-        return finding(declared, Seen(lowest=len(rows), highest=len(rows)), passed=passed)
+        named = () if test.named is None else tuple(str(row.get(test.named)) for row in rows[:NAMED])
+        return finding(declared, Seen(lowest=len(rows), highest=len(rows), named=named), passed=passed)
     if any(test.column not in row for row in rows):
         return not_evaluated(f"`{test.frame}` has no column `{test.column}`")
     values = [row[test.column] for row in rows]

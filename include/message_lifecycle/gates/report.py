@@ -16,6 +16,9 @@ from message_lifecycle.model.plan import Plan
 
 logger = logging.getLogger(__name__)
 
+NAMED = 10
+"""How many rows a finding names."""
+
 FIGURE_NAMES = (
     "rows_in",
     "rows_removed",
@@ -36,6 +39,8 @@ class Seen:
     highest: Number | None = None
     unknown: int = 0
     wrong: int = 0
+    named: tuple[str, ...] = ()
+    """Some of the rows that were counted and should not be there, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +76,8 @@ def _seen(declared: Declared, seen: Seen) -> str:
     unknown = f", {seen.unknown:,} unknown" if seen.unknown else ""
     match test:
         case RowCount():
-            return f"{_shown(seen.highest)}, expected {_range(test.minimum, test.maximum)}"
+            names = f" ({', '.join(seen.named)})" if seen.named else ""
+            return f"{_shown(seen.highest)}{names}, expected {_range(test.minimum, test.maximum)}"
         case ColumnSum():
             return f"{_shown(seen.highest)}{unknown}, expected {test.equals:,}"
         case Within():

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import groupby
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, assert_never
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from message_lifecycle.gates.declared import FIGURES, AllAre, ColumnSum, Declared, OfColumn, RowCount, Same, Suite, Test, Within
 from message_lifecycle.gates.expectations import suite_for
 from message_lifecycle.gates.parts import Asks, Part, parts_of
-from message_lifecycle.gates.report import Finding, Seen, assemble, failed_with, finding, not_evaluated, same
+from message_lifecycle.gates.report import NAMED, Finding, Seen, assemble, failed_with, finding, not_evaluated, same
 from message_lifecycle.model.outcome import GateReport, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
@@ -74,7 +75,13 @@ def _validate(name: str, group: list[Declared], frame: pa.Table | None) -> dict[
     findings = {declared.id: refusal for declared in group if (refusal := _refusal(name, declared, frame.schema))}
     judged = [declared for declared in group if declared.id not in findings]
     results = _results(dict.fromkeys(part for declared in judged for part in parts_of(declared.test)), frame)
-    return findings | {declared.id: _finding(declared, results) for declared in judged}
+    return findings | {declared.id: _finding(declared, results, _named(declared.test, frame)) for declared in judged}
+
+
+def _named(test: Test, frame: pa.Table) -> tuple[str, ...]:
+    if not isinstance(test, RowCount) or test.named is None or test.named not in frame.column_names:
+        return ()
+    return tuple(str(name) for name in frame[test.named].slice(0, NAMED).to_pylist())
 
 
 def _refusal(name: str, declared: Declared, schema: pa.Schema) -> Finding | None:
@@ -133,7 +140,7 @@ def _series(column: pa.ChunkedArray) -> pd.Series[Any]:
     return column.to_pandas(types_mapper=lambda _: nullable)
 
 
-def _finding(declared: Declared, results: Mapping[Part, Any]) -> Finding:
+def _finding(declared: Declared, results: Mapping[Part, Any], named: tuple[str, ...]) -> Finding:
     parts = parts_of(declared.test)
     mine: dict[Asks, Any] = {part.asks: results[part] for part in parts if part in results}
     if len(mine) != len(parts):
@@ -145,7 +152,7 @@ def _finding(declared: Declared, results: Mapping[Part, Any]) -> Finding:
     seen = _seen(declared.test, {asks: result.result for asks, result in mine.items()})
     # Success alone is a rounded share of the rows; a single wrong one among very many must count as well.
     passed = all(result.success for result in mine.values()) and not seen.unknown and not seen.wrong
-    return finding(declared, seen, passed=passed)
+    return finding(declared, replace(seen, named=named), passed=passed)
 
 
 def _errors(info: Mapping[str, Any]) -> Iterator[str]:

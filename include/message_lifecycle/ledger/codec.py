@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields, make_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from message_lifecycle.ledger.errors import CorruptRecord
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
-from message_lifecycle.model.plan import PLAN_FORMAT, Plan
+from message_lifecycle.model.plan import PLAN_FORMAT, Action, Plan
 from message_lifecycle.model.settings import Value
 
 if TYPE_CHECKING:
@@ -30,6 +30,16 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter  # costs as much as the whole due check: only where something is read
 
     return TypeAdapter(kind)
+
+
+@cache
+def _recorded_plan() -> type[Plan]:
+    """A plan whose actions pydantic tells apart by their kind, and does not try one after the other: for 100,000 documents a second
+    instead of six."""
+    from pydantic import Field
+
+    by_kind = Annotated[Action, Field(discriminator="kind")]
+    return make_dataclass("RecordedPlan", [("actions", tuple[by_kind, ...])], bases=(Plan,), frozen=True, kw_only=True)
 
 
 def _read(kind: Any, text: str, what: str) -> Any:
@@ -70,7 +80,8 @@ def plan_from_json(document: str, plan_id: str) -> Plan:
     what = f"plan {plan_id}"
     if plan_id_of(document) != plan_id:
         raise CorruptRecord(what, "its text was changed after it was recorded")
-    plan: Plan = _read(Plan, document, what)
+    recorded: Plan = _read(_recorded_plan(), document, what)
+    plan = Plan(**{field.name: getattr(recorded, field.name) for field in fields(Plan)})
     if plan.format != PLAN_FORMAT:
         raise CorruptRecord(what, f"its format is {plan.format}, this program knows {PLAN_FORMAT}")
     if plan.plan_id != plan_id:

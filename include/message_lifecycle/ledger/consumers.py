@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import ColumnElement, delete, select, update
+from sqlalchemy import ColumnElement, Connection, delete, select, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.database import lock_row, put
@@ -63,14 +63,6 @@ class Consumers(Part):
             put(connection, _consumers, **key, offset=offset, at=latest, replica=0)
         return Progress(consumer=name, partition=partition, offset=offset, at=latest)
 
-    def start_anew(self, topic: TopicName) -> None:
-        """All that is registered for the topic or for what it copies goes on from nothing; who is registered, stays (EXP-6, TTL-6).
-
-        Offsets of a log that is gone name other messages now: taken for progress, they would let go what nobody has read."""
-        own = (_consumers.c.consumer == str(topic)) & (_consumers.c.replica == 1)
-        with self._database.writing() as connection:
-            connection.execute(update(_consumers).where((_consumers.c.topic == key_of(topic)) | own).values(offset=_NOTHING_YET))
-
     def register_replica(self, topic: TopicName, replica: TopicName, partitions: int) -> None:
         """From now on nothing of the topic goes before the replica has copied it; one that is registered stays as it is (TTL-6)."""
         with self._database.writing() as connection:
@@ -117,6 +109,14 @@ class Consumers(Part):
         with self._database.reading() as connection:
             rows = connection.execute(select(*pair).where(_consumers.c.replica == 1).distinct().order_by(*pair)).all()
         return [(topic_of(row.topic), topic_of(row.consumer)) for row in rows]
+
+
+def forget_progress(connection: Connection, topic: TopicName) -> None:
+    """All that is registered for the topic or for what it copies goes on from nothing; who is registered, stays (EXP-6, TTL-6).
+
+    Offsets of a log that is gone name other messages now: taken for progress, they would let go what nobody has read."""
+    own = (_consumers.c.consumer == str(topic)) & (_consumers.c.replica == 1)
+    connection.execute(update(_consumers).where((_consumers.c.topic == key_of(topic)) | own).values(offset=_NOTHING_YET))
 
 
 def _is(topic: TopicName, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:

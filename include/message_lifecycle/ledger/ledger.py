@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Self
 
 from message_lifecycle.ledger.backup import Backup, backup, restore
 from message_lifecycle.ledger.batches import Batches
-from message_lifecycle.ledger.consumers import Consumers
+from message_lifecycle.ledger.consumers import Consumers, forget_progress
 from message_lifecycle.ledger.database import Clock, Database
+from message_lifecycle.ledger.documents import Documents, forget_documents
 from message_lifecycle.ledger.identity import Identity
 from message_lifecycle.ledger.locks import Locks
 from message_lifecycle.ledger.migrations import migrate, require_current
@@ -18,18 +19,25 @@ from message_lifecycle.ledger.plan_writer import PlanWriter
 from message_lifecycle.ledger.runs import Runs
 from message_lifecycle.ledger.topic_state import TopicState
 from message_lifecycle.model.errors import LifecycleError
+from message_lifecycle.model.names import TopicName
 
 if TYPE_CHECKING:
     from message_lifecycle.ports import Ledger
 
 
-class SqlLedger(Identity, PlanReader, PlanWriter, Runs, Consumers, TopicState, Batches, Locks):
+class SqlLedger(Identity, PlanReader, PlanWriter, Runs, Consumers, Documents, TopicState, Batches, Locks):
     """Everything the ledger keeps. Every write is one transaction; a database that fails is LedgerUnavailable."""
 
     @property
     def place(self) -> str:
         """The database's address without user and password, for messages."""
         return self._database.place
+
+    def start_anew(self, topic: TopicName) -> None:
+        """Before a topic is made: nobody has read, copied or synchronised anything of it."""
+        with self._database.writing() as connection:
+            forget_progress(connection, topic)
+            forget_documents(connection, topic)
 
     def backup(self, path: Path) -> Backup:
         """See `backup.backup`. Raises BackupNotWritten."""

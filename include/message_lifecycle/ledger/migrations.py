@@ -90,7 +90,24 @@ def _views(connection: Connection) -> None:
     connection.exec_driver_sql("create table lifecycle_accepted_views (topic text not null primary key, settings text not null)")
 
 
-STEPS: tuple[Step, ...] = (_first, _replicas, _swept, _views)
+def _documents(connection: Connection) -> None:
+    for statement in _DOCUMENTS.split(";"):
+        if statement.strip():
+            connection.exec_driver_sql(statement)
+
+
+_DOCUMENTS = """
+create table lifecycle_synced_seqs (
+    topic text not null, document text not null, client text not null, server_seq bigint not null, at bigint,
+    primary key (topic, document, client));
+create table lifecycle_document_settings (
+    topic text not null, level text not null, name text not null, setting text not null, value text not null,
+    primary key (topic, level, name, setting));
+create table lifecycle_document_owners (
+    topic text not null, document text not null, owner text not null, primary key (topic, document));
+"""
+
+STEPS: tuple[Step, ...] = (_first, _replicas, _swept, _views, _documents)
 
 
 def version(connection: Connection) -> int:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, assert_never
 
-from message_lifecycle.model.plan import CompactPartition, DropSegments, Plan, RemoveRows, RemoveViewRows, SealSegment, SweepMarkers
+from message_lifecycle.model.plan import (
+    CompactPartition,
+    DropSegments,
+    Plan,
+    RemoveRows,
+    RemoveViewRows,
+    SealSegment,
+    SnapshotDocument,
+    SweepMarkers,
+)
 
 
 class Covered(NamedTuple):
@@ -23,7 +32,7 @@ def ranges_of(plan: Plan) -> Iterator[Covered]:
                 yield Covered(partition, first, last)
             case RemoveRows(partition=partition, first_offset=first, last_offset=last):
                 yield Covered(partition, first, last)
-            case SealSegment() | SweepMarkers() | CompactPartition() | RemoveViewRows():
-                pass  # takes nothing from the log
+            case SealSegment() | SweepMarkers() | CompactPartition() | RemoveViewRows() | SnapshotDocument():
+                pass  # takes nothing that has an offset in the log
             case _:
                 assert_never(action)

@@ -181,5 +181,23 @@ ingest_settings = Table("lifecycle_ingest_settings", metadata, _key("topic"), _k
 accepted_views = Table("lifecycle_accepted_views", metadata, _key("topic"), _text("settings"))
 """The settings under which a topic's compacted view is as it is; a topic without a row was never compacted."""
 
+synced_seqs = Table(
+    "lifecycle_synced_seqs",
+    metadata,
+    _key("topic"),
+    _key("document"),
+    _key("client"),
+    _number("server_seq"),
+    _number("at", null=True),
+)
+"""What each client of a document has proved to have, and when it last did (SNP-3)."""
+
+document_settings = Table(
+    "lifecycle_document_settings", metadata, _key("topic"), _key("level"), _key("name"), _key("setting"), _text("value")
+)
+"""Settings of users and of single documents, below the topic's (SNP-9). `level`: user or document. `value`: JSON."""
+
+document_owners = Table("lifecycle_document_owners", metadata, _key("topic"), _key("document"), _text("owner"))
+
 swept = Table("lifecycle_swept", metadata, _key("topic"), _number("snapshot_id"))
 """Up to which snapshot of the topic's table the sweep for markers has looked (MRK-2)."""

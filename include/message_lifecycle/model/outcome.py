@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
+from message_lifecycle.model.document import StagedDocuments
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Held, Operation, Plan, RemoveRows
@@ -29,24 +31,42 @@ class StagedMarkers:
 class Staged:
     """A staged change that no reader sees yet. An empty plan stages nothing: `snapshot_id` is then the plan's own.
 
-    `markers` None: none were asked for (MRK-1). `view`: where the plan changes the compacted view."""
+    `markers` None: none were asked for (MRK-1). `view`: where the plan changes the compacted view. `documents`: of a document topic."""
 
     plan_id: str
     branch: str | None
     snapshot_id: int | None
     markers: StagedMarkers | None = None
     view: StagedView | None = None
+    documents: StagedDocuments | None = None
 
     @property
     def superseded(self) -> tuple[RemoveRows, ...]:
         return () if self.markers is None else self.markers.superseded
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What staging met that a person must know: documents whose changes cannot be folded (SNP-10)."""
+        blocked = () if self.documents is None else self.documents.blocked
+        return tuple(f"InvalidChange: document {document}: {reason}: nothing of it goes" for document, reason in blocked)
+
     def removed(self, plan: Plan) -> tuple[tuple[str, int], ...]:
         """Messages that go by reason: the plan's, and the older markers; of a compaction those that are not in the view."""
         if plan.operation == "compaction":
             return () if self.view is None else self.view.removed
+        if plan.operation == "snapshot_with_purge":
+            return self._purged(plan)
         older = sum(action.rows for action in self.superseded)
         return (*plan.expected.removed, *((("superseded", older),) if older else ()))
+
+    def _purged(self, plan: Plan) -> tuple[tuple[str, int], ...]:
+        """What the plan names, but for the documents whose fold failed (SNP-10)."""
+        blocked = {document for document, _ in self.documents.blocked} if self.documents is not None else set()
+        found: Counter[str] = Counter()
+        for action in plan.documents:
+            if action.reason is not None and action.document not in blocked:
+                found[action.reason] += action.purged
+        return tuple(sorted(found.items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_right
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -17,9 +17,9 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.rows import Place, RemovalReason, ranges_of
 from message_lifecycle.model.settings import Value
 
-PLAN_FORMAT = 3
+PLAN_FORMAT = 4
 
-Operation = Literal["message_cleaner", "message_request", "marker_generation", "compaction", "purge_compacted"]
+Operation = Literal["message_cleaner", "message_request", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge"]
 MARKING: frozenset[Operation] = frozenset(("message_cleaner", "message_request", "marker_generation"))
 """Operations that may leave a key without a live message, and then make its marker (MRK-1, MRK-2)."""
 Holder = Literal["consumer", "replica", "compaction", "budget", "earlier_segment", "unknown_time", "active_segment", "open_approval"]
@@ -124,7 +124,36 @@ class RemoveViewRows:
     kind: Literal["remove_view_rows"] = "remove_view_rows"
 
 
-Action = SealSegment | DropSegments | RemoveRows | SweepMarkers | CompactPartition | RemoveViewRows
+PurgeReason = Literal["purged_synced", "purged_age", "purged_count"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotDocument:
+    """What happens to one document (SNP-1, SNP-4, SNP-7, SNP-8).
+
+    `seq`: its newest change when this was planned. `after`: the newest proved snapshot, from which the fold goes on (0: from nothing).
+    `snapshot`: a new one at this server_seq. `epoch`: the document's from here on, raised by one where changes go. `dropped`: snapshots
+    that go. `purged`: how many changes go, the first at `purge_from`, all below `purge_before`; `reason`: the bound that was the lowest.
+    `bounds`: every bound that planning met, as (name, lowest server_seq that stays)."""
+
+    document: str
+    seq: int
+    after: int
+    snapshot: int | None
+    epoch: int
+    dropped: tuple[int, ...] = ()
+    purge_from: int = 0
+    purge_before: int = 0
+    reason: PurgeReason | None = None
+    bounds: tuple[tuple[str, int], ...] = ()
+    kind: Literal["snapshot_document"] = "snapshot_document"
+
+    @property
+    def purged(self) -> int:
+        return max(0, self.purge_before - self.purge_from)
+
+
+Action = SealSegment | DropSegments | RemoveRows | SweepMarkers | CompactPartition | RemoveViewRows | SnapshotDocument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +168,17 @@ class ViewRequirements:
     rows: int
     rewrite: bool = False
     tombstones_until: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRequirements:
+    """The table of snapshots that a plan builds on; None: there is none yet. The changes' table stands in `Requirements`.
+
+    `settings_hash`: of the settings below the topic's, users' and documents' (SNP-9)."""
+
+    table_uuid: str | None
+    snapshot_id: int | None
+    settings_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +246,7 @@ class Plan:
     next_due_at: Instant | None
     parent: str | None = None
     view: ViewRequirements | None = None
+    snapshots: SnapshotRequirements | None = None
     format: int = PLAN_FORMAT
 
     @property
@@ -228,6 +269,10 @@ class Plan:
     @cached_property
     def compactions(self) -> tuple[CompactPartition, ...]:
         return tuple(action for action in self.actions if isinstance(action, CompactPartition))
+
+    @cached_property
+    def documents(self) -> tuple[SnapshotDocument, ...]:
+        return tuple(action for action in self.actions if isinstance(action, SnapshotDocument))
 
     @cached_property
     def view_removals(self) -> tuple[RemoveViewRows, ...]:
@@ -271,4 +316,11 @@ class Plan:
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no white space. `ledger.codec` reads it back."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return json.dumps(self, default=_fields_of, sort_keys=True, separators=(",", ":"))
+
+
+def _fields_of(value: object) -> dict[str, object]:
+    """A dataclass's own fields; what is in them, JSON asks for again. `asdict` copies all of it first, which takes ten times as long,
+    and a plan may name 100,000 documents."""
+    assert is_dataclass(value)
+    return {field.name: getattr(value, field.name) for field in fields(value)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,6 +18,16 @@ _DECIMALS = 6
 PROPERTY_PREFIX = "lifecycle."
 
 Value = int | float | bool | str
+# Months and years are calendar units: how long they are depends on when one counts from.
+_PERIOD = re.compile(r"permanent|[1-9][0-9]{0,5} (second|minute|hour|day|week|month|year)s?")
+
+
+def _is_object_of_texts(text: str) -> bool:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +37,7 @@ class Setting:
     name: str
     section: str | None
     on_topic: bool
-    kind: Literal["int", "float", "bool", "text", "name"]
+    kind: Literal["int", "float", "bool", "text", "name", "period", "object"]
     default: Value | None
     minimum: float = 0
     maximum: float = U63_MAX
@@ -51,6 +62,10 @@ class Setting:
             return "one of " + ", ".join(self.choices)
         if self.kind == "name":
             return "a topic as stream/topic"
+        if self.kind == "period":
+            return f"whole seconds from {self.minimum:g} to {int(self.maximum)}, or text such as 10 days, 1 month, 2 years, or permanent"
+        if self.kind == "object":
+            return 'a JSON object of texts, such as {"text": "Text"}'
         number = "a whole number" if self.kind == "int" else "a number"
         unit = f" of {self.unit}" if self.unit else ""
         decimals = f" with at most {_DECIMALS} decimals" if self.kind == "float" and self.unit == "seconds" else ""
@@ -65,7 +80,11 @@ class Setting:
             ok = isinstance(value, str) and value in self.choices
         elif self.kind == "name":
             ok = isinstance(value, str) and is_topic(value)
-        elif self.kind == "int":
+        elif self.kind == "object":
+            ok = isinstance(value, str) and _is_object_of_texts(value)
+        elif self.kind == "period" and isinstance(value, str):
+            ok = _PERIOD.fullmatch(value) is not None
+        elif self.kind in ("int", "period"):
             ok = isinstance(value, int) and not isinstance(value, bool) and self.minimum <= value <= self.maximum
         elif isinstance(value, int | float) and not isinstance(value, bool):
             ok = self.minimum <= value <= self.maximum  # NaN compares false
@@ -79,7 +98,7 @@ class Setting:
     def parse(self, text: str, *, where: str) -> Value:
         """Read the text of a table property or of the command line. Raises InvalidSetting."""
         try:
-            value: object = text if self.kind in ("text", "name") else json.loads(text)
+            value: object = text if self.kind in ("text", "name", "object") else json.loads(text)
         except ValueError:
             value = text
         return self.check(value, where=where)

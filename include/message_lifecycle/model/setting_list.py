@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from message_lifecycle.model.setting import U32_MAX, Setting
 
+FOLDS = ("json_merge_patch", "json_patch", "last_write", "text_splice", "yjs")
+
 
 def _shorter_is_tighter(value: float | None) -> float:
     """0 and none: never."""
@@ -16,6 +18,19 @@ def _shorter_is_tighter(value: float | None) -> float:
 def _younger_is_tighter(value: float | None) -> float:
     """0 is the tightest age, none: no limit."""
     return float("-inf") if value is None else -value
+
+
+_PERIODS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800, "month": 2_678_400, "year": 31_622_400}
+
+
+def _shorter_history_is_tighter(period: int | str | None) -> float:
+    """Roughly: which of two is the shorter is all that is asked. None: age keeps nothing."""
+    if period == "permanent":
+        return float("-inf")
+    if isinstance(period, str):
+        count, unit = period.split(" ")
+        return -float(int(count) * _PERIODS[unit.removesuffix("s")])
+    return -float(period or 0)
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -176,4 +191,58 @@ SETTINGS: tuple[Setting, ...] = (
         help="Which message of a key is its latest: that of the highest offset, or of the newest event time (then offset).",
         reason="the order of the log is the one everybody sees",
     ),
+    Setting(
+        name="fold", section=None, on_topic=True, kind="text", default=None, choices=FOLDS,
+        help="Makes the topic one of documents, and says how their changes are applied. Fixed when the topic is made; any other setting of documents implies json_merge_patch.",
+        reason="a topic holds messages unless it says so",
+    ),
+    Setting(
+        name="yjs_roots", section=None, on_topic=True, kind="object", default=None,
+        help='Names of the roots of a yjs document and their types, as JSON: {"text": "Text"}; types Text, Map, Array. Needed by the fold yjs, and by no other.',
+        reason="an update does not name its roots' types",
+    ),
+    Setting(
+        name="snapshots_interval", server_key="interval", section="documents", on_topic=False, kind="int", default=3600, minimum=1, maximum=U32_MAX, unit="seconds",
+        help="How often documents are looked at for snapshots and purges.", reason="a look at topics with nothing new costs well under a second",
+    ),
+    Setting(
+        name="snapshot_interval", section="documents", on_topic=True, kind="int", default=1000, minimum=1, maximum=U32_MAX, unit="changes",
+        help="A snapshot of a document is made once this many changes came after its last one.", reason="the document says so",
+    ),
+    Setting(
+        name="snapshot_threshold", section="documents", on_topic=True, kind="int", default=500, minimum=1, maximum=U32_MAX, unit="changes",
+        help="A client that is this many changes behind gets the snapshot and what came after it, not the changes.", reason="the document says so",
+    ),
+    Setting(
+        name="snapshot_with_purging_changes", section="documents", on_topic=True, kind="bool", default=False,
+        help="Whether changes that every client has, and that a proved snapshot covers, are removed.",
+        reason="nothing goes unless somebody said so", tightness=lambda on: float(bool(on)),
+    ),
+    Setting(
+        name="client_deactivate_after", section="documents", on_topic=True, kind="int", default=86_400, minimum=1, maximum=U32_MAX, unit="seconds",
+        help="A client silent for longer than this no longer keeps changes; it attaches again by the snapshot.", reason="a day, as the document's server does",
+        tightness=_shorter_is_tighter,
+    ),
+    Setting(
+        name="changes_max_age", section="documents", on_topic=True, kind="period", default=None, maximum=U32_MAX, unit="seconds",
+        help="Changes younger than this stay in the history whatever clients have: seconds, or calendar units as in 1 month, or permanent. Unset: age keeps none.",
+        reason="the history is for those who ask for it", tightness=_shorter_history_is_tighter,
+    ),
+    Setting(
+        name="changes_keep_last", section="documents", on_topic=True, kind="int", default=None, minimum=1, maximum=U32_MAX, unit="changes",
+        help="The last changes of a document that stay in the history whatever clients have. Unset: number keeps none.",
+        reason="the history is for those who ask for it", tightness=lambda last: -float(last or 0),
+    ),
+    Setting(
+        name="snapshots_keep", section="documents", on_topic=True, kind="int", default=3, minimum=1, maximum=U32_MAX, unit="snapshots",
+        help="The newest snapshots of a document that are kept, beside those that its history needs.", reason="two earlier ones to look back at",
+        tightness=lambda kept: -float(kept),
+    ),
 )  # fmt: skip
+
+DOCUMENT_SETTINGS = tuple(
+    setting.name for setting in SETTINGS if setting.on_topic and (setting.section == "documents" or setting.name in ("fold", "yjs_roots"))
+)
+"""Settings that only a topic of documents may have."""
+OWN_SETTINGS = tuple(setting.name for setting in SETTINGS if setting.on_topic and setting.section == "documents")
+"""Those of them that a user or a single document may have, too (SNP-9)."""

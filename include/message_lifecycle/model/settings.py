@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from message_lifecycle.model.errors import InvalidSetting
@@ -18,6 +18,8 @@ from message_lifecycle.model.setting import U32_MAX as U32_MAX
 from message_lifecycle.model.setting import U63_MAX as U63_MAX
 from message_lifecycle.model.setting import Setting as Setting
 from message_lifecycle.model.setting import Value as Value
+from message_lifecycle.model.setting_list import DOCUMENT_SETTINGS as DOCUMENT_SETTINGS
+from message_lifecycle.model.setting_list import OWN_SETTINGS as OWN_SETTINGS
 from message_lifecycle.model.setting_list import SETTINGS as SETTINGS
 
 Origin = Literal["topic", "server file", "built in"]
@@ -43,6 +45,11 @@ class Policy:
     """Every effective setting of one topic. Frozen; its hash is a requirement of each plan."""
 
     settings: tuple[tuple[str, Resolved], ...]
+    # Asked several times for each of very many documents.
+    _by_name: Mapping[str, Resolved] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_name", dict(self.settings))
 
     @classmethod
     def of_values(cls, values: Iterable[tuple[str, Value | None]]) -> Policy:
@@ -50,7 +57,7 @@ class Policy:
         return cls(settings=tuple((name, Resolved(value=value, origin="topic")) for name, value in values))
 
     def __getitem__(self, name: str) -> Value | None:
-        return dict(self.settings)[name].value
+        return self._by_name[name].value
 
     def _int(self, name: str) -> int:
         value = self[name]
@@ -153,6 +160,58 @@ class Policy:
         share = self["compaction_rewrite_fraction"]
         assert isinstance(share, float)
         return share
+
+    @property
+    def fold(self) -> str | None:
+        """None: the topic holds messages, not documents (SNP-10)."""
+        fold = self["fold"]
+        assert fold is None or isinstance(fold, str)
+        return fold
+
+    @property
+    def yjs_roots(self) -> dict[str, str]:
+        return {} if self["yjs_roots"] is None else dict(json.loads(str(self["yjs_roots"])))
+
+    @property
+    def snapshot_interval(self) -> int:
+        return self._int("snapshot_interval")
+
+    @property
+    def snapshot_threshold(self) -> int:
+        return self._int("snapshot_threshold")
+
+    @property
+    def purges_changes(self) -> bool:
+        """SNP-4."""
+        return bool(self["snapshot_with_purging_changes"])
+
+    @property
+    def client_deactivate_after_us(self) -> int:
+        return seconds(self._int("client_deactivate_after"))
+
+    @property
+    def changes_max_age(self) -> int | str | None:
+        """Seconds, or calendar units (`app.periods` reads them); None: age keeps no change (SNP-9)."""
+        period = self["changes_max_age"]
+        assert period is None or isinstance(period, int | str)
+        return period
+
+    @property
+    def changes_keep_last(self) -> int | None:
+        return None if self["changes_keep_last"] is None else self._int("changes_keep_last")
+
+    @property
+    def snapshots_keep(self) -> int:
+        return self._int("snapshots_keep")
+
+    def narrowed(self, *levels: Mapping[str, Value]) -> Policy:
+        """With the settings of narrower levels, the narrowest last (SNP-9)."""
+        own = {name: value for level in levels for name, value in level.items()}
+        if not own:
+            return self
+        return Policy(
+            settings=tuple((name, Resolved(value=own[name], origin="topic") if name in own else found) for name, found in self.settings)
+        )
 
     @property
     def approval_ttl_us(self) -> int:

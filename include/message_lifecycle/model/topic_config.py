@@ -7,10 +7,22 @@ from typing import Literal
 
 from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import Value, topic_changes, topic_settings
+from message_lifecycle.model.settings import DOCUMENT_SETTINGS, Policy, Value, resolve, topic_changes, topic_settings
 
 Role = Literal["local", "source", "mirror"]
-_FIXED = ("role", "origin")
+YJS_TYPES = ("Text", "Map", "Array")
+_FIXED = {"role": "MSG-5", "origin": "MSG-5", "fold": "SNP-10"}
+_OF_MESSAGES = (
+    "message_expiry",
+    "allow_msg_ttl",
+    "subject_delete_marker_ttl",
+    "max_age_seconds",
+    "cleanup_policy",
+    "origin",
+    "role",
+    "counter",
+)
+"""Settings that would do nothing on a topic of documents."""
 
 
 def created(given: Mapping[str, object], *, where: str) -> dict[str, Value]:
@@ -23,9 +35,12 @@ def created(given: Mapping[str, object], *, where: str) -> dict[str, Value]:
 def altered(before: Mapping[str, Value], given: Mapping[str, object], *, where: str) -> dict[str, Value]:
     """All settings of a topic after an alteration; None unsets. Raises InvalidSetting."""
     changes = topic_changes(given, where=where)
-    for name in _FIXED:
+    for name, rule in _FIXED.items():
         if name in changes and changes[name] != before.get(name):
-            raise InvalidSetting(where=where, key=name, value=changes[name], allowed="as the topic was made: it is fixed then (MSG-5)")
+            raise InvalidSetting(where=where, key=name, value=changes[name], allowed=f"as the topic was made: it is fixed then ({rule})")
+    if "fold" not in before and (found := [name for name in changes if name in DOCUMENT_SETTINGS and changes[name] is not None]):
+        allowed = "unset: the topic was made for messages (SNP-10)"
+        raise InvalidSetting(where=where, key=found[0], value=changes[found[0]], allowed=allowed)
     if before.get("allow_msg_ttl") and "allow_msg_ttl" in changes and not changes["allow_msg_ttl"]:
         raise InvalidSetting(
             where=where, key="allow_msg_ttl", value=changes["allow_msg_ttl"], allowed="true: once on it cannot be turned off (MRK-6)"
@@ -59,7 +74,10 @@ def api_level(settings: Mapping[str, Value]) -> int:
 
 
 def _with_implied(settings: dict[str, Value], where: str) -> dict[str, Value]:
-    """Markers carry a TTL of their own, so their setting turns the feature on, for good: unset later, the feature stays."""
+    """Markers carry a TTL of their own, so their setting turns the feature on, for good: unset later, the feature stays. A setting of
+    documents makes a topic of documents."""
+    if any(name in settings for name in DOCUMENT_SETTINGS):
+        return {"fold": "json_merge_patch", **settings}
     if "subject_delete_marker_ttl" not in settings:
         return settings
     if settings.get("allow_msg_ttl") is False:
@@ -72,7 +90,34 @@ def _with_implied(settings: dict[str, Value], where: str) -> dict[str, Value]:
     return {**settings, "allow_msg_ttl": True}
 
 
+def check_documents(effective: Policy, *, where: str) -> None:
+    """What settings of documents must be together, at any level (SNP-5). Raises InvalidSetting."""
+    if effective.purges_changes and effective.snapshot_interval < effective.snapshot_threshold:
+        raise InvalidSetting(
+            where=where,
+            key="snapshot_interval",
+            value=effective.snapshot_interval,
+            allowed=f"at least snapshot_threshold = {effective.snapshot_threshold} while changes are purged: who is behind gets the "
+            "snapshot (SNP-5)",
+        )
+
+
+def _check_documents(settings: Mapping[str, Value], where: str) -> None:
+    for name in _OF_MESSAGES:
+        if name in settings:
+            raise InvalidSetting(where=where, key=name, value=settings[name], allowed="unset: the topic holds documents (SNP-10)")
+    if (settings["fold"] == "yjs") is not ("yjs_roots" in settings):
+        allowed = "the roots and their types, where fold is yjs; unset for any other fold (SNP-10)"
+        raise InvalidSetting(where=where, key="yjs_roots", value=settings.get("yjs_roots"), allowed=allowed)
+    for root, kind in resolve(topic=settings, server={}).yjs_roots.items():
+        if kind not in YJS_TYPES:
+            raise InvalidSetting(where=where, key="yjs_roots", value=f"{root}: {kind}", allowed=f"types {', '.join(YJS_TYPES)} (SNP-10)")
+
+
 def _check(settings: Mapping[str, Value], where: str) -> None:
+    if "fold" in settings:
+        _check_documents(settings, where)
+        return
     role = role_of(settings)
     if (role == "local") is ("origin" in settings):
         allowed = "source or mirror where origin is set" if role == "local" else f"local, or set the origin of the {role}"

@@ -1,5 +1,8 @@
 """The seams: what the verbs need of a store, a gate and a ledger. Each is small; the memory store is the reference."""
 
+from message_lifecycle.ports.documents import DocumentMemory as DocumentMemory
+from message_lifecycle.ports.documents import DocumentReader as DocumentReader
+from message_lifecycle.ports.documents import DocumentStore as DocumentStore
 from message_lifecycle.ports.ledger import Batch as Batch
 from message_lifecycle.ports.ledger import BatchWriter as BatchWriter
 from message_lifecycle.ports.ledger import DueState as DueState

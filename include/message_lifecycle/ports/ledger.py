@@ -13,6 +13,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Judgement, Outcome, OutcomeName, Staged
 from message_lifecycle.model.plan import Operation, Plan
 from message_lifecycle.model.settings import Value
+from message_lifecycle.ports.documents import DocumentMemory
 
 PlanState = Literal["planned", "staged", "gated", "publishing", "closed"]
 
@@ -305,7 +306,7 @@ class LedgerIdentity(Protocol):
         ...
 
 
-class Ledger(LedgerReader, PlanWriter, RunWriter, TopicWriter, BatchWriter, LedgerIdentity, Protocol):
+class Ledger(LedgerReader, PlanWriter, RunWriter, TopicWriter, BatchWriter, DocumentMemory, LedgerIdentity, Protocol):
     """The memory of intentions. Every write is one transaction."""
 
     def lock(self, topic: TopicName, *, wait_seconds: float | None = 5.0, purpose: str = "") -> AbstractContextManager[None]:

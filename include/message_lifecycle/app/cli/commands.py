@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from message_lifecycle.app.cli import (
     compaction,
     consumers,
+    documents,
     explaining,
     health,
     landing,
@@ -42,7 +43,7 @@ class _InOrder(TyperGroup):
 
 _ORDER = {
     _SETUP: ("demo", "up", "down"),
-    _TOPICS: ("topic", "ingest", "read", "consumer", "compact"),
+    _TOPICS: ("topic", "ingest", "read", "consumer", "compact", "document"),
     _RUN: ("due", "run", "plan", "stage", "mark", "gate", "approve", "refuse", "publish", "verify", "message", "key"),
     _LOOK: ("status", "explain", "ledger"),
     _TRY: ("scenario",),
@@ -50,6 +51,7 @@ _ORDER = {
 _GROUPS = {
     "topic": topics.app,
     "consumer": consumers.app,
+    "document": documents.app,
     "ledger": ledger.app,
     "scenario": scenarios.app,
     "message": requests.messages,

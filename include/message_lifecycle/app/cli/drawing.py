@@ -16,8 +16,9 @@ def plan(screen: Screen, view: View) -> None:
             ("topic", view["topic"]),
             ("operation", view["operation"]),
             ("judged as of", view["as_of"]),
-            ("removes", _removes(removes)),
+            ("removes", _removes(removes) if view["documents"] is None else _purges(removes)),
             ("by reason", reasons(removes["by_reason"])),
+            ("documents", _of_documents(view["documents"])),
             (
                 "data files",
                 f"{count(removes['files']['count'])}, digest {removes['files']['digest'][:16]}" if removes["files"]["count"] else "",
@@ -26,7 +27,10 @@ def plan(screen: Screen, view: View) -> None:
             ("more", "yes: the next pass goes on" if view["more"] else ""),
         ]
     )
-    _going(screen, view["actions"])
+    if view["documents"] is None:
+        _going(screen, view["actions"])
+    else:
+        _documents(screen, view)
     _bounds(screen, view["bounds"])
     held(screen, view["held"])
     screen.titled("Warnings", view["warnings"])
@@ -67,6 +71,41 @@ def _going(screen: Screen, actions: list[View]) -> None:
     )
 
 
+def _documents(screen: Screen, view: View) -> None:
+    """What happens to each document, and by which bounds; those that are left as they are come first."""
+    screen.titled("Blocked", [f"{entry['document']}: {entry['reason']}" for entry in view["documents"]["blocked"] or ()])
+    if not view["actions"]:
+        return
+    screen.heading("Documents")
+    screen.table(
+        ("document", "at", "snapshot", "drops snapshots", "changes go", "reason", "epoch", "lowest that stays, by bound"),
+        [
+            (
+                a["document"],
+                str(a["seq"]),
+                "" if a["snapshot"] is None else str(a["snapshot"]),
+                ", ".join(str(seq) for seq in a["dropped_snapshots"]),
+                f"{a['from']}..{a['to']}" if a["changes"] else "",
+                a["reason"] or "",
+                str(a["epoch"]),
+                ", ".join(f"{bound['bound']} {bound['stops_at']}" for bound in a["bounds"]),
+            )
+            for a in view["actions"]
+        ],
+        right=("at", "snapshot", "epoch"),
+        wrap=("document", "lowest that stays, by bound"),
+        most=ROWS,
+    )
+
+
+def _of_documents(found: View | None) -> str:
+    if found is None:
+        return ""
+    blocked = f", {count(len(found['blocked']))} blocked" if found["blocked"] else ""
+    made = f"{count(found['snapshots_made'])} snapshots made, {count(found['snapshots_dropped'])} dropped"
+    return f"{count(found['documents'])}, {made}, {count(found['purged_documents'])} purged{blocked}"
+
+
 def _bounds(screen: Screen, bounds: list[View]) -> None:
     if not bounds:
         return
@@ -93,6 +132,10 @@ def _removes(removes: View) -> str:
         f"{count(removes['messages'])} of {count(removes['of_messages'])} messages ({share(removes['share'])}), "
         f"{size(removes['bytes'])} of {size(removes['of_bytes'])} ({share(removes['byte_share'])}), {count(removes['segments'])} segments"
     )
+
+
+def _purges(removes: View) -> str:
+    return f"{count(removes['messages'])} of {count(removes['of_messages'])} changes ({share(removes['share'])})"
 
 
 def _fate(screen: Screen, view: View) -> None:

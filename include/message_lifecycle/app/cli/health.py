@@ -78,8 +78,11 @@ def _status_notes(entry: dict[str, Any]) -> Iterable[str]:
         return
     overdue = entry["overdue"]
     if overdue["messages"] and entry["ok"]:
-        late = f"{count(overdue['messages'])} messages are overdue since {overdue['since']} ({span(overdue['for_seconds'])})"
-        yield f"{late}: the next run takes them; status fails after {span(overdue['max_overdue'])} (max_overdue)"
+        if "documents" in entry:
+            yield f"{count(overdue['messages'])} changes of documents can go: the next run takes them"
+        else:
+            late = f"{count(overdue['messages'])} messages are overdue since {overdue['since']} ({span(overdue['for_seconds'])})"
+            yield f"{late}: the next run takes them; status fails after {span(overdue['max_overdue'])} (max_overdue)"
     # What waits for a person is told below, with the command that answers.
     others = [held for held in entry["held"] if not (entry["waiting"] and held["holder"] == "open_approval")]
     for held in others[:_HOLDERS_SHOWN]:

@@ -15,7 +15,7 @@ from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.names import TopicName
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.steps import Approver
+    from message_lifecycle.app.steps import Approver, Scheduled, Services
 
 TopicsArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics, as `stream/topic` or `topic`.", show_default=False)]
 YesOption = Annotated[
@@ -53,12 +53,13 @@ def due(
 
     Exit status 0: all could be judged, due or not; else by the kind of error that stands in a topic's line.
     """
+    from message_lifecycle.app.document_due import due_documents
     from message_lifecycle.app.due import due as judge
 
     s = services(ctx)
     at = instant_of(s, as_of)
     names = [TopicName.parse(topic) for topic in topics] if topics else list(s.topics.list())
-    found = judge(s, names, as_of=at)
+    found = sorted([*judge(s, names, as_of=at), *due_documents(s, names, as_of=at)], key=lambda answer: answer.topic)
     told = {
         "as_of": format_instant(at),
         "topics": [{"topic": str(answer.topic), "due": answer.due, "reason": answer.reason} for answer in found],
@@ -90,9 +91,10 @@ def plan(
     s = services(ctx)
     at = instant_of(s, as_of)
     name = TopicName.parse(topic)
+    work = work_of(s, name)
     with working(f"planning {name}"):
-        record = None if dry_run else steps.plan(s, name, as_of=at)
-        made = steps.preview(s, name, as_of=at) if record is None else record.plan
+        record = None if dry_run else steps.plan(s, name, as_of=at, work=work)
+        made = steps.preview(s, name, as_of=at, work=work) if record is None else record.plan
     view = plan_view(made) if record is None else record_view(record)
     if files:
         view["removes"]["files"]["names"] = list(made.selection.files)
@@ -107,7 +109,7 @@ def run(
     by: ByOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Plan, stage, gate, publish and verify at once.
+    """Plan, stage, gate, publish and verify at once; of a topic of documents: snapshots, and the purge of changes that all clients have.
 
     A plan over the limits waits for a person: exit status 5. With --output json, one object per topic.
     """
@@ -125,7 +127,7 @@ def run(
             screen.line()
         try:
             with working(f"{name}: plan, stage, gate, publish, verify"):
-                outcome = steps.run(s, name, as_of=at, approver=approver)
+                outcome = steps.run(s, name, as_of=at, approver=approver, work=work_of(s, name))
         except Unavailable:
             raise
         except LifecycleError as error:  # the other topics do not suffer for it
@@ -139,6 +141,13 @@ def run(
             results.outcome(screen, view)
         statuses.append(of_outcome(outcome.name))
     return worst(statuses)
+
+
+def work_of(s: Services, name: TopicName) -> Scheduled:
+    """What a run of this topic is for: messages are cleaned; of documents snapshots are made, and changes purged."""
+    from message_lifecycle.app.steps import policy_of
+
+    return "message_cleaner" if policy_of(s, name).fold is None else "snapshot_with_purge"
 
 
 def _say_failed(screen: Screen, output: Output, name: TopicName, error: LifecycleError) -> None:

@@ -103,7 +103,7 @@ def held(screen: Screen, entries: list[View]) -> None:
 
 def goes_on(view: View) -> str:
     """The command that carries an approved plan out. Another operation's would make a plan of its own in its place."""
-    by_topic = {"message_cleaner": "run", "compaction": "compact"}.get(view["operation"])
+    by_topic = {"message_cleaner": "run", "snapshot_with_purge": "run", "compaction": "compact"}.get(view["operation"])
     return f"lifecycle publish {view['plan_id'][:SHORT]}" if by_topic is None else f"lifecycle {by_topic} {view['topic']}"
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from message_lifecycle.app.cli import document_screen
 from message_lifecycle.app.cli.context import (
     OutputOption,
     TopicArgument,
@@ -180,6 +181,11 @@ def _changes(settings: list[str], unset: list[str]) -> dict[str, Value | None]:
 
 
 def _show(screen: Screen, topic: dict[str, Any]) -> None:
+    if "documents" in topic:
+        document_screen.documents(screen, {"topic": topic["topic"], **topic["documents"]})
+        _settings(screen, topic)
+        _asks(screen, topic)
+        return
     screen.line(topic["topic"], style="bold")
     screen.facts(
         [
@@ -192,12 +198,7 @@ def _show(screen: Screen, topic: dict[str, Any]) -> None:
             ("compacted view", _compacted(topic)),
         ]
     )
-    screen.heading("Settings")
-    screen.table(
-        ("setting", "value", "unit", "origin"),
-        [(s["setting"], _value(s["value"]), s["unit"], _origin(s)) for s in topic["settings"]],
-        right=("value",),
-    )
+    _settings(screen, topic)
     screen.heading("Partitions")
     screen.table(
         ("partition", "first", "compacted up to", "end", "messages", "segments", "oldest", "newest"),
@@ -216,6 +217,19 @@ def _show(screen: Screen, topic: dict[str, Any]) -> None:
         ],
         right=("partition", "first", "compacted up to", "end", "messages", "segments"),
     )
+    _asks(screen, topic)
+
+
+def _settings(screen: Screen, topic: dict[str, Any]) -> None:
+    screen.heading("Settings")
+    screen.table(
+        ("setting", "value", "unit", "origin"),
+        [(s["setting"], _value(s["value"]), s["unit"], _origin(s)) for s in topic["settings"]],
+        right=("value",),
+    )
+
+
+def _asks(screen: Screen, topic: dict[str, Any]) -> None:
     if topic.get("asks"):
         screen.heading("A person's word is needed")
         tightened = ", ".join(topic["asks"])

@@ -23,7 +23,7 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_TEMPLATES = ("layout", "parts", "overview", "topic", "plan", "run", "error")
+_TEMPLATES = ("layout", "parts", "overview", "topic", "documents", "plan", "run", "error")
 # What a person must act on, what waits, what went well, what merely is.
 _TONES = {
     "published": "good", "passed": "good", "granted": "good",
@@ -32,6 +32,8 @@ _TONES = {
     "blocked": "bad", "starved": "bad", "failed": "bad",
 }  # fmt: skip
 _SIZE_STEP = 1000
+# A topic may have 100,000 documents; the command line lists all.
+_DOCUMENTS_SHOWN = 200
 _MINUTE = 60
 
 
@@ -41,13 +43,15 @@ def overview(*, base: str, status: Sequence[View], runs: Sequence[View]) -> str:
 
 
 def topic(*, base: str, page: View) -> str:
-    """One topic: what stays and why, what went, its settings and who reads it."""
+    """One topic: what stays and why, what went, its settings and who reads it; or its documents and who has synchronised them."""
+    if "documents" in page:
+        return _render("documents", base=base, page=page, status=page["status"], shown=_DOCUMENTS_SHOWN)
     return _render("topic", base=base, page=page, status=page["status"])
 
 
 def plan(*, base: str, page: View) -> str:
     """One plan: what goes, by which bounds, what the gate found, who approved it, how it ended."""
-    return _render("plan", base=base, plan=page)
+    return _render("plan", base=base, plan=page, shown=_DOCUMENTS_SHOWN)
 
 
 def run(*, base: str, run_id: str, outcomes: Sequence[View], questions: Sequence[View]) -> str:

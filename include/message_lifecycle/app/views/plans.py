@@ -9,8 +9,18 @@ from message_lifecycle.app.steps import Services
 from message_lifecycle.app.views.outcomes import outcome_view
 from message_lifecycle.app.views.values import View, held_view, when
 from message_lifecycle.model.instants import Instant, format_instant
-from message_lifecycle.model.outcome import Approval, GateReport
-from message_lifecycle.model.plan import Action, CompactPartition, DropSegments, Plan, RemoveRows, RemoveViewRows, SealSegment, SweepMarkers
+from message_lifecycle.model.outcome import Approval, GateReport, Staged
+from message_lifecycle.model.plan import (
+    Action,
+    CompactPartition,
+    DropSegments,
+    Plan,
+    RemoveRows,
+    RemoveViewRows,
+    SealSegment,
+    SnapshotDocument,
+    SweepMarkers,
+)
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.ports import PlanRecord
 
@@ -32,6 +42,7 @@ def plan_view(plan: Plan) -> View:
             "files": {"count": len(plan.selection.files), "digest": plan.selection.digest},
         },
         "actions": [_action(action) for action in plan.actions],
+        "documents": None if plan.operation != "snapshot_with_purge" else _documents(plan),
         "bounds": [
             {"partition": bound.partition, "stops_at": bound.offset, "bound": bound.name, "reason": bound.reason} for bound in plan.bounds
         ],
@@ -53,6 +64,9 @@ def plan_view(plan: Plan) -> View:
 def record_view(record: PlanRecord) -> View:
     """The plan and what became of it."""
     staged, report, view = record.staged, record.report, plan_view(record.plan)
+    if view["documents"] is not None and staged is not None:
+        view["removes"] |= _messages(record.plan, staged.removed(record.plan))
+        view["documents"] |= _staged_documents(staged)
     if record.plan.operation == "compaction" and staged is not None and staged.view is not None:
         view["removes"] |= _messages(record.plan, staged.view.removed)
     return {
@@ -116,8 +130,11 @@ def removal_of(record: PlanRecord) -> tuple[tuple[str, int], ...]:
 def question_of(record: PlanRecord) -> str:
     """What a person is asked, in a line."""
     going = sum(count for _, count in removal_of(record))
-    what = "leave {} of {} messages out of the compacted view?" if record.plan.operation == "compaction" else "remove {} of {} messages?"
-    return what.format(f"{going:,}", f"{record.plan.expected.rows_in:,}")
+    asked = {
+        "compaction": "leave {} of {} messages out of the compacted view?",
+        "snapshot_with_purge": "remove {} of {} changes of documents?",
+    }
+    return asked.get(record.plan.operation, "remove {} of {} messages?").format(f"{going:,}", f"{record.plan.expected.rows_in:,}")
 
 
 def approval_text(record: PlanRecord) -> str:
@@ -125,7 +142,7 @@ def approval_text(record: PlanRecord) -> str:
     plan, expected, going = record.plan, record.plan.expected, removal_of(record)
     limits = [check.found for check in record.report.checks if not check.passed] if record.report else []
     lines = [
-        f"**{plan.topic}**: {sum(count for _, count in going):,} of {expected.rows_in:,} messages would go, "
+        f"**{plan.topic}**: {sum(count for _, count in going):,} of {expected.rows_in:,} {things_of(plan)} would go, "
         f"{_where(plan)}, judged as of {format_instant(plan.as_of)}.",
         "",
         *(f"* why you are asked: {limit}" for limit in limits),
@@ -134,7 +151,7 @@ def approval_text(record: PlanRecord) -> str:
         *(f"* stays: {entry.rows:,} overdue messages of partition {entry.partition}: {entry.detail}" for entry in plan.held),
         *(f"* note: {warning}" for warning in plan.warnings),
         "",
-        f"Plan `{plan.plan_id}`. Messages that arrived after it was made are not touched.",
+        f"Plan `{plan.plan_id}`. {things_of(plan).capitalize()} that arrived after it was made are not touched.",
     ]  # fmt: skip
     until = waits_until(record)
     return "\n".join([*lines, *([f"The question lapses at {format_instant(until)}."] if until is not None else [])])
@@ -143,7 +160,14 @@ def approval_text(record: PlanRecord) -> str:
 def _where(plan: Plan) -> str:
     if plan.operation == "compaction":
         return "from the compacted view and what is new to it; the log itself stays as it is"
+    if plan.operation == "snapshot_with_purge":
+        return f"of {len([action for action in plan.documents if action.purged]):,} document(s), each covered by a snapshot that is proved"
     return f"{plan.expected.segments:,} whole segment(s)"
+
+
+def things_of(plan: Plan) -> str:
+    """What the plan's topic holds, in a word."""
+    return "changes" if plan.operation == "snapshot_with_purge" else "messages"
 
 
 def _action(action: Action) -> View:
@@ -191,8 +215,46 @@ def _action(action: Action) -> View:
             return {"action": action.kind, "partition": action.partition, "messages": action.rows, "reason": action.reason}
         case SweepMarkers():
             return {"action": action.kind, "snapshots": list(action.removals)}
+        case SnapshotDocument():
+            return {
+                "action": action.kind,
+                "document": action.document,
+                "seq": action.seq,
+                "proved_from": action.after,
+                "snapshot": action.snapshot,
+                "epoch": action.epoch,
+                "dropped_snapshots": list(action.dropped),
+                "from": action.purge_from,
+                "to": action.purge_before - 1,
+                "changes": action.purged,
+                "reason": action.reason,
+                "bounds": [{"bound": name, "stops_at": stops_at} for name, stops_at in action.bounds],
+            }
         case never:
             assert_never(never)
+
+
+def _documents(plan: Plan) -> View:
+    """`blocked` None: not known before it is staged."""
+    return {
+        "documents": len(plan.documents),
+        "snapshots_made": sum(action.snapshot is not None for action in plan.documents),
+        "snapshots_dropped": sum(len(action.dropped) for action in plan.documents),
+        "purged_documents": sum(action.purged > 0 for action in plan.documents),
+        "blocked": None,
+        "snapshots_snapshot_id": None if plan.snapshots is None else plan.snapshots.snapshot_id,
+    }
+
+
+def _staged_documents(staged: Staged) -> View:
+    found = staged.documents
+    if found is None:
+        return {"blocked": []}
+    return {
+        "snapshots_made": found.made,
+        "snapshots_dropped": found.dropped,
+        "blocked": [{"document": document, "reason": reason} for document, reason in found.blocked],
+    }
 
 
 def _messages(plan: Plan, removed: Sequence[tuple[str, int]] | None) -> View:

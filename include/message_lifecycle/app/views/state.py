@@ -45,6 +45,8 @@ def topic_status(s: Services, name: TopicName, *, now: Instant, waiting: Sequenc
     """One topic judged as of `now`. `ok` is false when something is overdue for longer than `max_overdue` and nothing named
     holds it, or when the last run ended badly; `problems` says it in words."""
     policy = policy_of(s, name)
+    if policy.fold is not None:
+        return _documents_status(s, name, policy, now, waiting)
     would = preview(s, name, as_of=now)
     asked = open_question(s.ledger.waiting() if waiting is None else waiting, name, policy, now)
     last = next(iter(s.ledger.history(name, limit=1, operations=_REMOVING)), None)
@@ -79,6 +81,36 @@ def topic_status(s: Services, name: TopicName, *, now: Instant, waiting: Sequenc
         "last_run": None if last is None else outcome_view(last[1], last[0]),
         "last_removal": _last_removal(s, name),
         "warnings": [*would.warnings, *_unregistered(s, name)],
+    }
+
+
+def _documents_status(s: Services, name: TopicName, policy: Policy, now: Instant, waiting: Sequence[PlanSummary] | None) -> View:
+    """A topic of documents. What can go does not wait for an hour of its own, so nothing of it is ever late; a document that cannot be
+    folded is what a person must see, for nothing of it goes until somebody has mended it (SNP-10)."""
+    would = preview(s, name, as_of=now, work="snapshot_with_purge")
+    asked = open_question(s.ledger.waiting() if waiting is None else waiting, name, policy, now)
+    last = next(iter(s.ledger.history(name, limit=1, operations=["snapshot_with_purge"])), None)
+    problems = []
+    if last is not None and last[1].name in _BAD_ENDS:
+        problems.append(f"the last run ended as {last[1].name}: {last[1].detail}")
+    if last is not None and last[1].plan_id is not None:
+        staged = s.ledger.record(last[1].plan_id).staged
+        blocked = () if staged is None or staged.documents is None else staged.documents.blocked
+        problems += [f"document {document} keeps every change, and gets no snapshot: {reason}" for document, reason in blocked]
+    return {
+        "topic": str(name),
+        "ok": not problems,
+        "problems": problems,
+        "as_of": when(now),
+        "documents": {"due": len(would.documents), "snapshots_due": sum(action.snapshot is not None for action in would.documents)},
+        "messages": would.expected.rows_in,
+        "overdue": {"messages": would.expected.removed_rows, "since": None, "for_seconds": None, "max_overdue": policy["max_overdue"]},
+        "held": [],
+        "next_due_at": when(would.next_due_at),
+        "waiting": None if asked is None else _question(asked, policy),
+        "last_run": None if last is None else outcome_view(last[1], last[0]),
+        "last_removal": _last_removal(s, name),
+        "warnings": list(would.warnings),
     }
 
 

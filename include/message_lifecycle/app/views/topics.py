@@ -7,6 +7,7 @@ from itertools import groupby
 
 from message_lifecycle.app.steps import Services, preview
 from message_lifecycle.app.views.compaction import compacted, horizon_of, view_facts
+from message_lifecycle.app.views.documents import documents_view, holds_documents
 from message_lifecycle.app.views.outcomes import runs
 from message_lifecycle.app.views.plans import plan_view
 from message_lifecycle.app.views.state import topic_status
@@ -24,6 +25,8 @@ _RUNS_SHOWN = 10
 def topic_page(s: Services, name: TopicName) -> View:
     """Everything about one topic, now."""
     now = s.ledger.now()
+    if holds_documents(s, name):
+        return {**describe(s, name), "status": topic_status(s, name, now=now), "runs": runs(s, name, limit=_RUNS_SHOWN)}
     return {
         **describe(s, name),
         "consumers": consumers_view(s, name),
@@ -34,8 +37,15 @@ def topic_page(s: Services, name: TopicName) -> View:
 
 
 def describe(s: Services, name: TopicName) -> View:
-    """Settings with their origin, partitions and end offsets; reads no ledger."""
+    """Settings with their origin, partitions and end offsets; of a topic of documents these, and who has synchronised them."""
     topic = s.topics.describe(name)
+    if holds_documents(s, name):
+        return {
+            "topic": str(name),
+            "uuid": topic.uuid,
+            "documents": documents_view(s, name),
+            "settings": settings_view(resolve(topic=topic.settings, server=s.server)),
+        }
     log = s.reader.log(name)
     view, missing = compacted(s, name)
     return {

@@ -8,6 +8,13 @@ from message_lifecycle.model.errors.compacted import CompactedTableThere as Comp
 from message_lifecycle.model.errors.compacted import CompactionRunning as CompactionRunning
 from message_lifecycle.model.errors.compacted import HorizonBeyondLog as HorizonBeyondLog
 from message_lifecycle.model.errors.compacted import TopicWithoutKeys as TopicWithoutKeys
+from message_lifecycle.model.errors.documents import EpochMismatch as EpochMismatch
+from message_lifecycle.model.errors.documents import InvalidChange as InvalidChange
+from message_lifecycle.model.errors.documents import InvalidChangeLine as InvalidChangeLine
+from message_lifecycle.model.errors.documents import InvalidServerSeq as InvalidServerSeq
+from message_lifecycle.model.errors.documents import IsADocumentTopic as IsADocumentTopic
+from message_lifecycle.model.errors.documents import NotADocumentTopic as NotADocumentTopic
+from message_lifecycle.model.errors.documents import UnknownDocument as UnknownDocument
 from message_lifecycle.model.errors.given import FutureAsOf as FutureAsOf
 from message_lifecycle.model.errors.given import InvalidAppend as InvalidAppend
 from message_lifecycle.model.errors.given import InvalidInstant as InvalidInstant

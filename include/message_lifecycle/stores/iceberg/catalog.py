@@ -10,7 +10,15 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, cast
 
-from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, InvalidName, TopicExists, UnknownTopic
+from message_lifecycle.model.errors import (
+    CatalogUnavailable,
+    ForeignTable,
+    InvalidName,
+    IsADocumentTopic,
+    NotADocumentTopic,
+    TopicExists,
+    UnknownTopic,
+)
 from message_lifecycle.model.names import TopicName, catalog_identifier, normalise_name
 from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.model.settings import PROPERTY_PREFIX, Policy, Value, property_text, resolve
@@ -21,6 +29,7 @@ from message_lifecycle.stores.iceberg.document import TableDocument, is_local
 from message_lifecycle.stores.iceberg.layout import (
     BESIDE,
     CATALOG,
+    FOLD_PROPERTY,
     LEDGER,
     LIVE,
     PARTITIONER,
@@ -41,6 +50,8 @@ from message_lifecycle.stores.iceberg.session import sql_table
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
+
+    from message_lifecycle.stores.iceberg.table_file import Layout
 
 UNDO_PROPERTY = "history.expire.max-snapshot-age-ms"
 
@@ -90,6 +101,25 @@ class Tables:
             raise ForeignTable(str(name), f"{name.namespace}.{name.table(kind)}")
         return document
 
+    def of_documents(self, name: TopicName) -> TableDocument:
+        """As `document`. Raises NotADocumentTopic."""
+        document = self.document(name)
+        if FOLD_PROPERTY not in document.properties:
+            raise NotADocumentTopic(str(name))
+        return document
+
+    def of_messages(self, name: TopicName) -> TableDocument:
+        """As `document`. Raises IsADocumentTopic."""
+        document = self.document(name)
+        if FOLD_PROPERTY in document.properties:
+            raise IsADocumentTopic(str(name))
+        return document
+
+    def log(self, name: TopicName) -> Table:
+        """The table of a topic's messages. Raises as `of_messages`."""
+        self.of_messages(name)
+        return self.load(name)
+
     def at(self, place: Place, location: str) -> TableDocument:
         seen = self._documents.get(place)
         if seen is None or seen.location != location:
@@ -131,8 +161,9 @@ class IcebergTopics:
         from message_lifecycle.stores.iceberg import table_file
 
         place = name.namespace, name.table()
+        of_table, layout, empty = _shape(settings, partitions)
         properties = {
-            **TABLE_PROPERTIES,
+            **of_table,
             **own_properties(settings),
             STREAM_PROPERTY: name.stream,
             TOPIC_PROPERTY: name.topic,
@@ -142,16 +173,13 @@ class IcebergTopics:
             UNDO_PROPERTY: self._undo_ms(settings),
             **({SCRATCH_PROPERTY: "true"} if self._scratch else {}),
         }
-        empty = LogSummary(
-            end_offsets=dict.fromkeys(range(partitions), 0), active={p: ActiveSegment(base_offset=0) for p in range(partitions)}
-        )
         summary = {**empty.to_properties(), LEDGER: ledger_text(ledger)}
         try:
             with reaching_catalog():
                 if self._tables.pointers.one(place) is not None:
                     raise TableAlreadyExistsError
                 _ensure_namespace(self._tables.catalog, name.namespace)
-                table_file.create(self._tables.catalog, place, properties=properties, summary=summary)
+                table_file.create(self._tables.catalog, place, properties=properties, summary=summary, layout=layout)
         except TableAlreadyExistsError:
             self._tables.document(name)
             raise TopicExists(str(name)) from None
@@ -180,7 +208,7 @@ class IcebergTopics:
             role=cast(Literal["local", "source", "mirror"], properties.get(ROLE_PROPERTY, "local")),
             settings=settings_of(properties, where=f"table {name.namespace}.{name.table()}"),
             ledger=_ledger_of(document),
-            live_view=None if self._scratch else ".".join((CATALOG, name.namespace, name.table(LIVE))),
+            live_view=None if self._scratch or FOLD_PROPERTY in properties else ".".join((CATALOG, name.namespace, name.table(LIVE))),
         )
 
     def list(self, stream: str | None = None) -> Sequence[TopicName]:
@@ -191,11 +219,11 @@ class IcebergTopics:
         )
 
     def live_view(self, name: TopicName, policy: Policy) -> str | None:
-        """A scenario's topic has none. Beside the errors of `ports.Topics` raises CatalogUnavailable where the catalog keeps no views."""
+        """A scenario's topic has none, and one of documents has none. Beside the errors of `ports.Topics` raises CatalogUnavailable where the catalog keeps no views."""
         from message_lifecycle.stores.iceberg import rule_sql, view_file
         from message_lifecycle.stores.iceberg.columns import SCHEMA
 
-        if self._scratch:
+        if self._scratch or FOLD_PROPERTY in self._tables.document(name).properties:
             return None
         columns = ", ".join(field.name for field in SCHEMA.fields)
         text = f"SELECT {columns} FROM {sql_table(name)} WHERE {rule_sql.holds_not(age_rules.hidden(policy))}"
@@ -221,6 +249,19 @@ class IcebergTopics:
 
     def _undo_ms(self, settings: Mapping[str, Value]) -> str:
         return str(resolve(topic=settings, server=self._server).undo_window_us // 1000)
+
+
+def _shape(settings: Mapping[str, Value], partitions: int) -> tuple[Mapping[str, str], Layout, LogSummary]:
+    """Properties, layout and first state of a new topic's table: of messages, or of documents' changes (SNP-10)."""
+    from message_lifecycle.stores.iceberg import table_file
+
+    if "fold" in settings:
+        from message_lifecycle.stores.iceberg.documents import columns
+
+        return columns.CHANGES_PROPERTIES, columns.CHANGES, LogSummary()
+    each = range(partitions)
+    empty = LogSummary(end_offsets=dict.fromkeys(each, 0), active={p: ActiveSegment(base_offset=0) for p in each})
+    return TABLE_PROPERTIES, table_file.TOPIC, empty
 
 
 def _ensure_namespace(catalog: Catalog, namespace: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import PlanConflict
-from message_lifecycle.model.plan import CompactPartition, DropSegments, Plan, RemoveViewRows, SealSegment, SweepMarkers
+from message_lifecycle.model.plan import DropSegments, Plan, RemoveRows
 from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
 from message_lifecycle.stores.iceberg.session import Java
 
@@ -75,7 +75,7 @@ def _reach(jvm: Java, plan: Plan) -> Java:
     expressions = jvm.org.apache.iceberg.expressions.Expressions
     spans: dict[int, tuple[int, int]] = {}
     for action in plan.actions:
-        if isinstance(action, SealSegment | SweepMarkers | CompactPartition | RemoveViewRows):
+        if not isinstance(action, DropSegments | RemoveRows):
             continue
         ends = (action.first_base, action.last_base) if isinstance(action, DropSegments) else (action.base_offset, action.base_offset)
         first, last = spans.get(action.partition, ends)

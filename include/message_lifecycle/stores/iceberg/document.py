@@ -48,6 +48,12 @@ class TableDocument:
     def properties(self) -> Mapping[str, str]:
         return self.content.get("properties") or {}
 
+    @property
+    def current_id(self) -> int | None:
+        """The newest snapshot of main."""
+        found = self.content.get("current-snapshot-id")
+        return None if found is None or found == -1 else int(found)
+
     def summaries(self) -> Iterator[Mapping[str, str]]:
         """Of the snapshots of main, newest first, as far back as the table remembers them."""
         snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in self.content.get("snapshots") or ()}

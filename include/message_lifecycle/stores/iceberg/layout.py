@@ -23,7 +23,9 @@ LATEST = "latest"
 """Kind of the view beside a topic's table that reads it through its compacted view."""
 LIVE = "live"
 """Kind of the view beside a topic's table that hides dead messages; no name of a topic ends in it."""
-BESIDE = (COMPACTED, LATEST, LIVE, "quarantine")
+SNAPSHOTS = "snapshots"
+"""Kind of the table beside a document topic's that holds its documents' snapshots."""
+BESIDE = (COMPACTED, LATEST, LIVE, SNAPSHOTS, "quarantine")
 """Kinds of all that lies beside topics' tables."""
 
 TABLE_PROPERTIES: Mapping[str, str] = {
@@ -58,6 +60,8 @@ ROLE_PROPERTY = "lifecycle._role"
 # modulo the number of partitions.
 PARTITIONER_PROPERTY = "lifecycle._partitioner"
 PARTITIONER = "crc32"
+FOLD_PROPERTY = f"{PROPERTY_PREFIX}fold"
+"""Set on tables of documents' changes, and on no other (SNP-10)."""
 SCRATCH_PROPERTY = "lifecycle._scratch"
 """A scenario's table: no run of the lake sees it."""
 

@@ -51,7 +51,7 @@ TRIES = 10
 """How often markers are numbered again because somebody appended first."""
 
 
-class _AlreadyPublished(LifecycleError):
+class AlreadyPublished(LifecycleError):
     """Another run published this plan while we tried."""
 
 
@@ -93,12 +93,12 @@ def publish(
             commit.removal(change)
         else:
             commit.removal_and_markers(change)
-    except _AlreadyPublished:
+    except AlreadyPublished:
         pass
     except CommitRefused as refused:
         # Iceberg's guard came before ours, and knows no plans: say who was first.
         table.refresh()
-        _only_appends_since(main_ancestors(table), plan_id, base_id)
+        only_appends_since(main_ancestors(table), plan_id, base_id)
         raise PlanConflict(plan_id, refused.reason) from refused
     except CommitUnknown:
         table.refresh()
@@ -155,7 +155,7 @@ class _Commit:
 
     def _attempt(self, change: Change) -> None:
         self.table.refresh()
-        _only_appends_since(main_ancestors(self.table), self.verdict.staged.plan_id, self.base_id)
+        only_appends_since(main_ancestors(self.table), self.verdict.staged.plan_id, self.base_id)
         head_id = int(self.table.currentSnapshot().snapshotId())
         markers = MarkersNow.read(self.session, self.table, self.verdict, change, base_id=self.base_id, head_id=head_id)
         transaction = self.table.newTransaction()
@@ -190,7 +190,7 @@ class _Commit:
     def _judge_markers(self, head_id: int) -> Judge:
         def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
             self.steps("inside_commit")
-            _only_appends_since(walk(), self.verdict.staged.plan_id, self.base_id)
+            only_appends_since(walk(), self.verdict.staged.plan_id, self.base_id)
             if next(walk()).snapshot_id != head_id:
                 raise _MovedOn
 
@@ -201,7 +201,7 @@ class _Commit:
 
         def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
             self.steps("inside_commit")
-            _only_appends_since(walk(), plan_id, self.base_id)
+            only_appends_since(walk(), plan_id, self.base_id)
             if head_id is not None and next(walk()).snapshot_id != head_id:
                 raise _MovedOn
             # The state is that of the log which this very attempt builds on, however late an append came (MSG-4).
@@ -224,13 +224,14 @@ def _properties(verdict: Verdict, ledger: tuple[str, int]) -> dict[str, str]:
     }
 
 
-def _only_appends_since(ancestors: Iterator[Ancestor], plan_id: str, base_id: int) -> None:
+def only_appends_since(ancestors: Iterator[Ancestor], plan_id: str, base_id: int) -> None:
+    """Raises PlanConflict where anything else came, AlreadyPublished where the plan itself did."""
     for ancestor in ancestors:
         if ancestor.snapshot_id == base_id:
             return
         rival = ancestor.get(PLAN_ID)
         if rival == plan_id:
-            raise _AlreadyPublished(plan_id)
+            raise AlreadyPublished(plan_id)
         # Taking a file drop back is an `append` to Iceberg as well, so a plan's append does not pass either.
         if ancestor.operation != "append" or rival is not None:
             who = f"plan {rival}" if rival else f"snapshot {ancestor.snapshot_id}, another writer's"

@@ -49,7 +49,7 @@ class IcebergReader:
     def log(self, name: TopicName, *, late_after: Instant | None = None) -> LogState:
         from message_lifecycle.stores.iceberg.manifests import files_of
 
-        table = self._tables.load(name)
+        table = self._tables.log(name)
         snapshot = table.current_snapshot()
         return log_state(
             name,
@@ -63,7 +63,7 @@ class IcebergReader:
         )
 
     def end_offsets(self, name: TopicName) -> Mapping[int, int]:
-        document = self._tables.document(name)
+        document = self._tables.of_messages(name)
         said = document.newest(END_OFFSETS)
         return dict.fromkeys(range(int(document.properties[PARTITIONS_PROPERTY])), 0) | ({} if said is None else offsets_of(said))
 
@@ -73,18 +73,18 @@ class IcebergReader:
         return (
             RowAnswer()
             if log.snapshot_id is None
-            else due_rows(self._tables.load(log.topic), log.snapshot_id, question, unsealed=_unsealed(log))
+            else due_rows(self._tables.log(log.topic), log.snapshot_id, question, unsealed=_unsealed(log))
         )
 
     def requested(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
         from message_lifecycle.stores.iceberg.requested_rows import requested_rows
 
-        table = self._tables.load(log.topic)
+        table = self._tables.log(log.topic)
         snapshot = None if log.snapshot_id is None else table.snapshot_by_id(log.snapshot_id)
         return RowAnswer() if snapshot is None else requested_rows(table, snapshot, request, as_of=as_of, unsealed=_unsealed(log))
 
     def removed_by_others(self, log: LogState, since: int) -> tuple[int, ...] | None:
-        table = self._tables.load(log.topic)
+        table = self._tables.log(log.topic)
         found: list[int] = []
         snapshot = None if log.snapshot_id is None else table.snapshot_by_id(log.snapshot_id)
         while snapshot is not None and snapshot.snapshot_id != since:
@@ -100,7 +100,7 @@ class IcebergReader:
 
     def messages(self, name: TopicName, *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
         """In order of (partition, offset); holds the files of one stretch of offsets at a time."""
-        for rows in rows_in_order(self._tables.load(name), partition=partition, start=start):
+        for rows in rows_in_order(self._tables.log(name), partition=partition, start=start):
             yield from messages_of(rows)
 
     def published(self, name: TopicName, plan_id: str) -> Published | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from message_lifecycle.model.errors import InvalidAppend
+from message_lifecycle.model.errors import InvalidAppend, IsADocumentTopic
 from message_lifecycle.model.message import NewMessage, known_time
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.segment import ActiveSegment
@@ -21,7 +21,7 @@ from message_lifecycle.stores.iceberg.append import WRITE_OPTIONS
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.exactly_once import commit_staged, staging
 from message_lifecycle.stores.iceberg.fence import main_ancestors, newest_state
-from message_lifecycle.stores.iceberg.layout import ROLE_PROPERTY, LogSummary
+from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, ROLE_PROPERTY, LogSummary
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class IcebergWriter:
 
     def append(self, name: TopicName, messages: Iterable[NewMessage], policy: Policy) -> Sequence[tuple[int, int] | Refusal]:
         table = java_table(self._session(), name)
+        if FOLD_PROPERTY in dict(table.properties()):
+            raise IsADocumentTopic(str(name))
         if table.properties().get(ROLE_PROPERTY) == "mirror":
             raise InvalidAppend(f"topic {name} is a mirror; it takes messages from its origin alone")
         base = newest_state(main_ancestors(table))

@@ -10,7 +10,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
-from message_lifecycle.model.errors import InvalidAppend, PlanConflict, TopicExists, UnknownTopic
+from message_lifecycle.model.errors import InvalidAppend, IsADocumentTopic, PlanConflict, TopicExists, UnknownTopic
 from message_lifecycle.model.facts import CopyState, LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.marker import Marker, digest, is_marker
@@ -109,6 +109,13 @@ class MemoryStore:
             raise UnknownTopic(str(name))
         return self._tables[name]
 
+    def _messages(self, name: TopicName) -> _Table:
+        """Raises IsADocumentTopic."""
+        table = self._table(name)
+        if "fold" in table.topic.settings:
+            raise IsADocumentTopic(str(name))
+        return table
+
     def version(self, name: TopicName, snapshot_id: int) -> Version:
         return self._table(name).versions[snapshot_id]
 
@@ -120,7 +127,7 @@ class MemoryStore:
     # MessageReader
 
     def log(self, name: TopicName, *, late_after: Instant | None = None) -> LogState:
-        table = self._table(name)
+        table = self._messages(name)
         return LogState(
             topic=name,
             table_uuid=table.topic.uuid,
@@ -131,7 +138,7 @@ class MemoryStore:
         )
 
     def end_offsets(self, name: TopicName) -> Mapping[int, int]:
-        return dict(self._table(name).head.end_offsets)
+        return dict(self._messages(name).head.end_offsets)
 
     def rows(self, log: LogState, question: RowQuestion) -> RowAnswer:
         assert log.snapshot_id is not None
@@ -150,7 +157,7 @@ class MemoryStore:
         return str(self._table(name).snapshot_id)
 
     def messages(self, name: TopicName, *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
-        head = self._table(name).head
+        head = self._messages(name).head
         for position in sorted(head.messages):
             if position[1] >= start and (partition is None or position[0] == partition):
                 yield head.messages[position]
@@ -169,7 +176,7 @@ class MemoryStore:
     # MessageWriter
 
     def append(self, name: TopicName, messages: Iterable[NewMessage], policy: Policy) -> Sequence[Position | Refusal]:
-        table = self._table(name)
+        table = self._messages(name)
         if table.topic.role == "mirror":
             raise InvalidAppend(f"topic {name} is a mirror; it takes messages from its origin alone")
         version = deepcopy(table.head)

@@ -1,13 +1,13 @@
-"""What the tasks wrote, as one commit on a branch of the compacted table (CMP-4: table and horizon change together)."""
+"""What tasks wrote, as one commit on a branch of their table (of the compacted one: table and horizon change together, CMP-4)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from message_lifecycle.model.errors import CommitUnknown, PlanConflict, TableBusy
-from message_lifecycle.stores.iceberg.compaction.job import NewFile, NewVector, PartitionResult
+from message_lifecycle.stores.iceberg.compaction.job import NewFile, NewVector
 from message_lifecycle.stores.iceberg.data_files import files_named, vectors_of
 from message_lifecycle.stores.iceberg.session import UNKNOWN_RESULT, Java, java_class
 
@@ -15,8 +15,30 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def commit(session: SparkSession, table: Java, results: Sequence[PartitionResult], *, branch: str, properties: Mapping[str, str]) -> int:
+class Written(Protocol):
+    """What one task has come to, in one partition of the table. `dropped`: paths of data files that go whole."""
+
+    @property
+    def partition(self) -> int: ...
+    @property
+    def files(self) -> Sequence[NewFile]: ...
+    @property
+    def vectors(self) -> Sequence[NewVector]: ...
+    @property
+    def dropped(self) -> Sequence[str]: ...
+
+
+def commit(
+    session: SparkSession,
+    table: Java,
+    results: Sequence[Written],
+    *,
+    branch: str,
+    properties: Mapping[str, str],
+    partitioned_by: str = "partition",
+) -> int:
     """Add new files and vectors, take out what they replace; the new snapshot's id. `properties` go to its summary.
+    `partitioned_by`: name of the table's one partition field.
 
     Raises PlanConflict where a file to be replaced is not there any more, TableBusy, CommitUnknown."""
     from py4j.protocol import Py4JJavaError
@@ -33,14 +55,14 @@ def commit(session: SparkSession, table: Java, results: Sequence[PartitionResult
     if dropped:
         old = files_named(session, table, head, dropped)
         if len(old) != len(dropped):
-            raise PlanConflict("staged", f"{len(dropped) - len(old)} of its files are not in the view any more")
+            raise PlanConflict("staged", f"{len(dropped) - len(old)} of its files are not in the table any more")
         for file in old:
             update.removeRows(file)
     for result in results:
         for new in result.files:
-            update.addRows(_data_file(session, table, result.partition, new))
+            update.addRows(data_file(session, table, f"{partitioned_by}={result.partition}", new))
         for new_vector in result.vectors:
-            update.addDeletes(_vector(session, table, result.partition, new_vector))
+            update.addDeletes(_vector(session, table, f"{partitioned_by}={result.partition}", new_vector))
     for key, value in properties.items():
         update.set(key, value)
     what = f"committing {sum(len(result.files) for result in results)} files to branch {branch}"
@@ -59,24 +81,25 @@ def commit(session: SparkSession, table: Java, results: Sequence[PartitionResult
     return int(table.snapshot(branch).snapshotId())
 
 
-def _data_file(session: SparkSession, table: Java, partition: int, new: NewFile) -> Java:
+def data_file(session: SparkSession, table: Java, place: str, new: NewFile) -> Java:
+    """A file as Iceberg describes it. `place`: its partition, as `name=value`."""
     jvm: Java = session._jvm
     iceberg = jvm.org.apache.iceberg
     # Its footer gives counts and bounds in the units of the table's own settings.
     metrics = iceberg.parquet.ParquetUtil.fileMetrics(table.io().newInputFile(new.path), iceberg.MetricsConfig.forTable(table))
     described = iceberg.DataFiles.builder(table.spec()).withPath(new.path).withFormat("parquet").withFileSizeInBytes(new.bytes)
-    return described.withPartitionPath(f"partition={partition}").withMetrics(metrics).withSortOrder(table.sortOrder()).build()
+    return described.withPartitionPath(place).withMetrics(metrics).withSortOrder(table.sortOrder()).build()
 
 
-def _vector(session: SparkSession, table: Java, partition: int, new: NewVector) -> Java:
+def _vector(session: SparkSession, table: Java, place: str, new: NewVector) -> Java:
     jvm: Java = session._jvm
     file = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.spec()).ofPositionDeletes().withFormat("puffin")
-    file = file.withPath(new.puffin.path).withFileSizeInBytes(new.puffin.bytes).withPartitionPath(f"partition={partition}")
+    file = file.withPath(new.puffin.path).withFileSizeInBytes(new.puffin.bytes).withPartitionPath(place)
     file = file.withReferencedDataFile(new.data_file).withContentOffset(new.offset).withContentSizeInBytes(new.length)
     return file.withRecordCount(new.rows).build()
 
 
-def written_paths(results: Sequence[PartitionResult]) -> list[Path]:
+def written_paths(results: Sequence[Written]) -> list[Path]:
     """Every file that the tasks wrote, data and vectors."""
     return [
         Path(path)

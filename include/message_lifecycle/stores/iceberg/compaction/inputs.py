@@ -58,7 +58,7 @@ def sources(table: Table, snapshot: Snapshot | None, rules: Rules) -> dict[int, 
 
     if snapshot is None:
         return {}
-    prefix, vectors, horizons = location_prefix(table.location()), _vectors(table, snapshot), _past_horizon(table, snapshot, rules)
+    prefix, vectors, horizons = location_prefix(table.location()), vectors_by_file(table, snapshot), _past_horizon(table, snapshot, rules)
     found: dict[int, list[Source]] = {}
     for metrics in files_of(table, snapshot):
         path = absolute(prefix, metrics.name)
@@ -97,7 +97,7 @@ def files_by_partition(table: Table, snapshot: Snapshot | None) -> dict[int, lis
 
     found: dict[int, list[InputFile]] = {}
     if snapshot is not None:
-        prefix, vectors = location_prefix(table.location()), _vectors(table, snapshot)
+        prefix, vectors = location_prefix(table.location()), vectors_by_file(table, snapshot)
         for metrics in files_of(table, snapshot):
             path = absolute(prefix, metrics.name)
             found.setdefault(metrics.partition, []).append(InputFile(path=path, vector=vectors.get(path)))
@@ -120,7 +120,8 @@ def columns_of(io: FileIO, file: InputFile, columns: Sequence[str]) -> pa.Table:
     return rows.filter(pa.array(alive))
 
 
-def _vectors(table: Table, snapshot: Snapshot) -> dict[str, Vector]:
+def vectors_by_file(table: Table, snapshot: Snapshot) -> dict[str, Vector]:
+    """The deletion vectors of a snapshot, by the path of their data file. Raises UnreadableDeletes."""
     return dict(_each_vector(table, snapshot))
 
 

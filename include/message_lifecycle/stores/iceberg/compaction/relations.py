@@ -23,6 +23,8 @@ FIELD_IDS = (
     "headers: {__duckdb_field_id: 7, element: {__duckdb_field_id: 13, name: 14, value: 15}}, "
     "size_bytes: 8, segment: 9, expires_at: 10, never: 11, origin_offset: 12, delete_horizon: 16, remembered: 17}"
 )
+_PLACES = (("file", "BIGINT"), ("row", "BIGINT"))
+_PLACE = ", f.file_index::BIGINT AS file, f.file_row_number AS row"
 
 
 class NotLocal(Unavailable):
@@ -71,20 +73,27 @@ def literal(value: object) -> str:
 
 def duckdb_types(schema: Schema) -> list[tuple[str, str]]:
     """The columns of a topic's table, or its view's, with DuckDB's names of their types."""
-    kinds = {"timestamptz": "TIMESTAMPTZ", "binary": "BLOB", "int": "INTEGER", "long": "BIGINT", "boolean": "BOOLEAN"}
+    kinds = {"timestamptz": "TIMESTAMPTZ", "binary": "BLOB", "int": "INTEGER", "long": "BIGINT", "boolean": "BOOLEAN", "string": "VARCHAR"}
     return [(field.name, kinds.get(str(field.field_type), "STRUCT(name VARCHAR, value BLOB)[]")) for field in schema.fields]
 
 
 def create_relation(
-    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[InputFile], columns: Sequence[tuple[str, str]]
+    connection: duckdb.DuckDBPyConnection,
+    name: str,
+    files: Sequence[InputFile],
+    columns: Sequence[tuple[str, str]],
+    *,
+    places: bool = False,
 ) -> None:
-    """Make the view `name` over the live rows of the files. `columns`: names and types, of a relation of no files."""
+    """Make the view `name` over the live rows of the files. `columns`: names and types, of a relation of no files. `places`: with the
+    columns `file`, the place in `files`, and `row`, the position in that file."""
     if not files:
-        typed = ", ".join(f'CAST(NULL AS {kind}) AS "{column}"' for column, kind in columns)
+        typed = ", ".join(f'CAST(NULL AS {kind}) AS "{column}"' for column, kind in (*columns, *(_PLACES if places else ())))
         connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {typed} WHERE false")
         return
     gone = {at: marked(file.vector) for at, file in enumerate(files) if file.vector is not None}
     if gone:
         of_file = np.concatenate([np.full(len(positions), at, np.int64) for at, positions in gone.items()])
         connection.register(f"{name}_gone", {"file": of_file, "row": np.concatenate(list(gone.values()))})
-    connection.execute(f"CREATE TEMP VIEW {name} AS SELECT f.* FROM {live_rows(files, f'{name}_gone' if gone else None)}")
+    chosen = ", ".join(f'f."{column}"' for column, _ in columns) + _PLACE if places else "f.*"
+    connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {chosen} FROM {live_rows(files, f'{name}_gone' if gone else None)}")

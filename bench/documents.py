@@ -1,0 +1,278 @@
+"""Folding documents: one of 100,000 changes beside the bare loop over its fold, and 100,000 of twenty beside a plain `applyInPandas`.
+
+The first compares a task's whole work on the document (reading, order, fold, the snapshot written) with the fold alone, in one process;
+its changes are a real editing history, begun anew when it ends. The second compares a run in a warm session, from the states to both
+commits, with the same fold over the same table by groups of pandas, whose result goes nowhere; the gate's proof is a figure beside.
+CPU is that of the whole process tree. Medians. Run: `python -m bench.documents [--documents N] [--repeats N]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from secrets import token_hex
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from tests.spark.lake import Lake, let_pass, tables
+
+from bench.process_tree import cpu_of_tree
+from message_lifecycle.app.editing_trace import editing_trace
+from message_lifecycle.folds import fold_of
+from message_lifecycle.local.environment import load_environment
+from message_lifecycle.model.document import Change, Synced
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.plan import SnapshotDocument
+from message_lifecycle.model.settings import Policy, resolve
+from message_lifecycle.operations.snapshot_with_purge import DocumentFacts, plan
+from message_lifecycle.stores.iceberg.compaction.commit import data_file
+from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE, InputFile, NewFile, Resources
+from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.stores.iceberg.documents.add import write_changes
+from message_lifecycle.stores.iceberg.documents.columns import BUCKET, CHANGES, bucket_of
+from message_lifecycle.stores.iceberg.documents.fold import fold_bucket
+from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile
+from message_lifecycle.stores.iceberg.documents.job import FoldBucket, Folder, FoldJob
+from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
+from message_lifecycle.stores.iceberg.local_io import LocalFileIO
+from message_lifecycle.stores.iceberg.session import java_table, spark_session, sql_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHANGES_OF_ONE, DOCUMENTS, CHANGES_EACH = 100_000, 100_000, 20
+LOOP_LIMIT, GROUPS_LIMIT = 0.5, 3.0
+REPEATS = 3
+SETTINGS = {"fold": "json_merge_patch", "snapshot_interval": 10, "snapshot_threshold": 5, "snapshot_with_purging_changes": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Took:
+    wall: float
+    cpu: float
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--documents", type=int, default=DOCUMENTS)
+    parser.add_argument("--repeats", type=int, default=REPEATS)
+    given = parser.parse_args()
+    load_environment()
+    return one_document(given.repeats) + many_documents(given.documents, given.repeats)
+
+
+def timed(deed: Callable[[], object]) -> Took:
+    wall, cpu = time.perf_counter(), cpu_of_tree()
+    deed()
+    return Took(wall=time.perf_counter() - wall, cpu=cpu_of_tree() - cpu)
+
+
+def shown(what: str, took: list[Took], changes: int) -> Took:
+    """Printed; the medians."""
+    middle = Took(wall=median(one.wall for one in took), cpu=median(one.cpu for one in took))
+    each = ", ".join(f"{one.wall:.2f}" for one in took)
+    print(f"  {what:14} wall {middle.wall:.2f} s ({each})  CPU {middle.cpu:.2f} s  {changes / middle.wall:,.0f} changes/s")
+    sys.stdout.flush()
+    return middle
+
+
+def one_document(repeats: int) -> int:
+    print(f"one document of {CHANGES_OF_ONE:,} changes: load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    changes, fold = edits(CHANGES_OF_ONE), fold_of("text_splice", yjs_roots={})
+    payloads = [change.payload for change in changes]
+    ended = list[bytes]()
+
+    def loop() -> None:
+        folding = fold.start(None)
+        for payload in payloads:
+            folding.apply(payload)
+        ended.append(folding.stored())
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/changes.parquet"
+        write_changes(LocalFileIO(), path, changes)
+        source = DocumentFile(
+            file=InputFile(path=path), bucket=0, rows=len(changes), first_document=None, last_document=None, last_seq=None
+        )
+        action = SnapshotDocument(document="one", seq=len(changes), after=0, snapshot=len(changes), epoch=0)
+        bucket = FoldBucket(bucket=0, documents=(action,), changes=(source,), snapshots=())
+        made = list[int]()
+
+        def task() -> None:
+            job = FoldJob(
+                run=token_hex(4), folder=Folder(fold="text_splice"), changes_folder=folder, snapshots_folder=folder, buckets=(bucket,)
+            )
+            found = fold_bucket(job, bucket, Resources(memory_bytes=512 * MEBIBYTE, spill_folder=folder))
+            assert (found.made, found.blocked) == (1, ())
+            made.append(found.state_bytes)
+
+        bare, ours = [], []
+        for _ in range(repeats):
+            bare.append(timed(loop))
+            ours.append(timed(task))
+    assert made == [len(state) for state in ended]
+    ratio = shown("bare loop", bare, len(changes)).wall / shown("task", ours, len(changes)).wall
+    print(f"  speed beside the bare loop {ratio:.2f} (limit {LOOP_LIMIT})")
+    return int(ratio < LOOP_LIMIT)
+
+
+def edits(count: int) -> list[Change]:
+    """A real history, over and over: between two rounds all of the text goes."""
+    trace = editing_trace(document="one", client="editor")
+    cleared = json.dumps([[0, len(trace.text), ""]]).encode()
+    once = [*(change.payload for change in trace.changes), cleared]
+    return [
+        Change(document="one", server_seq=seq, client="editor", at=Instant(seq), payload=once[(seq - 1) % len(once)])
+        for seq in range(1, count + 1)
+    ]
+
+
+def many_documents(documents: int, repeats: int) -> int:
+    changes = documents * CHANGES_EACH
+    print(f"{documents:,} documents of {CHANGES_EACH} changes: load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    session = spark_session("bench")
+    session.sparkContext.setLogLevel("ERROR")
+    lake = Lake(session, stream=f"bench-{token_hex(4)}")
+    ours, proofs, groups = list[Took](), list[Took](), list[Took]()
+    try:
+        for number in range(repeats):
+            name = TopicName(stream=lake.stream, topic=f"documents-{number}")
+            lake.topics.create(name, partitions=1, settings=SETTINGS, ledger=("ledger", 1))
+            fill(session, name, documents)
+            before = stored_bytes(name)
+            groups.append(timed(partial(by_groups, session, name)))
+            made, proved = run(lake, name, documents)
+            ours.append(made)
+            proofs.append(proved)
+        after, live = stored_bytes(name), live_bytes(name)
+    finally:
+        lake.drop()
+    theirs = shown("applyInPandas", groups, changes)
+    mine = shown("ours", ours, changes)
+    shown("gate's proof", proofs, changes)
+    print(
+        f"  storage: {before / 1e6:.1f} MB of changes before; {live / 1e6:.1f} MB live after, {after / 1e6:.1f} MB with what reclaim may take"
+    )
+    ratio = theirs.wall / mine.wall
+    print(f"  changes a second beside applyInPandas {ratio:.2f} (limit {GROUPS_LIMIT})")
+    return int(ratio < GROUPS_LIMIT)
+
+
+def run(lake: Lake, name: TopicName, documents: int) -> tuple[Took, Took]:
+    """What a run costs, and what its proof does. All but the last change of each document go."""
+    store, policy = lake.documents(), resolve(topic=SETTINGS, server={})
+    synced = {document: (Synced(document=document, client="a", server_seq=CHANGES_EACH, at=None),) for document in names(documents)}
+    proofs = list[Took]()
+
+    def deed() -> None:
+        found = store.tables(name)
+        facts = DocumentFacts(tables=found, states=store.states(name, found), synced=synced, accepted=policy.values)
+        made = plan(facts, policy, as_of=Instant(1))
+        staged = store.stage_documents(made)
+        assert staged.documents is not None
+        assert (staged.documents.made, staged.documents.purged) == (documents, documents * (CHANGES_EACH - 1))
+
+        def prove() -> None:
+            frame = store.documents_evidence(made, staged, Policy.of_values(made.policy))["unproved"]
+            assert isinstance(frame, pa.Table)
+            assert not len(frame)
+
+        proofs.append(timed(prove))
+        verdict = let_pass(made, staged)
+        store.publish_snapshots(verdict, ledger=("ledger", 2))
+        store.purge(verdict, ledger=("ledger", 3))
+
+    whole = timed(deed)
+    return Took(wall=whole.wall - proofs[0].wall, cpu=whole.cpu - proofs[0].cpu), proofs[0]
+
+
+def by_groups(session: SparkSession, name: TopicName) -> None:
+    """What anyone would write."""
+    fold = fold_of("json_merge_patch", yjs_roots={})
+
+    def folded(group: pd.DataFrame) -> pd.DataFrame:
+        import pandas as pd
+
+        ordered = group.sort_values("server_seq")
+        folding = fold.start(None)
+        for payload in ordered["payload"]:
+            folding.apply(bytes(payload))
+        return pd.DataFrame(
+            {
+                "document": ordered["document"].iloc[:1],
+                "server_seq": ordered["server_seq"].iloc[-1:].to_numpy(),
+                "state": [folding.stored()],
+            }
+        )
+
+    rows = session.table(sql_table(name)).select("document", "server_seq", "payload")
+    found = rows.groupBy("document").applyInPandas(folded, "document string, server_seq bigint, state binary")
+    found.write.format("noop").mode("overwrite").save()
+
+
+def names(documents: int) -> list[str]:
+    return [f"document-{number:07}" for number in range(documents)]
+
+
+def fill(session: SparkSession, name: TopicName, documents: int) -> None:
+    """One file for each bucket, in one commit."""
+    table, update = java_table(session, name), None
+    buckets: dict[int, list[str]] = {}
+    for document in names(documents):
+        buckets.setdefault(bucket_of(document), []).append(document)
+    update = table.newAppend()
+    payloads = [json.dumps({f"field{seq % 7}": seq, "text": f"the {seq}th change"}).encode() for seq in range(1, CHANGES_EACH + 1)]
+    schema = CHANGES.schema.as_arrow()
+    for bucket, mine in buckets.items():
+        path = Path(local_path(f"{table.location()}/data/{BUCKET}={bucket}")) / f"{token_hex(8)}.parquet"
+        path.parent.mkdir(parents=True)
+        rows = len(mine) * CHANGES_EACH
+        columns = [
+            pa.array(np.repeat(mine, CHANGES_EACH)).cast(schema.field("document").type),
+            pa.array(np.tile(np.arange(1, CHANGES_EACH + 1), len(mine))),
+            pa.array(np.full(rows, 1), pa.int64()).cast(schema.field("at").type),
+            pa.array(["a"] * rows, schema.field("client").type),
+            pa.array(payloads * len(mine), schema.field("payload").type),
+        ]
+        pq.write_table(pa.Table.from_arrays(columns, schema=schema), path, compression="zstd")
+        new = NewFile(path=str(path), rows=rows, bytes=path.stat().st_size)
+        update.appendFile(data_file(session, table, f"{BUCKET}={bucket}", new))
+    update.commit()
+
+
+def stored_bytes(name: TopicName) -> int:
+    """All files of both tables, whoever needs them."""
+    folders = [
+        local_path(tables().load(name, kind=kind).location())
+        for kind in ("", SNAPSHOTS)
+        if tables().pointers.one((name.namespace, name.table(kind)))
+    ]
+    return sum(path.stat().st_size for folder in folders for path in folder.rglob("data/**/*") if path.is_file())
+
+
+def live_bytes(name: TopicName) -> int:
+    """Of the files that the newest snapshots name: rows that are marked lie in them until they are rewritten."""
+    found = 0
+    for kind in ("", SNAPSHOTS):
+        snapshot = tables().load(name, kind=kind).current_snapshot()
+        assert snapshot is not None
+        assert snapshot.summary is not None
+        found += int(snapshot.summary.additional_properties.get("total-files-size", "0"))
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

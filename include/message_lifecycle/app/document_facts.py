@@ -1,0 +1,92 @@
+"""What the snapshots and purges of documents are planned from: their tables, their clients, their settings at every level (SNP-9)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from message_lifecycle.app.periods import older_than
+from message_lifecycle.model.document import OwnSettings, Synced
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.settings import Policy, Value
+from message_lifecycle.model.topic_config import check_documents
+from message_lifecycle.operations.snapshot_with_purge import DocumentFacts
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.steps import Services
+
+ACCEPTED_OWN = "own_settings"
+"""Beside a topic's accepted settings: those of users and documents, as JSON."""
+
+
+def document_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Instant) -> DocumentFacts:
+    """Raises UnknownTopic, NotADocumentTopic, and InvalidSetting where settings of different levels do not go together (SNP-5)."""
+    tables, own = s.documents.tables(name), s.ledger.own_settings(name)
+    policies = own_policies(own, policy)
+    check_documents(policy, where=f"topic {name}")
+    for document, narrowed in policies.items():
+        check_documents(narrowed, where=f"document {document} of topic {name}")
+    accepted = s.ledger.accepted(name)
+    return DocumentFacts(
+        tables=tables,
+        states=s.documents.states(
+            name,
+            tables,
+            older_than=older_than(policy.changes_max_age, as_of),
+            own={document: older_than(narrowed.changes_max_age, as_of) for document, narrowed in policies.items()},
+        ),
+        synced=by_document(s, name),
+        policies=policies,
+        accepted=accepted,
+        accepted_own=_accepted_own(own, accepted),
+        settings_hash=settings_hash(own),
+    )
+
+
+def own_policies(own: OwnSettings, policy: Policy) -> dict[str, Policy]:
+    """Of the documents that have settings of their own, or whose owner has: the narrowest wins (SNP-9)."""
+    owned = {document for document, owner in own.owners.items() if owner in own.users}
+    return {document: policy.narrowed(*_levels(own, document)) for document in sorted(owned | own.documents.keys())}
+
+
+def policy_of_document(own: OwnSettings, policy: Policy, document: str) -> Policy:
+    return policy.narrowed(*_levels(own, document))
+
+
+def _levels(own: OwnSettings, document: str) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    return own.users.get(own.owners.get(document, ""), {}), own.documents.get(document, {})
+
+
+def by_document(s: Services, name: TopicName) -> dict[str, list[Synced]]:
+    """Clients of every document as the ledger has them now."""
+    found: dict[str, list[Synced]] = {}
+    for row in s.ledger.synced(name):
+        found.setdefault(row.document, []).append(row)
+    return found
+
+
+def settings_hash(own: OwnSettings) -> str:
+    """A plan is about these settings: one that they changed under is made again. Without any: empty."""
+    if not (own.users or own.documents or own.owners):
+        return ""
+    return hashlib.sha256(json.dumps(asdict(own), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def accepted_values(own: OwnSettings, policy: Mapping[str, Value | None]) -> dict[str, Value | None]:
+    """What a person has accepted with a removal: the topic's settings, and those below (DEL-3)."""
+    if not (own.users or own.documents):
+        return dict(policy)
+    return {**policy, ACCEPTED_OWN: json.dumps({"users": own.users, "documents": own.documents}, sort_keys=True)}
+
+
+def _accepted_own(own: OwnSettings, accepted: Mapping[str, Value | None] | None) -> dict[str, dict[str, Value | None]]:
+    """By document, as they were then; whose a document is, is taken as it is now."""
+    kept = json.loads(str((accepted or {}).get(ACCEPTED_OWN) or '{"users": {}, "documents": {}}'))
+    documents = own.owners.keys() | own.documents.keys()
+    return {
+        document: {**kept["users"].get(own.owners.get(document, ""), {}), **kept["documents"].get(document, {})} for document in documents
+    }

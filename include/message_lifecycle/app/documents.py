@@ -1,0 +1,247 @@
+"""The client's side of documents: changes come in, clients pull, attach, synchronise and detach, and look at the history.
+
+Nobody gets a hole in the sequence: what is read is looked at whole before it is given, and read again where a purge came between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from message_lifecycle.app.document_facts import policy_of_document
+from message_lifecycle.app.steps import Services, policy_of
+from message_lifecycle.folds import Fold, fold_of
+from message_lifecycle.folds.replay import Replay
+from message_lifecycle.model.document import Change, DocumentState, Snapshot, Synced
+from message_lifecycle.model.errors import NotADocumentTopic, TableBusy, UnknownDocument
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName, normalise_name
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations import document_reading
+from message_lifecycle.operations.document_reading import Answer, check_epoch
+
+_TRIES = 5
+Asked = Callable[[DocumentState], Answer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulled:
+    """What a client gets: the snapshot (None: none is needed) with the state it shows, then `changes`, without a hole, up to `seq`."""
+
+    document: str
+    seq: int
+    epoch: int
+    snapshot: Snapshot | None
+    state: object
+    """What `snapshot` shows, as a JSON value; None where there is none."""
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncedAt:
+    """Where the ledger has the client now; `epoch`: of the document, to bring along from now on."""
+
+    document: str
+    client: str
+    server_seq: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """States after each change that can still be replayed, ascending (SNP-8)."""
+
+    document: str
+    entries: tuple[tuple[int, object], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """A document, who has it up to where, and the settings that act on it."""
+
+    state: DocumentState
+    owner: str | None
+    clients: tuple[Synced, ...]
+    policy: Policy
+
+
+def add_changes(s: Services, name: TopicName, changes: Sequence[Change], *, epoch: int | None = None) -> dict[str, int]:
+    """Store changes, all or none; the newest server_seq by document. `epoch`: that the clients bring.
+
+    Raises InvalidServerSeq, EpochMismatch (SNP-7), InvalidName, NotADocumentTopic."""
+    s.ledger.check(name, s.topics.describe(name).ledger)
+    named = [replace(change, document=normalise_name(change.document), client=normalise_name(change.client)) for change in changes]
+    if epoch is not None:
+        for change in named:
+            state = _find(s, name, change.document)
+            if state is not None:
+                rows = s.ledger.synced(name, change.document)
+                has_row = any(row.client == change.client for row in rows)
+                check_epoch(state, change.client, change.server_seq - 1, epoch, has_row=has_row)
+    s.document_store.add(name, named, ledger=s.ledger.next_identity(name))
+    return {change.document: change.server_seq for change in named}
+
+
+def pull(s: Services, name: TopicName, document: str, *, client_seq: int, client: str | None = None, epoch: int | None = None) -> Pulled:
+    """What a client at `client_seq` is missing (SNP-2). `epoch` None: the current one.
+
+    Raises UnknownDocument, InvalidServerSeq, EpochMismatch."""
+    wanted, who = normalise_name(document), None if client is None else normalise_name(client)
+    policy = _policy(s, name, wanted)
+
+    def answer(state: DocumentState) -> Answer:
+        if epoch is not None:
+            has_row = any(row.client == who for row in s.ledger.synced(name, wanted))
+            check_epoch(state, who, client_seq, epoch, has_row=has_row)
+        return document_reading.pull(state, who, client_seq, policy)
+
+    return _pulled(s, name, wanted, answer, policy)
+
+
+def attach(s: Services, name: TopicName, document: str, *, client: str) -> Pulled:
+    """Begin anew, by the newest snapshot: what the client had is forgotten, and keeps nothing (SNP-3, SNP-5)."""
+    wanted, who = normalise_name(document), normalise_name(client)
+    policy = _policy(s, name, wanted)
+    s.ledger.detach(name, wanted, who)
+    if _find(s, name, wanted) is None:
+        return Pulled(document=wanted, seq=0, epoch=0, snapshot=None, state=None, changes=())
+    return _pulled(s, name, wanted, document_reading.attach, policy)
+
+
+def sync(
+    s: Services,
+    name: TopicName,
+    document: str,
+    *,
+    client: str,
+    server_seq: int,
+    at: Instant | None,
+    epoch: int | None = None,
+) -> SyncedAt:
+    """The client has everything up to `server_seq`, as it proves by asking from there (SNP-3). `epoch` None: the current one.
+
+    Raises UnknownDocument, InvalidServerSeq, EpochMismatch; then all is as it was."""
+    wanted, who = normalise_name(document), normalise_name(client)
+    policy = _policy(s, name, wanted)
+    before = next((row for row in s.ledger.synced(name, wanted) if row.client == who), None)
+    # Pinned first, and only then looked at: a purge that does not see the row has raised the epoch before, and that is seen here.
+    pinned = server_seq if before is None else min(before.server_seq, server_seq)
+    latest = at if before is None or before.at is None or at is None else Instant(max(before.at, at))
+    if server_seq >= 0:
+        s.ledger.set_synced(name, Synced(document=wanted, client=who, server_seq=pinned, at=latest))
+    try:
+        state = _find(s, name, wanted)
+        if state is None:
+            raise UnknownDocument(str(name), wanted)
+        check_epoch(state, who, server_seq, state.epoch if epoch is None else epoch, has_row=before is not None)
+        document_reading.check_sync(state, who, server_seq, policy)
+    except Exception:
+        s.ledger.set_synced(name, before or Synced(document=wanted, client=who, server_seq=0, at=None))
+        raise
+    s.ledger.set_synced(name, Synced(document=wanted, client=who, server_seq=server_seq, at=latest))
+    return SyncedAt(document=wanted, client=who, server_seq=server_seq, epoch=state.epoch)
+
+
+def detach(s: Services, name: TopicName, document: str, *, client: str) -> bool:
+    """The client keeps no change any more; whether it did (SNP-3)."""
+    _policy(s, name, normalise_name(document))
+    return s.ledger.detach(name, normalise_name(document), normalise_name(client))
+
+
+def history(s: Services, name: TopicName, document: str, *, start: int = 0, limit: int | None = None) -> History:
+    """States from change `start` on, as far back as they can be replayed; at most the first `limit` (SNP-8).
+
+    Raises UnknownDocument, InvalidChange."""
+    wanted = normalise_name(document)
+    fold = _fold(_policy(s, name, wanted))
+    for _ in range(_TRIES):
+        found = document_reading.history(_state(s, name, wanted), start)
+        if found.first > found.last:
+            return History(document=wanted, entries=())
+        base = _snapshot(s, name, wanted, found.base)
+        changes = _changes(s, name, wanted, after=found.base, through=found.last)
+        if changes is None or (base is None and found.base):
+            continue
+        replay, entries = Replay(fold, wanted, after=found.base, stored=None if base is None else base.state), []
+        if found.base == found.first:
+            entries.append((replay.seq, replay.folding.shown()))
+        for change in changes:
+            if limit is not None and len(entries) >= limit:
+                break
+            replay.take(change.server_seq, change.payload)
+            if replay.seq >= found.first:
+                entries.append((replay.seq, replay.folding.shown()))
+        return History(document=wanted, entries=tuple(entries))
+    raise TableBusy(f"document {wanted} of {name}", _TRIES)
+
+
+def describe(s: Services, name: TopicName, document: str | None = None) -> list[Described]:
+    """One document, or all by name. Raises UnknownDocument, NotADocumentTopic."""
+    policy, own = _policy_of_topic(s, name), s.ledger.own_settings(name)
+    wanted = None if document is None else normalise_name(document)
+    states = s.documents.states(name, s.documents.tables(name), only=None if wanted is None else (wanted,))
+    if wanted is not None and not states:
+        raise UnknownDocument(str(name), wanted)
+    clients: dict[str, list[Synced]] = {}
+    for row in s.ledger.synced(name, wanted):
+        clients.setdefault(row.document, []).append(row)
+    return [
+        Described(
+            state=state,
+            owner=own.owners.get(state.document),
+            clients=tuple(clients.get(state.document, ())),
+            policy=policy_of_document(own, policy, state.document),
+        )
+        for state in states
+    ]
+
+
+def _pulled(s: Services, name: TopicName, document: str, answer_to: Asked, policy: Policy) -> Pulled:
+    for _ in range(_TRIES):
+        state = _state(s, name, document)
+        answer = answer_to(state)
+        snapshot = None if answer.snapshot is None else _snapshot(s, name, document, answer.snapshot)
+        changes = _changes(s, name, document, after=answer.after, through=state.seq)
+        if changes is None or (snapshot is None and answer.snapshot is not None):
+            continue
+        shown = None if snapshot is None else Replay(_fold(policy), document, after=0, stored=snapshot.state).folding.shown()
+        return Pulled(document=document, seq=state.seq, epoch=state.epoch, snapshot=snapshot, state=shown, changes=changes)
+    raise TableBusy(f"document {document} of {name}", _TRIES)
+
+
+def _changes(s: Services, name: TopicName, document: str, *, after: int, through: int) -> tuple[Change, ...] | None:
+    """None: not all of them are there any more."""
+    found = tuple(islice(s.documents.changes(name, document, after=after), through - after))
+    return found if [change.server_seq for change in found] == list(range(after + 1, through + 1)) else None
+
+
+def _snapshot(s: Services, name: TopicName, document: str, server_seq: int) -> Snapshot | None:
+    return next((snapshot for snapshot in s.documents.snapshots(name, document) if snapshot.server_seq == server_seq), None)
+
+
+def _find(s: Services, name: TopicName, document: str) -> DocumentState | None:
+    return next(iter(s.documents.states(name, s.documents.tables(name), only=(document,))), None)
+
+
+def _state(s: Services, name: TopicName, document: str) -> DocumentState:
+    found = _find(s, name, document)
+    if found is None:
+        raise UnknownDocument(str(name), document)
+    return found
+
+
+def _policy_of_topic(s: Services, name: TopicName) -> Policy:
+    policy = policy_of(s, name)
+    if policy.fold is None:
+        raise NotADocumentTopic(str(name))
+    return policy
+
+
+def _policy(s: Services, name: TopicName, document: str) -> Policy:
+    return policy_of_document(s.ledger.own_settings(name), _policy_of_topic(s, name), document)
+
+
+def _fold(policy: Policy) -> Fold:
+    assert policy.fold is not None, "a document topic has a fold"
+    return fold_of(policy.fold, yjs_roots=policy.yjs_roots)

@@ -1,0 +1,61 @@
+"""How changes become the state of a document (SNP-10). One module a fold; `fold_of` finds it.
+
+A fold starts from a stored state or from nothing, applies payloads in order of server_seq, and gives the state back: as bytes to store
+(from which it can go on), and as the JSON value that a person reads. Two stored states are the same state iff what they show is equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+
+class Folding(Protocol):
+    """One document while it is folded."""
+
+    def apply(self, payload: bytes) -> None:
+        """Apply one change. Raises ValueError (or a kind of it) that says why it cannot be applied; the folding is then of no use."""
+        ...
+
+    def stored(self) -> bytes:
+        """The state, to go on from."""
+        ...
+
+    def shown(self) -> object:
+        """The state as a JSON value: null before the first change, of `text_splice` empty text."""
+        ...
+
+
+class Fold(Protocol):
+    """A way of folding, with its settings. Can be sent to a Spark task."""
+
+    def start(self, stored: bytes | None) -> Folding:
+        """From a stored state; None: from before the first change. Raises ValueError where it is not a state of this fold."""
+        ...
+
+
+def fold_of(name: str, *, yjs_roots: Mapping[str, str]) -> Fold:
+    """The fold of that name (setting `fold`). Imports its library only then."""
+    match name:
+        case "json_merge_patch":
+            from message_lifecycle.folds import json_merge_patch
+
+            return json_merge_patch.FOLD
+        case "json_patch":
+            from message_lifecycle.folds import json_patch
+
+            return json_patch.FOLD
+        case "last_write":
+            from message_lifecycle.folds import last_write
+
+            return last_write.FOLD
+        case "text_splice":
+            from message_lifecycle.folds import text_splice
+
+            return text_splice.FOLD
+        case "yjs":
+            from message_lifecycle.folds.yjs import Yjs
+
+            return Yjs(roots=tuple(sorted(yjs_roots.items())))
+        case _:
+            raise ValueError(f"no fold {name!r}")

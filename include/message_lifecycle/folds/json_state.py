@@ -1,0 +1,42 @@
+"""What the folds whose state is a JSON value share: the state is kept as canonical JSON (SNP-10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+
+from message_lifecycle.folds.json_text import canonical_json, read_json
+
+Step = Callable[[object, object], object]
+"""(state, change) -> state; may work in place. Raises ValueError."""
+
+
+class JsonFolding:
+    """One document. After an error it is of no use: a step may have been half done in place."""
+
+    def __init__(self, state: object, step: Step) -> None:
+        self._state, self._step = state, step
+
+    def apply(self, payload: bytes) -> None:
+        try:
+            self._state = self._step(self._state, read_json(payload))
+        except RecursionError:
+            raise ValueError("the state is nested too deeply") from None
+
+    def stored(self) -> bytes:
+        return canonical_json(self._state)
+
+    def shown(self) -> object:
+        """A copy: steps go on in place."""
+        return deepcopy(self._state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonFold:
+    """A fold by a step, beginning with null."""
+
+    step: Step
+
+    def start(self, stored: bytes | None) -> JsonFolding:
+        return JsonFolding(None if stored is None else read_json(stored), self.step)

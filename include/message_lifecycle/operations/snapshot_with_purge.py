@@ -1,0 +1,198 @@
+"""Snapshots of documents, and the purge of changes that every client has and a snapshot covers (SNP-1, SNP-4, SNP-7 to SNP-9)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from message_lifecycle import __version__
+from message_lifecycle.model.document import DocumentState, DocumentTables, Synced
+from message_lifecycle.model.instants import Instant, deadline, is_dead
+from message_lifecycle.model.plan import Expected, Plan, PurgeReason, Requirements, Selection, SnapshotDocument, SnapshotRequirements
+from message_lifecycle.model.settings import OWN_SETTINGS, Policy, Value
+
+_REASONS: tuple[PurgeReason, ...] = ("purged_synced", "purged_age", "purged_count")
+_REASON_OF: Mapping[str, PurgeReason] = {
+    # What a snapshot does not cover yet waits for it, and then goes because every client has it.
+    "synced": "purged_synced",
+    "snapshot": "purged_synced",
+    "changes_max_age": "purged_age",
+    "changes_keep_last": "purged_count",
+}
+# Of a longer list of warnings the rest is counted.
+_TOLD = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentFacts:
+    """What planning may look at. `states`: every document at the snapshots of `tables`, by name.
+
+    `policies`: of documents with settings of their own or their owner's, the others have the topic's. `accepted`: the settings under
+    which the topic's removals were last accepted, None: unknown; `accepted_own`: those of `policies`, as they were then.
+    `settings_hash`: of all settings below the topic's."""
+
+    tables: DocumentTables
+    states: Sequence[DocumentState]
+    synced: Mapping[str, Sequence[Synced]]
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    accepted: Mapping[str, Value | None] | None = None
+    accepted_own: Mapping[str, Mapping[str, Value | None]] = field(default_factory=dict)
+    settings_hash: str = ""
+
+
+def plan(facts: DocumentFacts, policy: Policy, *, as_of: Instant) -> Plan:
+    """Pure: same facts, policy and `as_of`, same plan."""
+    actions: list[SnapshotDocument] = []
+    warnings: list[str] = []
+    next_due: list[Instant] = []
+    removed = Counter[str]()
+    for state in facts.states:
+        own, rows = facts.policies.get(state.document, policy), facts.synced.get(state.document, ())
+        live = live_clients(rows, own, as_of=as_of)
+        if len(live) < len(rows):
+            warnings.append(_deactivated(state.document, rows, live))
+        if own.purges_changes:
+            next_due += [deadline(row.at, own.client_deactivate_after_us) for row in live if row.at is not None]
+        action = _action(state, own, live)
+        if action is None:
+            continue
+        if not _has_base(state, action):
+            warnings.append(f"document {state.document}: changes before {state.first} are missing, and no stored snapshot stands for them")
+            continue
+        actions.append(action)
+        if action.reason is not None:
+            removed[action.reason] += action.purged
+    return Plan(
+        operation="snapshot_with_purge",
+        topic=facts.tables.topic,
+        as_of=as_of,
+        policy=tuple(sorted(policy.values.items())),
+        requirements=Requirements(
+            table_uuid=facts.tables.changes_uuid,
+            snapshot_id=facts.tables.changes_id,
+            end_offsets=(),
+            policy_hash=policy.hash,
+            code_version=__version__,
+        ),
+        bounds=(),
+        actions=tuple(actions),
+        selection=Selection(),
+        expected=Expected(
+            rows_in=sum(state.seq - state.first + 1 for state in facts.states if state.first is not None),
+            removed=tuple((reason, removed[reason]) for reason in _REASONS if removed[reason]),
+            removed_bytes=None,
+            bytes_in=None,
+            segments=0,
+        ),
+        held=(),
+        warnings=tuple(_some(warnings)),
+        asks=tuple(_tightened(facts, policy, [action for action in actions if action.purged or action.dropped])),
+        more=False,
+        due_since=None,
+        next_due_at=min(next_due, default=None),
+        snapshots=SnapshotRequirements(
+            table_uuid=facts.tables.snapshots_uuid, snapshot_id=facts.tables.snapshots_id, settings_hash=facts.settings_hash
+        ),
+    )
+
+
+def live_clients(rows: Iterable[Synced], policy: Policy, *, as_of: Instant) -> list[Synced]:
+    """Clients that keep changes: not silent for `client_deactivate_after` (SNP-3, CLK-2). An unknown time never falls silent."""
+    return [row for row in rows if row.at is None or not is_dead(deadline(row.at, policy.client_deactivate_after_us), as_of)]
+
+
+def lowest_synced(rows: Iterable[Synced], policy: Policy, *, as_of: Instant) -> int | None:
+    """What must stay from on for the sake of clients; None: nobody pins, and then nothing is purged (SNP-4)."""
+    return min((row.server_seq for row in live_clients(rows, policy, as_of=as_of)), default=None)
+
+
+def _action(state: DocumentState, policy: Policy, live: Sequence[Synced]) -> SnapshotDocument | None:
+    """What happens to one document; None: nothing."""
+    snapshot = state.seq if state.seq - state.last_snapshot >= policy.snapshot_interval else None
+    newest = state.last_snapshot if snapshot is None else snapshot
+    bounds = tuple(_bounds(state, policy, newest, live)) if newest and live and policy.purges_changes else ()
+    name, before = min(bounds, key=lambda bound: bound[1], default=("", 0))
+    purges = state.first is not None and before > state.first
+    first = before if purges else state.first
+    dropped = _dropped((*state.snapshots, *(() if snapshot is None else (snapshot,))), first, policy.snapshots_keep)
+    if snapshot is None and not purges and not dropped:
+        return None
+    return SnapshotDocument(
+        document=state.document,
+        seq=state.seq,
+        after=_base(state, newest),
+        snapshot=snapshot,
+        epoch=state.epoch + 1 if purges else state.epoch,
+        dropped=dropped,
+        purge_from=state.first if purges and state.first is not None else 0,
+        purge_before=before if purges else 0,
+        reason=_REASON_OF[name] if purges else None,
+        bounds=bounds,
+    )
+
+
+def _bounds(state: DocumentState, policy: Policy, newest: int, live: Sequence[Synced]) -> Iterator[tuple[str, int]]:
+    """(name, lowest server_seq that stays): the purge takes the lowest of all, and of equal ones the first (SNP-4, SNP-9, CNT-1)."""
+    yield "synced", min(row.server_seq for row in live)
+    yield "snapshot", newest + 1
+    if policy.changes_max_age is not None:
+        # `younger` None: the age lets all of them go.
+        yield "changes_max_age", state.seq + 1 if state.younger is None else state.younger
+    if policy.changes_keep_last is not None:
+        yield "changes_keep_last", max(1, state.seq - policy.changes_keep_last + 1)
+
+
+def _dropped(snapshots: tuple[int, ...], first: int | None, keep: int) -> tuple[int, ...]:
+    """Snapshots that go: not the newest `keep` (at least one: the newest is the proved one), nor the smallest from which the history
+    is complete once something was purged (SNP-8)."""
+    kept = set(snapshots[-keep:])
+    if first is not None and first > 1:
+        kept |= set([snapshot for snapshot in snapshots if snapshot >= first - 1][:1])
+    return tuple(snapshot for snapshot in snapshots if snapshot not in kept)
+
+
+def _base(state: DocumentState, newest: int) -> int:
+    """What the proof folds on from: the highest stored snapshot below the newest one after which every change is stored, or nothing at
+    all while the first change is there; the newest one itself where there is no such."""
+    if state.first is None:
+        return newest
+    whole = [snapshot for snapshot in state.snapshots if state.first - 1 <= snapshot < newest]
+    return whole[-1] if whole else 0 if state.first == 1 else newest
+
+
+def _has_base(state: DocumentState, action: SnapshotDocument) -> bool:
+    """Whether every change after `after` is stored, and `after` itself is no snapshot that is yet to be made."""
+    whole = state.first is not None and state.first - 1 <= action.after
+    return action.after in (0, *state.snapshots) and (whole or action.after == state.seq)
+
+
+def _deactivated(document: str, rows: Iterable[Synced], live: Iterable[Synced]) -> str:
+    names = ", ".join(sorted({row.client for row in rows} - {row.client for row in live}))
+    return f"document {document}: deactivated, silent for longer than client_deactivate_after: {names}"
+
+
+def _some(warnings: Sequence[str]) -> list[str]:
+    if len(warnings) <= _TOLD:
+        return list(warnings)
+    return [*warnings[:_TOLD], f"and {len(warnings) - _TOLD} more documents with such warnings"]
+
+
+def _tightened(facts: DocumentFacts, policy: Policy, losing: Sequence[SnapshotDocument]) -> Iterator[str]:
+    """Why a person's word is needed: what makes these documents lose something was not so when a loss was last accepted (DEL-3)."""
+    if not losing:
+        return
+    if facts.accepted is None:
+        yield "everything: no earlier run of this topic is known"
+        return
+    of_topic = [name for name in policy.tightened_since(facts.accepted) if name in OWN_SETTINGS]
+    found: dict[str, list[str]] = {}
+    for action in losing:
+        own = facts.policies.get(action.document)
+        earlier = {**facts.accepted, **facts.accepted_own.get(action.document, {})}
+        names = of_topic if own is None else [name for name in own.tightened_since(earlier) if name in OWN_SETTINGS]
+        for name in names:
+            found.setdefault(name, []).append(action.document)
+    for name, documents in sorted(found.items()):
+        others = f" and {len(documents) - 1} more" if len(documents) > 1 else ""
+        yield f"tightened since the last accepted run: {name} (document {documents[0]}{others})"

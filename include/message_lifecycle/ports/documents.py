@@ -1,0 +1,99 @@
+"""Seams to documents: their changes and snapshots, and the deed of snapshot and purge."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from message_lifecycle.model.document import Change, DocumentState, DocumentTables, OwnSettings, Snapshot, Synced
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy, Value
+from message_lifecycle.operations.verdict import Verdict
+
+
+class DocumentReader(Protocol):
+    """What can be known of documents without a writer (and, for tables, without a JVM)."""
+
+    def tables(self, name: TopicName) -> DocumentTables:
+        """Cheap, however many documents there are. Raises UnknownTopic, NotADocumentTopic."""
+        ...
+
+    def states(
+        self,
+        name: TopicName,
+        tables: DocumentTables,
+        *,
+        older_than: Instant | None = None,
+        own: Mapping[str, Instant | None] | None = None,
+        only: Collection[str] | None = None,
+    ) -> Sequence[DocumentState]:
+        """Every document (or `only` these) at those snapshots, by name. `older_than`: changes earlier than this may go by age (SNP-9,
+        strict); `own`: the same of single documents, None: no age."""
+        ...
+
+    def changes(self, name: TopicName, document: str, *, after: int = 0) -> Iterator[Change]:
+        """Stored changes with a server_seq above `after`, ascending."""
+        ...
+
+    def snapshots(self, name: TopicName, document: str) -> Sequence[Snapshot]:
+        """Stored snapshots, ascending."""
+        ...
+
+    def documents_published(self, name: TopicName, plan_id: str) -> Published | None:
+        """Both commits of this plan, if both are there (DEL-4)."""
+        ...
+
+
+class DocumentStore(Protocol):
+    """Changes coming in; snapshot and purge, staged where no reader sees it and published in one fenced commit per table."""
+
+    def add(self, name: TopicName, changes: Sequence[Change], *, ledger: tuple[str, int]) -> None:
+        """Store the changes, all or none. Each must be its document's next one, in the order given. Raises InvalidServerSeq."""
+        ...
+
+    def stage_documents(self, plan: Plan) -> Staged:
+        """Make snapshots and mark what goes. A document whose fold fails is `blocked` and left as it is. Raises PlanConflict."""
+        ...
+
+    def documents_evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
+        """Frames that the gate judges: see `gates.documents_suite`."""
+        ...
+
+    def publish_snapshots(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+        """First of two commits: new snapshots and raised epochs come, old snapshots go. Done before, it is found. Raises PlanConflict."""
+        ...
+
+    def purge(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+        """Second: the changes go. Only after `publish_snapshots`. Done before, it is found. Raises PlanConflict."""
+        ...
+
+    def discard_documents(self, plan: Plan) -> None:
+        """Forget what was staged for the plan; nothing there is success."""
+        ...
+
+
+class DocumentMemory(Protocol):
+    """What the ledger keeps of documents: how far clients have synchronised, and settings below the topic's."""
+
+    def synced(self, topic: TopicName, document: str | None = None) -> Sequence[Synced]:
+        """In order of (document, client); of one document, or of all."""
+        ...
+
+    def set_synced(self, topic: TopicName, entry: Synced) -> None:
+        """A server_seq of 0 takes the row away: who is still at 0 does not pin (SNP-5)."""
+        ...
+
+    def detach(self, topic: TopicName, document: str, client: str) -> bool:
+        """Whether there was a row."""
+        ...
+
+    def own_settings(self, topic: TopicName) -> OwnSettings: ...
+
+    def set_own_setting(self, topic: TopicName, level: str, name: str, setting: str, value: Value | None) -> None:
+        """`level`: user or document; None unsets."""
+        ...
+
+    def set_owner(self, topic: TopicName, document: str, owner: str | None) -> None: ...

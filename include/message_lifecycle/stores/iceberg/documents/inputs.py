@@ -1,0 +1,74 @@
+"""From the metadata of a document topic's tables to the files that a question needs: no data is read, and no JVM is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from message_lifecycle.stores.iceberg.compaction.inputs import vectors_by_file
+from message_lifecycle.stores.iceberg.compaction.job import InputFile
+from message_lifecycle.stores.iceberg.documents.columns import DOCUMENT, SERVER_SEQ
+from message_lifecycle.stores.iceberg.manifests import DELETED, entries, picking
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+_FIELDS = picking("file_path", "partition", "record_count", "lower_bounds", "upper_bounds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentFile:
+    """A data file of one bucket, with the documents and server_seqs between its bounds; None: the metadata do not say."""
+
+    file: InputFile
+    bucket: int
+    rows: int
+    first_document: bytes | None
+    last_document: bytes | None
+    last_seq: int | None
+
+    def may_hold(self, document: bytes, *, after: int = 0) -> bool:
+        """Whether the bounds leave it possible that the document has a row past `after` in it."""
+        if self.first_document is None or self.last_document is None or self.last_seq is None:
+            return True
+        return self.first_document <= document <= self.last_document and self.last_seq > after
+
+
+def files_at(table: Table, snapshot: Snapshot | None) -> list[DocumentFile]:
+    """All data files of a snapshot. Raises UnreadableDeletes."""
+    return [] if snapshot is None else list(_each(table, snapshot))
+
+
+def of_buckets(files: Iterable[DocumentFile]) -> dict[int, list[DocumentFile]]:
+    found: dict[int, list[DocumentFile]] = {}
+    for file in files:
+        found.setdefault(file.bucket, []).append(file)
+    return found
+
+
+def holding(files: Sequence[DocumentFile], document: str, bucket: int, *, after: int = 0) -> list[DocumentFile]:
+    """Those that may hold rows of the document past `after`."""
+    name = document.encode()
+    return [file for file in files if file.bucket == bucket and file.may_hold(name, after=after)]
+
+
+def _each(table: Table, snapshot: Snapshot) -> Iterator[DocumentFile]:
+    from pyiceberg.manifest import ManifestContent
+
+    vectors = vectors_by_file(table, snapshot)
+    for manifest in snapshot.manifests(table.io):
+        if manifest.content == ManifestContent.DATA:
+            for status, _, (path, place, rows, lower, upper) in entries(table.io, manifest, _FIELDS):
+                if status != DELETED:
+                    low, high = lower or {}, upper or {}
+                    last_seq = high.get(SERVER_SEQ)
+                    yield DocumentFile(
+                        file=InputFile(path=path, vector=vectors.get(path)),
+                        bucket=place._data[0],
+                        rows=rows,
+                        first_document=low.get(DOCUMENT),
+                        last_document=high.get(DOCUMENT),
+                        last_seq=None if last_seq is None else int.from_bytes(last_seq, "little", signed=True),
+                    )

@@ -1,0 +1,138 @@
+"""A task of the gate: what was staged of a bucket is proved again, from the tables alone and not from what staging said (SNP-6).
+
+Every document is folded anew, from the last snapshot below its newest one, over the changes as they were; and its newest snapshot, as
+staged, over those that are left. What differs between the tables before and after is counted by the places of rows, file by file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from message_lifecycle.folds.replay import proof
+from message_lifecycle.stores.iceberg.compaction.connection import opened
+from message_lifecycle.stores.iceberg.compaction.job import Resources
+from message_lifecycle.stores.iceberg.compaction.relations import all_rows
+from message_lifecycle.stores.iceberg.compaction.vectors import marked
+from message_lifecycle.stores.iceberg.documents import actions
+from message_lifecycle.stores.iceberg.documents.fold import fold_of_folder
+from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile
+from message_lifecycle.stores.iceberg.documents.job import Folder, ProofBucket, Proved
+from message_lifecycle.stores.iceberg.documents.proof_sql import HEADS, STREAM, TOTALS
+from message_lifecycle.stores.iceberg.documents.read import digest_of
+from message_lifecycle.stores.iceberg.documents.relations import Stored, relate_changes, relate_snapshots, streamed_in_order
+from message_lifecycle.stores.iceberg.puffin import Positions
+
+if TYPE_CHECKING:
+    import duckdb
+
+BASE, NEWEST, BEFORE, LEFT = range(4)
+"""Kinds of rows in the stream, in its order: the state to go on from, the newest one as staged, changes before, changes left."""
+_NONE = np.empty(0, np.int64)
+
+
+def prove_bucket(folder: Folder, bucket: ProofBucket, resources: Resources) -> Proved:
+    """Raises what DuckDB and the file system raise, CorruptVector and NotLocal."""
+    with opened(resources) as (connection, _):
+        relate_changes(connection, "changes", bucket.changes)
+        relate_changes(connection, "staged_changes", bucket.staged_changes)
+        relate_snapshots(connection, "snapshots", bucket.snapshots)
+        relate_snapshots(connection, "staged_snapshots", bucket.staged_snapshots)
+        actions.register(connection, bucket.documents)
+        _relate_differences(connection, "changes_differ", bucket.changes, bucket.staged_changes, "document, server_seq")
+        columns = "document, server_seq, epoch, digest"
+        _relate_differences(connection, "snapshots_differ", bucket.snapshots, bucket.staged_snapshots, columns)
+        connection.execute(HEADS)
+        totals = {name: connection.execute(query).fetchall()[0][0] for name, query in TOTALS.items()}
+        unproved = tuple(_unproved(connection, folder, bucket))
+    return Proved(totals=(("planned", len(bucket.documents)), *totals.items()), unproved=unproved)
+
+
+def _unproved(connection: duckdb.DuckDBPyConnection, folder: Folder, bucket: ProofBucket) -> Iterator[tuple[str, str]]:
+    """Documents whose proof fails, and why."""
+    fold, documents = fold_of_folder(folder), {action.document: action for action in bucket.documents}
+    newest = dict(actions.newest_of(connection, "staged_snapshots"))
+    for document, rows in streamed_in_order(connection, STREAM):
+        action = documents.pop(document)
+        parts = _Parts(rows)
+        base, snapshot = parts.state(BASE), parts.state(NEWEST)
+        if action.after and base is None:
+            yield document, f"the snapshot at server_seq {action.after} is not stored as it was made"
+            continue
+        reason = proof(
+            action,
+            fold,
+            newest=newest.get(document, 0),
+            base=base,
+            snapshot=snapshot,
+            changes=parts.of(BEFORE),
+            left=parts.of(LEFT),
+        )
+        if reason is not None:
+            yield document, reason
+    for document in documents:
+        yield document, "nothing of it is stored"
+
+
+class _Parts:
+    """One document's rows in order of their kind, taken kind by kind as the proof goes through them once."""
+
+    def __init__(self, rows: Iterator[Stored]) -> None:
+        self._rows = rows
+        self._next: Stored | None = next(rows, None)
+
+    def state(self, kind: int) -> bytes | None:
+        """None: there is none, or it is not what was written."""
+        found: bytes | None = None
+        for row in self.of(kind):
+            found = row.payload if row.payload is not None and digest_of(row.payload) == row.digest else None
+        return found
+
+    def of(self, kind: int) -> Iterator[Stored]:
+        # What a proof leaves of the kinds before is passed over.
+        while self._next is not None and self._next.kind <= kind:
+            row, self._next = self._next, next(self._rows, None)
+            if row.kind == kind:
+                yield row
+
+
+def _relate_differences(
+    connection: duckdb.DuckDBPyConnection, name: str, before: Sequence[DocumentFile], after: Sequence[DocumentFile], columns: str
+) -> None:
+    """The table `name`: rows that are live before alone (`came` false), or after alone. A file's content never changes, so places tell."""
+    was, now = {file.file.path: file for file in before}, {file.file.path: file for file in after}
+    differing = [path for path in {**was, **now} if path not in was or path not in now or was[path].file.vector != now[path].file.vector]
+    files = [was.get(path) or now[path] for path in differing]
+    rows: list[tuple[int, bool, Positions]] = []
+    for at, path in enumerate(differing):
+        live_before, live_after = _live(was.get(path)), _live(now.get(path))
+        rows.append((at, False, np.setdiff1d(live_before, live_after)))
+        rows.append((at, True, np.setdiff1d(live_after, live_before)))
+    if not files:
+        connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {columns}, true AS came FROM {_like(name)} WHERE false")
+        return
+    places = {
+        "file": np.concatenate([np.full(len(positions), at, np.int64) for at, _, positions in rows]),
+        "row": np.concatenate([_NONE, *(positions for _, _, positions in rows)]),
+        "came": np.concatenate([np.full(len(positions), came) for _, came, positions in rows]),
+    }
+    connection.register("places", pa.table(places))
+    connection.execute(
+        f"CREATE TEMP TABLE {name} AS SELECT {columns}, came FROM {all_rows([file.file for file in files])} AS f "
+        "JOIN places ON f.file_index = places.file AND f.file_row_number = places.row"
+    )
+    connection.unregister("places")
+
+
+def _like(name: str) -> str:
+    return name.removesuffix("_differ")
+
+
+def _live(file: DocumentFile | None) -> Positions:
+    if file is None:
+        return _NONE
+    every = np.arange(file.rows, dtype=np.int64)
+    return every if file.file.vector is None else np.setdiff1d(every, marked(file.file.vector))

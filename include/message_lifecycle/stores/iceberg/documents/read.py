@@ -1,0 +1,161 @@
+"""Documents read without a JVM: their state by one aggregate over both tables, their changes and snapshots file by file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.documents.failures import DamagedSnapshot, reading
+from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile, files_at, holding
+from message_lifecycle.stores.iceberg.documents.tables import snapshots_document, tables_of
+from message_lifecycle.stores.iceberg.layout import COUNTS, PLAN_ID, SNAPSHOTS
+from message_lifecycle.stores.iceberg.read import ancestors, published_by
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot as TableSnapshot
+
+_STATES = """
+WITH stored AS (
+    SELECT document, min(server_seq) AS first, max(server_seq) AS last,
+        min(server_seq) FILTER (WHERE cut IS NULL OR "at" IS NULL OR epoch_us("at") >= cut) AS younger
+    FROM (FROM changes LEFT JOIN own USING (document) SELECT changes.*, CASE WHEN own.found THEN own.cut ELSE {cut} END AS cut)
+    GROUP BY document
+), kept AS (
+    SELECT document, max(server_seq) AS last, max(epoch) AS epoch,
+        list_sort(coalesce(list(server_seq) FILTER (WHERE digest IS NOT NULL), [])) AS seqs
+    FROM snapshots GROUP BY document
+)
+SELECT document, greatest(coalesce(stored.last, 0), coalesce(kept.last, 0)), first, coalesce(seqs, []), coalesce(epoch, 0), younger
+FROM stored FULL JOIN kept USING (document){only} ORDER BY document
+"""
+
+
+class IcebergDocumentReader:
+    """`ports.DocumentReader`."""
+
+    def __init__(self, tables: Tables | None = None) -> None:
+        self._tables = tables or Tables()
+
+    def tables(self, name: TopicName) -> DocumentTables:
+        return tables_of(self._tables, name)
+
+    def states(
+        self,
+        name: TopicName,
+        tables: DocumentTables,
+        *,
+        older_than: Instant | None = None,
+        own: Mapping[str, Instant | None] | None = None,
+        only: Collection[str] | None = None,
+    ) -> Sequence[DocumentState]:
+        """Raises UnreadableDocuments, UnreadableDeletes."""
+        import pyarrow as pa
+
+        from message_lifecycle.stores.iceberg.documents.relations import database, relate_changes, relate_snapshots
+
+        changes = self._files(name, "", tables.changes_id)
+        snapshots = [] if tables.snapshots_uuid is None else self._files(name, SNAPSHOTS, tables.snapshots_id)
+        if only is not None:
+            changes, snapshots = _holding_any(changes, only), _holding_any(snapshots, only)
+        own = own or {}
+        cuts = {
+            "document": pa.array(own, pa.string()),
+            "cut": pa.array([None if cut is None else int(cut) for cut in own.values()], pa.int64()),
+            "found": pa.array([True] * len(own), pa.bool_()),
+        }
+        with reading(str(name)), database() as connection:
+            relate_changes(connection, "changes", changes)
+            relate_snapshots(connection, "snapshots", snapshots)
+            connection.register("own", pa.table(cuts))
+            connection.register("wanted", pa.table({"document": pa.array(only or (), pa.string())}))
+            cut = "NULL::BIGINT" if older_than is None else str(int(older_than))
+            semi = "" if only is None else " SEMI JOIN wanted USING (document)"
+            found = connection.execute(_STATES.format(cut=cut, only=semi)).fetchall()
+        return [
+            DocumentState(document=document, seq=seq, first=first, snapshots=tuple(seqs), epoch=epoch, younger=younger)
+            for document, seq, first, seqs, epoch, younger in found
+        ]
+
+    def changes(self, name: TopicName, document: str, *, after: int = 0) -> Iterator[Change]:
+        """Raises UnreadableDocuments, UnreadableDeletes."""
+        from message_lifecycle.stores.iceberg.compaction.relations import literal
+        from message_lifecycle.stores.iceberg.documents.relations import database, relate_changes, streamed
+
+        files = _holding_any(self._files(name, "", self._tables.of_documents(name).current_id), [document], after=after)
+        if not files:
+            return
+        with reading(str(name)), database() as connection:
+            relate_changes(connection, "changes", files)
+            query = (
+                'SELECT server_seq, client, epoch_us("at"), payload FROM changes '
+                f"WHERE document = {literal(document)} AND server_seq > {after} ORDER BY server_seq"
+            )
+            for seq, client, at, payload in streamed(connection, query):
+                yield Change(document=document, server_seq=seq, client=client, at=None if at is None else Instant(at), payload=payload)
+
+    def snapshots(self, name: TopicName, document: str) -> Sequence[Snapshot]:
+        """Raises DamagedSnapshot, UnreadableDocuments, UnreadableDeletes."""
+        from message_lifecycle.stores.iceberg.documents.relations import database, relate_snapshots
+
+        place = snapshots_document(self._tables, name)
+        files = [] if place is None else _holding_any(self._files(name, SNAPSHOTS, place.current_id), [document])
+        if not files:
+            return ()
+        with reading(str(name)), database() as connection:
+            relate_snapshots(connection, "snapshots", files)
+            rows = connection.execute(
+                "SELECT server_seq, epoch, state, digest FROM snapshots WHERE document = ? AND digest IS NOT NULL ORDER BY server_seq",
+                [document],
+            ).fetchall()
+        for seq, _, state, digest in rows:
+            if state is None or digest_of(state) != digest:
+                raise DamagedSnapshot(name.table(SNAPSHOTS), document, seq)
+        return [Snapshot(document=document, server_seq=seq, epoch=epoch, state=state) for seq, epoch, state, _ in rows]
+
+    def documents_published(self, name: TopicName, plan_id: str) -> Published | None:
+        self._tables.of_documents(name)
+        if snapshots_document(self._tables, name) is None:
+            return None
+        first = _commit_of(self._tables.load(name, kind=SNAPSHOTS), plan_id)
+        if first is None:
+            return None
+        told = _summary(first)
+        if not sum(json.loads(told.get(COUNTS, "{}")).values()):
+            return Published(plan_id=plan_id, snapshot_id=first.snapshot_id, removed=())
+        second = _commit_of(self._tables.load(name), plan_id)
+        return None if second is None else published_by(plan_id, second.snapshot_id, _summary(second))
+
+    def _files(self, name: TopicName, kind: str, snapshot_id: int | None) -> list[DocumentFile]:
+        self._tables.of_documents(name)
+        table = self._tables.load(name, kind=kind)
+        with reading(".".join(table.name())):
+            return files_at(table, None if snapshot_id is None else table.snapshot_by_id(snapshot_id))
+
+
+def digest_of(state: bytes) -> str:
+    """What is kept beside a stored state, to tell later that it is the same."""
+    return hashlib.sha256(state).hexdigest()
+
+
+def _holding_any(files: Sequence[DocumentFile], documents: Collection[str], *, after: int = 0) -> list[DocumentFile]:
+    """Files that may hold one of the documents."""
+    from message_lifecycle.stores.iceberg.documents.columns import bucket_of
+
+    found = {file.file.path: file for document in documents for file in holding(files, document, bucket_of(document), after=after)}
+    return list(found.values())
+
+
+def _commit_of(table: Table, plan_id: str) -> TableSnapshot | None:
+    return next((snapshot for snapshot in ancestors(table) if _summary(snapshot).get(PLAN_ID) == plan_id), None)
+
+
+def _summary(snapshot: TableSnapshot) -> Mapping[str, str]:
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties

@@ -1,0 +1,78 @@
+"""Documents on tables: `ports.DocumentReader` and `ports.DocumentStore` on a Spark session, which is asked for when it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from message_lifecycle.model.document import Change
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.documents.read import IcebergDocumentReader
+from message_lifecycle.stores.iceberg.failures import engine_failures
+from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class IcebergDocuments(IcebergDocumentReader):
+    """`steps` is told the name of each step as it is reached: `numbered` (of an addition), `after_stage`, and `before_`, `inside_` and
+    `after_` of `snapshots_commit` and `purge_commit`."""
+
+    def __init__(
+        self, session: Callable[[], SparkSession], *, tables: Tables | None = None, steps: Callable[[str], None] | None = None
+    ) -> None:
+        super().__init__(tables)
+        self._session = session
+        self._steps = steps or (lambda _: None)
+
+    def add(self, name: TopicName, changes: Sequence[Change], *, ledger: tuple[str, int]) -> None:
+        from message_lifecycle.stores.iceberg.documents.add import add
+
+        with engine_failures():
+            add(self._session, self._tables, name, changes, ledger=ledger, steps=self._steps)
+
+    def stage_documents(self, plan: Plan) -> Staged:
+        from message_lifecycle.stores.iceberg.documents.stage import stage
+
+        if plan.is_empty:
+            return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
+        with engine_failures():
+            staged = stage(self._session(), self._tables, plan)
+        self._steps("after_stage")
+        return staged
+
+    def documents_evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
+        from message_lifecycle.stores.iceberg.documents.evidence import evidence
+
+        with engine_failures():
+            return evidence(self._session, self._tables, plan, staged, policy)
+
+    def publish_snapshots(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+        from message_lifecycle.stores.iceberg.documents.publish import publish_snapshots
+
+        with engine_failures():
+            return publish_snapshots(self._session(), verdict, ledger=ledger, steps=self._steps)
+
+    def purge(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+        from message_lifecycle.stores.iceberg.documents.publish import purge
+
+        with engine_failures():
+            return purge(self._session(), verdict, ledger=ledger, steps=self._steps)
+
+    def discard_documents(self, plan: Plan) -> None:
+        """Needs no JVM."""
+        from message_lifecycle.stores.iceberg import table_file
+        from message_lifecycle.stores.iceberg.pointers import reaching_catalog
+        from message_lifecycle.stores.iceberg.stage import branch_of
+
+        with reaching_catalog():
+            for kind in ("", SNAPSHOTS):
+                place = plan.topic.namespace, plan.topic.table(kind)
+                if self._tables.pointers.one(place) is not None:
+                    table_file.remove_branch(self._tables.catalog, place, branch_of(plan.plan_id))

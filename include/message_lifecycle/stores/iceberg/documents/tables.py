@@ -1,0 +1,95 @@
+"""The two tables of a document topic: where they lie, and which snapshots of theirs a plan builds on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from message_lifecycle.model.document import DocumentTables
+from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY, Tables
+from message_lifecycle.stores.iceberg.documents.failures import SnapshotsOfAnother
+from message_lifecycle.stores.iceberg.layout import SCRATCH_PROPERTY, SNAPSHOTS, STREAM_PROPERTY, TOPIC_PROPERTY
+from message_lifecycle.stores.iceberg.pointers import reaching_catalog
+from message_lifecycle.stores.iceberg.session import Java
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+    from message_lifecycle.stores.iceberg.document import TableDocument
+
+OF_PROPERTY = "lifecycle._changes-table"
+"""Uuid of the table of changes that the snapshots are of."""
+
+
+def create(tables: Tables, name: TopicName) -> None:
+    """Make the table of snapshots, empty, where there is none. It travels with the topic: same undo window."""
+    from pyiceberg.exceptions import TableAlreadyExistsError
+
+    from message_lifecycle.stores.iceberg import table_file
+    from message_lifecycle.stores.iceberg.documents import columns
+
+    if snapshots_document(tables, name) is not None:
+        return
+    topic = tables.of_documents(name)
+    properties = {
+        **columns.SNAPSHOTS_PROPERTIES,
+        STREAM_PROPERTY: name.stream,
+        TOPIC_PROPERTY: name.topic,
+        OF_PROPERTY: topic.uuid,
+        **{key: topic.properties[key] for key in (SCRATCH_PROPERTY, UNDO_PROPERTY) if key in topic.properties},
+    }
+    try:
+        with reaching_catalog():
+            table_file.create(
+                tables.catalog, (name.namespace, name.table(SNAPSHOTS)), properties=properties, summary={}, layout=columns.SNAPSHOTS
+            )
+    except TableAlreadyExistsError:
+        return  # another process made it meanwhile
+
+
+def snapshots_document(tables: Tables, name: TopicName) -> TableDocument | None:
+    """Metadata of the table of snapshots; None: there is none yet. Raises NotADocumentTopic, SnapshotsOfAnother."""
+    place, topic = (name.namespace, name.table(SNAPSHOTS)), tables.of_documents(name)
+    location = tables.pointers.one(place)
+    if location is None:
+        return None
+    document = tables.at(place, location)
+    if document.properties.get(OF_PROPERTY) != topic.uuid:
+        raise SnapshotsOfAnother(str(name), ".".join(place))
+    return document
+
+
+def tables_of(tables: Tables, name: TopicName) -> DocumentTables:
+    """By the metadata documents alone."""
+    changes, snapshots = tables.of_documents(name), snapshots_document(tables, name)
+    return DocumentTables(
+        topic=name,
+        changes_uuid=changes.uuid,
+        changes_id=changes.current_id,
+        snapshots_uuid=None if snapshots is None else snapshots.uuid,
+        snapshots_id=None if snapshots is None else snapshots.current_id,
+    )
+
+
+def at(table: Table, snapshot_id: int | None, plan_id: str) -> Snapshot | None:
+    """A snapshot that the plan names; None: of none. Raises PlanConflict where it is gone."""
+    snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    if snapshot_id is not None and snapshot is None:
+        raise PlanConflict(plan_id, f"snapshot {snapshot_id} of {'.'.join(table.name())} is gone")
+    return snapshot
+
+
+def snapshots_base(table: Java, plan: Plan) -> int:
+    """The snapshot of the table of snapshots that the plan builds on, which must be the newest one. Raises PlanConflict."""
+    assert plan.snapshots is not None
+    head, before = table.currentSnapshot(), plan.snapshots.snapshot_id
+    if before is None:
+        # Made by staging, and never published: the table's first snapshot holds nothing.
+        if head.parentId() is not None:
+            raise PlanConflict(plan.plan_id, "snapshots of its documents were made since it was planned")
+    elif str(table.uuid()) != plan.snapshots.table_uuid or int(head.snapshotId()) != before:
+        raise PlanConflict(plan.plan_id, "the documents' snapshots have changed since it was planned")
+    return int(head.snapshotId())

@@ -1,0 +1,222 @@
+"""Snapshots and purges killed at any step, run twice at once or overtaken: extra data at the worst, never missing data (SNP-7, DEL-4, DEL-5)."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from secrets import token_hex
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.documents import AS_OF, KINDS, LATER, Documents, text_at, typed
+from tests.spark.kill_points import start_dying
+from tests.spark.lake import LEDGER, let_pass, tables
+from tests.spark.tables import unheard
+
+from message_lifecycle.app import steps
+from message_lifecycle.app.wiring import lake as configured_lake
+from message_lifecycle.ledger.ledger import migrate_ledger, open_ledger
+from message_lifecycle.model.errors import CommitUnknown, InvalidServerSeq, PlanConflict
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.iceberg.documents import publish as publishing
+from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
+from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
+from message_lifecycle.stores.iceberg.scratch import drop_stream
+from message_lifecycle.stores.iceberg.session import Java, java_table, spark_session
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+COMMITS = ("snapshots_commit", "purge_commit")
+STEPS = ("after_stage", *(f"{when}_{commit}" for commit in COMMITS for when in ("before", "inside", "after")))
+BETWEEN = ("after_snapshots_commit", "before_purge_commit", "inside_purge_commit")
+
+
+class Topic(Documents):
+    """A document of twelve changes, of which seven can go, and one of nine, of which none can."""
+
+    def __init__(self, ledger_url: str) -> None:
+        self.ledger_url = ledger_url
+        super().__init__(replace(configured_lake(), ledger=open_ledger(ledger_url)), f"kill-{token_hex(4)}")
+        self.add(*typed("one", 1, 12), *typed("two", 1, 9))
+        self.sync("one", a=8, b=12)
+
+    def start(self, last_step: str) -> subprocess.Popen[str]:
+        return start_dying(self.name, AS_OF, last_step, "snapshot_with_purge", ledger_url=self.ledger_url)
+
+    def judged(self) -> Plan:
+        """Planned, staged and let pass by the gate, ready to be published."""
+        plan, _ = self.staged()
+        if steps.gate(self.s, plan.plan_id).judgement == "needs_approval":
+            steps.approve(self.s, plan.plan_id, granted=True, by="tester", text="as expected")
+        return plan
+
+    def is_whole(self) -> None:
+        """A reader at any moment: what is left goes on to the end without a hole, from a snapshot that is there."""
+        left, snapshots = self.stored("one"), self.snapshots("one")
+        assert left == list(range(left[0], 13))
+        assert left[0] == 1 or snapshots == [(12, 1, text_at(12))]
+        assert self.stored("two") == list(range(1, 10))
+
+    def is_as_after_one_run(self) -> None:
+        self.is_whole()
+        assert self.stored("one") == [8, 9, 10, 11, 12]
+        assert (self.snapshots("one"), self.epoch("one"), self.epoch("two")) == ([(12, 1, text_at(12))], 1, 0)
+        assert self.branches() == {"main"}, "what was staged is gone"
+        (plan_id,) = self.plans("")
+        assert self.plans(SNAPSHOTS) == [plan_id]
+        published = [outcome for _, outcome in self.s.ledger.history(self.name) if outcome.name == "published"]
+        assert [(outcome.plan_id, outcome.removed) for outcome in published] == [(plan_id, (("purged_synced", 7),))]
+
+
+@pytest.fixture
+def topic(embedded: Path, tmp_path: Path) -> Iterator[Topic]:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    migrate_ledger(url)
+    made = Topic(url)
+    yield made
+    drop_stream(tables().catalog, made.name.namespace)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_killed_run_is_finished_by_the_next(topic: Topic, step: str) -> None:
+    died = topic.start(step)
+    _, log = died.communicate(timeout=240)
+    assert died.returncode == -signal.SIGKILL, log
+    topic.is_whole()
+    assert (topic.stored("one")[0] == 1) is (step != "after_purge_commit"), "nothing goes before the purge"
+    assert bool(topic.snapshots("one")) is (step in BETWEEN or step == "after_purge_commit")
+    if step in BETWEEN:
+        # As the task of an orchestrator does it that is tried again: by the plan's id.
+        record = topic.s.ledger.open_plan(topic.name)
+        assert record is not None
+        assert steps.publish(topic.s, record.plan.plan_id) is not None
+        assert steps.verify(topic.s, record.plan.plan_id).name == "published"
+    else:
+        assert topic.run().name in ("published", "no_op")
+    topic.is_as_after_one_run()
+
+
+def test_a_run_that_died_between_its_commits_may_be_planned_anew(topic: Topic) -> None:
+    """Then the epoch is raised a second time, and nothing else is different."""
+    plan = topic.judged()
+    topic.s.document_store.publish_snapshots(verdict_of(topic, plan), ledger=LEDGER)
+    assert topic.run().name == "published"
+    topic.is_whole()
+    assert (topic.stored("one"), topic.epoch("one")) == ([8, 9, 10, 11, 12], 2)
+    assert topic.branches() == {"main"}
+
+
+def verdict_of(topic: Topic, plan: Plan) -> Verdict:
+    staged = topic.s.ledger.record(plan.plan_id).staged
+    assert staged is not None
+    return let_pass(plan, staged)
+
+
+def test_two_runs_at_once_publish_once(topic: Topic) -> None:
+    both = [topic.start("none") for _ in range(2)]
+    ends = [(process.communicate(timeout=300), process.returncode) for process in both]
+    told = [out.split()[-1] if out.split() else f"exit {status}" for (out, _), status in ends]
+    logs = "\n".join(log for (_, log), _ in ends)
+    assert "published" in told, logs
+    assert all(word in ("published", "no_op", "exit 3") for word in told), logs
+    topic.is_as_after_one_run()
+
+
+def test_of_two_staged_plans_the_second_is_refused_at_the_commit(topic: Topic) -> None:
+    first = topic.judged()
+    topic.add(*typed("two", 10, 10))
+    second = steps.preview(topic.s, topic.name, as_of=LATER, work="snapshot_with_purge")
+    staged = topic.s.document_store.stage_documents(second)
+    assert steps.publish(topic.s, first.plan_id) is not None
+    verdict = let_pass(second, staged)
+    with pytest.raises(PlanConflict, match="have changed since it was planned"):
+        topic.s.document_store.publish_snapshots(verdict, ledger=LEDGER)
+    with pytest.raises(PlanConflict, match="not published"):
+        topic.s.document_store.purge(verdict, ledger=LEDGER)
+    topic.s.document_store.discard_documents(second)
+    assert steps.verify(topic.s, first.plan_id).name == "published"
+    assert topic.plans("") == [first.plan_id]
+    assert topic.stored("two") == list(range(1, 11))
+
+
+def test_nothing_goes_when_a_client_turns_up_that_needs_it(topic: Topic) -> None:  # SNP-9
+    plan = topic.judged()
+    topic.sync("one", late=3)
+    with pytest.raises(PlanConflict, match="one"):
+        steps.publish(topic.s, plan.plan_id)
+    assert topic.stored("one") == list(range(1, 13))
+    topic.s.document_store.discard_documents(plan)
+
+
+def losing(session: SparkSession, name: TopicName, *, kind: str = "", lost: str, made: bool) -> Java:
+    """The topic's tables; of one of them the answers to commits are lost."""
+    table = java_table(session, name, kind=kind)
+    return unheard(session, table, made=made, by="CommitStateUnknownException") if kind == lost else table
+
+
+@pytest.mark.parametrize("made", [True, False], ids=["made", "not made"])
+@pytest.mark.parametrize("lost", KINDS, ids=["changes", "snapshots"])
+def test_a_commit_of_unknown_result_is_looked_for_and_never_repeated(topic: Topic, lost: str, made: bool) -> None:  # DEL-4
+    plan = topic.judged()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(publishing, "java_table", partial(losing, lost=lost, made=made))
+        if made:
+            assert steps.publish(topic.s, plan.plan_id) is not None
+        else:
+            with pytest.raises(CommitUnknown):
+                steps.publish(topic.s, plan.plan_id)
+    topic.is_whole()
+    if lost == "" and not made:
+        # The snapshots are published: the same step again goes on by the plan's id.
+        assert steps.publish(topic.s, plan.plan_id) is not None
+        assert steps.verify(topic.s, plan.plan_id).name == "published"
+    else:
+        assert topic.run().name == ("no_op" if made else "published")
+    topic.is_as_after_one_run()
+
+
+def test_two_writers_never_give_the_same_number(topic: Topic) -> None:  # SNP-1
+    """The second has looked at the numbers when the first commits."""
+    looked, go_on, raised = threading.Event(), threading.Event(), list[Exception]()
+
+    def wait(step: str) -> None:
+        if step == "numbered" and not looked.is_set():
+            looked.set()
+            assert go_on.wait(120)
+
+    slow = IcebergDocuments(lambda: spark_session("tests"), tables=tables(), steps=wait)
+
+    def write() -> None:
+        try:
+            slow.add(topic.name, typed("two", 10, 11), ledger=LEDGER)
+        except InvalidServerSeq as error:
+            raised.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert looked.wait(120)
+    topic.add(*typed("two", 10, 10))
+    go_on.set()
+    writer.join(120)
+    assert [type(error) for error in raised] == [InvalidServerSeq]
+    assert topic.stored("two") == list(range(1, 11))
+
+
+def test_a_writer_of_another_document_is_numbered_again(topic: Topic) -> None:
+    times = list[str]()
+
+    def overtake(step: str) -> None:
+        times.append(step)
+        if len(times) == 1:
+            topic.add(*typed("two", 10, 10))
+
+    IcebergDocuments(lambda: spark_session("tests"), tables=tables(), steps=overtake).add(topic.name, typed("one", 13, 13), ledger=LEDGER)
+    assert times == ["numbered", "numbered"]
+    assert (topic.stored("one"), topic.stored("two")) == (list(range(1, 14)), list(range(1, 11)))

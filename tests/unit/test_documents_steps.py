@@ -1,0 +1,176 @@
+"""Between the two commits of a plan: whatever happens there takes no change that is needed, and the next run goes on (SNP-7, SNP-9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from message_lifecycle.app import documents, steps
+from message_lifecycle.model.errors import EpochMismatch, InvalidSetting, PlanConflict
+from message_lifecycle.model.outcome import Outcome, Published
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.memory.documents import MemoryDocuments
+from tests.documents import NAME, Drafts, drafts
+
+
+class Died(Exception):
+    """The process went away here."""
+
+
+@pytest.fixture
+def topic() -> Drafts:
+    made = drafts()
+    made.write("a", range(1, 11))
+    made.sync("a", "ann", 8)
+    return made
+
+
+def between(topic: Drafts, monkeypatch: pytest.MonkeyPatch, what: Callable[[], None]) -> None:
+    """Happens after the snapshots are published, and before anything else; once."""
+    publish = MemoryDocuments.publish_snapshots
+
+    def publish_and_then(store: MemoryDocuments, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+        done = publish(store, verdict, ledger=ledger)
+        monkeypatch.setattr(MemoryDocuments, "publish_snapshots", publish)
+        what()
+        return done
+
+    monkeypatch.setattr(MemoryDocuments, "publish_snapshots", publish_and_then)
+
+
+def die() -> None:
+    raise Died
+
+
+def test_a_run_that_dies_between_the_commits_goes_on_by_its_plan(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan_id = topic.gated()
+    between(topic, monkeypatch, die)
+    with pytest.raises(Died):
+        steps.publish(topic.s, plan_id)
+    assert (topic.stored("a"), topic.snapshots("a"), topic.epoch("a")) == (list(range(1, 11)), [10], 1)
+    assert not isinstance(steps.publish(topic.s, plan_id), Outcome)
+    assert steps.verify(topic.s, plan_id).name == "published"
+    assert (topic.stored("a"), topic.snapshots("a"), topic.epoch("a")) == ([8, 9, 10], [10], 1)
+
+
+def test_another_run_after_one_that_died_purges_by_a_plan_of_its_own(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
+    between(topic, monkeypatch, die)
+    with pytest.raises(Died):
+        topic.run()
+    outcome = topic.run(1)
+    assert (outcome.name, outcome.removed) == ("published", (("purged_synced", 7),))
+    # The first purge's epoch stands without it: higher than need be, which costs a client an attach and never a change.
+    assert (topic.stored("a"), topic.snapshots("a"), topic.epoch("a")) == ([8, 9, 10], [10], 2)
+
+
+def test_a_published_plan_is_reported_again_and_changes_nothing(topic: Drafts) -> None:  # DEL-5
+    plan_id = topic.gated()
+    first = steps.publish(topic.s, plan_id)
+    assert steps.publish(topic.s, plan_id) == first
+    assert topic.epoch("a") == 1
+
+
+def test_a_client_that_falls_back_between_the_commits_keeps_its_changes(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan_id = topic.gated()
+    between(topic, monkeypatch, lambda: topic.sync("a", "ann", 3))
+    with pytest.raises(PlanConflict, match="clients of a"):
+        steps.publish(topic.s, plan_id)
+    assert topic.stored("a") == list(range(1, 11))
+    steps.close(topic.s, topic.s.ledger.record(plan_id).plan, "superseded", "")
+    assert topic.run(1).name == "published"
+    assert topic.stored("a") == list(range(3, 11))
+
+
+def test_the_last_client_that_detaches_between_the_commits_stops_the_purge(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan_id = topic.gated()
+
+    def leaves() -> None:
+        topic.s.ledger.detach(NAME, "a", "ann")
+
+    between(topic, monkeypatch, leaves)
+    with pytest.raises(PlanConflict):
+        steps.publish(topic.s, plan_id)
+    assert topic.stored("a") == list(range(1, 11))
+
+
+def test_a_client_without_a_row_that_comes_after_the_epoch_was_raised_is_told(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan_id = topic.gated()
+    told = []
+
+    def comes() -> None:
+        with pytest.raises(EpochMismatch):
+            topic.sync("a", "bob", 3, epoch=0)
+        told.append([row.client for row in topic.s.ledger.synced(NAME)])
+
+    between(topic, monkeypatch, comes)
+    steps.publish(topic.s, plan_id)
+    assert told == [["ann"]]
+    assert topic.stored("a") == [8, 9, 10]
+
+
+def test_changes_that_come_after_the_plan_stay(topic: Drafts) -> None:  # DEL-4
+    plan_id = topic.gated()
+    topic.write("a", [11, 12])
+    topic.write("b", [1])
+    steps.publish(topic.s, plan_id)
+    assert steps.verify(topic.s, plan_id).name == "published"
+    assert (topic.stored("a"), topic.stored("b")) == ([8, 9, 10, 11, 12], [1])
+
+
+def test_settings_of_a_document_that_change_after_the_plan_make_it_anew(topic: Drafts) -> None:
+    plan_id = topic.gated()
+    topic.s.ledger.set_own_setting(NAME, "document", "a", "snapshot_with_purging_changes", False)
+    with pytest.raises(PlanConflict, match="settings of users or documents"):
+        steps.publish(topic.s, plan_id)
+    assert (topic.stored("a"), topic.epoch("a")) == (list(range(1, 11)), 0)
+
+
+def test_settings_that_do_not_go_together_stop_a_plan(topic: Drafts) -> None:  # SNP-5, however they came to be
+    topic.s.ledger.set_own_setting(NAME, "document", "a", "snapshot_threshold", 99)
+    with pytest.raises(InvalidSetting):
+        topic.run()
+
+
+def test_a_refused_sync_leaves_the_row_as_it_was(topic: Drafts) -> None:
+    with pytest.raises(Exception, match="server_seq 11"):
+        topic.sync("a", "ann", 11)
+    assert [(row.client, row.server_seq) for row in topic.s.ledger.synced(NAME)] == [("ann", 8)]
+
+
+def test_a_client_that_was_silent_is_out_of_the_ledger_when_the_plan_is_published() -> None:
+    topic = drafts(client_deactivate_after=10)
+    topic.write("a", range(1, 11))
+    topic.sync("a", "old", 2, at=0)
+    topic.sync("a", "new", 7, at=9_999_999)
+    outcome = topic.run(10_000_000)
+    assert [warning for warning in outcome.warnings if "old" in warning]
+    assert [row.client for row in topic.s.ledger.synced(NAME)] == ["new"]
+    assert topic.stored("a") == [7, 8, 9, 10]
+
+
+def test_every_bound_stands_in_the_plan() -> None:
+    topic = drafts(changes_keep_last=4, changes_max_age=5)
+    topic.write("a", range(1, 21), at=0)
+    topic.sync("a", "ann", 12)
+    (action,) = topic.s.ledger.record(topic.planned(6_000_000)).plan.documents
+    assert action.bounds == (("synced", 12), ("snapshot", 21), ("changes_max_age", 21), ("changes_keep_last", 17))
+    assert (action.purge_from, action.purge_before, action.reason, action.after, action.epoch) == (1, 12, "purged_synced", 0, 1)
+
+
+def test_a_read_that_a_purge_comes_into_is_read_again(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state says that all changes are there; when they are read, they have gone."""
+    states = MemoryDocuments.states
+    once: list[None] = []
+
+    def purged_meanwhile(store: MemoryDocuments, *arguments: Any, **named: Any) -> object:
+        found = states(store, *arguments, **named)
+        if not once:
+            once.append(None)
+            topic.run()
+        return found
+
+    monkeypatch.setattr(MemoryDocuments, "states", purged_meanwhile)
+    pulled = documents.pull(topic.s, NAME, "a", client_seq=0)
+    assert (pulled.snapshot is not None, pulled.changes) == (True, ())
