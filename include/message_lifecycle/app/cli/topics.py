@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +20,9 @@ from message_lifecycle.app.cli.screen import Output, Screen, emit, working
 from message_lifecycle.app.cli.words import count, size
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Value, parse_topic_settings, topic_changes
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.recorded_topics import RecordedTopic
 
 app = typer.Typer(no_args_is_help=True, help="Make topics, set when their messages go, look at them.")
 
@@ -37,7 +41,14 @@ SetOption = Annotated[
 @app.command()
 def create(
     ctx: typer.Context,
-    topic: TopicArgument,
+    topic: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TOPIC",
+            help="The topic: `stream/topic`, or `topic` alone in the stream `default`. Not beside --from-iggy, which names it.",
+            show_default=False,
+        ),
+    ] = None,
     settings: SetOption = [],  # noqa: B006 - typer reads it and makes a new list
     partitions: Annotated[
         int | None,
@@ -49,14 +60,30 @@ def create(
             show_default=False,
         ),
     ] = None,
+    from_iggy: Annotated[
+        str | None,
+        typer.Option(
+            "--from-iggy",
+            metavar="HEX",
+            help="Make the topic that this recorded CreateTopic command of Iggy 0.0.50 describes: its stream (a numeric one is named by its "
+            "decimal number), name, partitions and message_expiry (0: never, whatever the server's default).",
+            show_default=False,
+        ),
+    ] = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Make a topic; its messages stay for ever unless message_expiry is set."""
     from message_lifecycle.app.topics import create_topic
     from message_lifecycle.app.views.topics import describe as view
 
-    name = TopicName.parse(topic)
     checked = parse_topic_settings(pairs(settings, "--set"), where="--set")
+    if from_iggy is not None:
+        recorded = _recorded(from_iggy, topic=topic, partitions=partitions, settings=checked)
+        name, partitions, checked = recorded.name, recorded.partitions, {**checked, **recorded.settings}
+    elif topic is not None:
+        name = TopicName.parse(topic)
+    else:
+        raise typer.BadParameter("give the topic's name, or --from-iggy HEX", param_hint="TOPIC")
     s = services(ctx)
     create_topic(s, name, partitions=partitions, settings=checked)
     described = view(s, name)
@@ -170,6 +197,17 @@ def list_(
             screen.line("no topics yet; `lifecycle topic create NAME` makes one")
 
     emit(output, found, render)
+
+
+def _recorded(text: str, *, topic: str | None, partitions: int | None, settings: Mapping[str, Value]) -> RecordedTopic:
+    """What the command says cannot be said a second time beside it."""
+    from message_lifecycle.app.recorded_topics import RecordedTopic
+
+    given = {"TOPIC": topic is not None, "--partitions": partitions is not None, "--set message_expiry": "message_expiry" in settings}
+    said = [option for option, is_given in given.items() if is_given]
+    if said:
+        raise typer.BadParameter(f"the command that is recorded says {' and '.join(said)} already: leave it out", param_hint="--from-iggy")
+    return RecordedTopic.from_iggy(text)
 
 
 def _changes(settings: list[str], unset: list[str]) -> dict[str, Value | None]:

@@ -60,3 +60,4 @@ from message_lifecycle.model.errors.storage import ForeignTable as ForeignTable
 from message_lifecycle.model.errors.storage import SparkUnavailable as SparkUnavailable
 from message_lifecycle.model.errors.storage import StorageFull as StorageFull
 from message_lifecycle.model.errors.storage import TableBusy as TableBusy
+from message_lifecycle.model.errors.wire import WireError as WireError

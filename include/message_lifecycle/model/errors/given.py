@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from message_lifecycle.model.errors.kinds import BadInput, Refused
 
@@ -13,12 +14,11 @@ _SHOWN = 10
 class InvalidName(BadInput):
     """A stream, topic, consumer or document name breaks NAME-1."""
 
+    ALLOWED: ClassVar[str] = "letters, marks, digits, '_', '.', '-' and white space, 1 to 255 bytes of UTF-8, not '.' or '..'"
+
     def __init__(self, name: str, reason: str) -> None:
         self.name, self.reason = name, reason
-        super().__init__(
-            f"invalid name {name!r}: {reason}. Allowed: letters, marks, digits, '_', '.', '-' and white space, "
-            "1 to 255 bytes of UTF-8, not '.' or '..'."
-        )
+        super().__init__(f"invalid name {name!r}: {reason}. Allowed: {self.ALLOWED}.")
 
 
 class InvalidSetting(BadInput):
