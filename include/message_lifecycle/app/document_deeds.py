@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from message_lifecycle.app.document_facts import accepted_values, by_document, policy_of_document, settings_hash
+from message_lifecycle.app.document_facts import accepted_own, accepted_values, by_document, own_policies, policy_of_document, settings_hash
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan, SnapshotDocument
-from message_lifecycle.model.settings import OWN_SETTINGS, Policy
-from message_lifecycle.operations.snapshot_with_purge import live_clients, lowest_synced
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations.snapshot_with_purge import live_clients, lowest_synced, tightened
 from message_lifecycle.operations.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -116,8 +116,8 @@ def accept(s: Services, plan: Plan, staged: Staged | None) -> None:
     accepted = s.ledger.accepted(plan.topic)
     removes = any(action.purged or action.dropped for action in going(plan, staged))
     own = s.ledger.own_settings(plan.topic)
-    loosened = accepted is not None and not any(name in OWN_SETTINGS for name in Policy.of_values(plan.policy).tightened_since(accepted))
-    if removes or (loosened and not own.users and not own.documents):
+    policy = Policy.of_values(plan.policy)
+    if removes or (accepted is not None and not tightened(policy, own_policies(own, policy), accepted, accepted_own(accepted))):
         s.ledger.set_accepted(plan.topic, accepted_values(own, dict(plan.policy)))
 
 

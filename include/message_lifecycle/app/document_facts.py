@@ -42,7 +42,7 @@ def document_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Insta
         synced=by_document(s, name),
         policies=policies,
         accepted=accepted,
-        accepted_own=_accepted_own(own, accepted),
+        accepted_own=accepted_own(accepted),
         settings_hash=settings_hash(own),
     )
 
@@ -78,15 +78,16 @@ def settings_hash(own: OwnSettings) -> str:
 
 def accepted_values(own: OwnSettings, policy: Mapping[str, Value | None]) -> dict[str, Value | None]:
     """What a person has accepted with a removal: the topic's settings, and those below (DEL-3)."""
-    if not (own.users or own.documents):
+    if not (own.users or own.documents or own.owners):
         return dict(policy)
-    return {**policy, ACCEPTED_OWN: json.dumps({"users": own.users, "documents": own.documents}, sort_keys=True)}
+    return {**policy, ACCEPTED_OWN: json.dumps(asdict(own), sort_keys=True)}
 
 
-def _accepted_own(own: OwnSettings, accepted: Mapping[str, Value | None] | None) -> dict[str, dict[str, Value | None]]:
-    """By document, as they were then; whose a document is, is taken as it is now."""
-    kept = json.loads(str((accepted or {}).get(ACCEPTED_OWN) or '{"users": {}, "documents": {}}'))
-    documents = own.owners.keys() | own.documents.keys()
+def accepted_own(accepted: Mapping[str, Value | None] | None) -> dict[str, dict[str, Value | None]]:
+    """By document, as they were then, and whose it was then."""
+    kept = json.loads(str((accepted or {}).get(ACCEPTED_OWN) or "{}"))
+    users, documents, owners = (kept.get(level, {}) for level in ("users", "documents", "owners"))
     return {
-        document: {**kept["users"].get(own.owners.get(document, ""), {}), **kept["documents"].get(document, {})} for document in documents
+        document: {**users.get(owners.get(document, ""), {}), **documents.get(document, {})}
+        for document in owners.keys() | documents.keys()
     }

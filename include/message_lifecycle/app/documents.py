@@ -125,22 +125,29 @@ def sync(
     wanted, who = normalise_name(document), normalise_name(client)
     policy = _policy(s, name, wanted)
     before = next((row for row in s.ledger.synced(name, wanted) if row.client == who), None)
+    # Who may not go on pins nothing at all: a request beside this one, or the next after a crash, would take the pin for its row.
+    _may_sync(s, name, wanted, who, server_seq, epoch, policy, has_row=before is not None)
     # Pinned first, and only then looked at: a purge that does not see the row has raised the epoch before, and that is seen here.
     pinned = server_seq if before is None else min(before.server_seq, server_seq)
     latest = at if before is None or before.at is None or at is None else Instant(max(before.at, at))
     if server_seq >= 0:
         s.ledger.set_synced(name, Synced(document=wanted, client=who, server_seq=pinned, at=latest))
     try:
-        state = _find(s, name, wanted)
-        if state is None:
-            raise UnknownDocument(str(name), wanted)
-        check_epoch(state, who, server_seq, state.epoch if epoch is None else epoch, has_row=before is not None)
-        document_reading.check_sync(state, who, server_seq, policy)
+        state = _may_sync(s, name, wanted, who, server_seq, epoch, policy, has_row=before is not None)
     except Exception:
         s.ledger.set_synced(name, before or Synced(document=wanted, client=who, server_seq=0, at=None))
         raise
     s.ledger.set_synced(name, Synced(document=wanted, client=who, server_seq=server_seq, at=latest))
     return SyncedAt(document=wanted, client=who, server_seq=server_seq, epoch=state.epoch)
+
+
+def _may_sync(
+    s: Services, name: TopicName, document: str, client: str, seq: int, epoch: int | None, policy: Policy, *, has_row: bool
+) -> DocumentState:
+    state = _state(s, name, document)
+    check_epoch(state, client, seq, state.epoch if epoch is None else epoch, has_row=has_row)
+    document_reading.check_sync(state, client, seq, policy)
+    return state
 
 
 def detach(s: Services, name: TopicName, document: str, *, client: str) -> bool:

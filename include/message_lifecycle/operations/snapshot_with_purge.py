@@ -179,20 +179,28 @@ def _some(warnings: Sequence[str]) -> list[str]:
 
 
 def _tightened(facts: DocumentFacts, policy: Policy, losing: Sequence[SnapshotDocument]) -> Iterator[str]:
-    """Why a person's word is needed: what makes these documents lose something was not so when a loss was last accepted (DEL-3)."""
+    """Why a person's word is needed: a removal accepts every setting that acts on the topic, so each that is tighter asks (DEL-3)."""
     if not losing:
         return
     if facts.accepted is None:
         yield "everything: no earlier run of this topic is known"
         return
-    of_topic = [name for name in policy.tightened_since(facts.accepted) if name in OWN_SETTINGS]
-    found: dict[str, list[str]] = {}
-    for action in losing:
-        own = facts.policies.get(action.document)
-        earlier = {**facts.accepted, **facts.accepted_own.get(action.document, {})}
-        names = of_topic if own is None else [name for name in own.tightened_since(earlier) if name in OWN_SETTINGS]
-        for name in names:
-            found.setdefault(name, []).append(action.document)
-    for name, documents in sorted(found.items()):
+    for name, documents in sorted(tightened(policy, facts.policies, facts.accepted, facts.accepted_own).items()):
         others = f" and {len(documents) - 1} more" if len(documents) > 1 else ""
-        yield f"tightened since the last accepted run: {name} (document {documents[0]}{others})"
+        yield f"tightened since the last accepted run: {name} ({documents[0]}{others})"
+
+
+def tightened(
+    policy: Policy,
+    policies: Mapping[str, Policy],
+    accepted: Mapping[str, Value | None],
+    accepted_own: Mapping[str, Mapping[str, Value | None]],
+) -> dict[str, list[str]]:
+    """Setting -> where it is tighter than it was accepted: the topic, or a document that has or had settings of its own."""
+    found: dict[str, list[str]] = {name: ["topic"] for name in policy.tightened_since(accepted) if name in OWN_SETTINGS}
+    for document in sorted(policies.keys() | accepted_own.keys()):
+        earlier = {**accepted, **accepted_own.get(document, {})}
+        for name in policies.get(document, policy).tightened_since(earlier):
+            if name in OWN_SETTINGS:
+                found.setdefault(name, []).append(f"document {document}")
+    return found
