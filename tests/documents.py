@@ -69,6 +69,11 @@ class Drafts:
             self.s, NAME, as_of=Instant(as_of), approver=lambda _plan, _report: (True, "tests", ""), work="snapshot_with_purge"
         )
 
+    def asked(self, as_of: int = 0) -> str:
+        """What a run comes to where nobody answers."""
+        self.world.set_now(Instant(as_of))
+        return steps.run(self.s, NAME, as_of=Instant(as_of), work="snapshot_with_purge").name
+
     def planned(self, as_of: int = 0) -> str:
         """Id of a plan made now."""
         self.world.set_now(Instant(as_of))

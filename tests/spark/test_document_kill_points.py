@@ -139,7 +139,7 @@ def test_of_two_staged_plans_the_second_is_refused_at_the_commit(topic: Topic) -
     with pytest.raises(PlanConflict, match="have changed since it was planned"):
         topic.s.document_store.publish_snapshots(verdict, ledger=LEDGER)
     with pytest.raises(PlanConflict, match="not published"):
-        topic.s.document_store.purge(verdict, ledger=LEDGER)
+        topic.s.document_store.purge(verdict, ledger=LEDGER, behind=lambda: ())
     topic.s.document_store.discard_documents(second)
     assert steps.verify(topic.s, first.plan_id).name == "published"
     assert topic.plans("") == [first.plan_id]

@@ -141,9 +141,9 @@ def test_a_client_that_falls_silent_makes_the_topic_due_then_and_not_before(lake
     has(lake, name, 4, client="b", at=NOW)
     run(lake, name)
     assert not judged(lake, name).due
-    lake.world.set_now(Instant(NOW + DAY))
-    assert judged(lake, name, NOW + DAY - 1).reason == SETTLED
-    assert judged(lake, name, NOW + DAY).due
+    lake.world.set_now(Instant(NOW + DAY + 1))
+    assert judged(lake, name, NOW + DAY).reason == SETTLED
+    assert judged(lake, name, NOW + DAY + 1).due
 
 
 @pytest.mark.parametrize("level", ["topic", "user", "document"])

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.folds import json_text
 from message_lifecycle.model.document import Change
+from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.stores.memory.document_log import SnapshotRow, StagedTables
+from message_lifecycle.stores.memory.documents import MemoryDocuments
 from tests.documents import NAME, Drafts, drafts, text_at
 
 Rows = dict[str, tuple[Change, ...]]
@@ -120,15 +123,40 @@ def test_a_purge_that_relies_on_a_damaged_snapshot_goes_without_its_document(top
     assert topic.epoch("a") == 1
 
 
-def test_a_client_that_falls_back_before_the_gate_blocks_the_plan(topic: Drafts) -> None:
-    plan_id, _ = staged_by(topic)
+def falls_back(topic: Drafts) -> None:
     topic.sync("a", "bob", 3)
-    assert {check.id for check in steps.gate(topic.s, plan_id).blocking} == {"unsynced"}
 
 
-def test_clients_that_have_all_detached_before_the_gate_block_the_plan(topic: Drafts) -> None:
-    plan_id, _ = staged_by(topic)
+def leaves(topic: Drafts) -> None:
     topic.s.ledger.detach(NAME, "a", "ann")
+
+
+@pytest.mark.parametrize("what", [falls_back, leaves])
+def test_a_client_that_moves_before_the_gate_has_it_planned_anew(topic: Drafts, what: Callable[[Drafts], None]) -> None:
+    """An editor that is opened or closed while a topic is staged is no defect, and holds up no other document."""
+    topic.write("c", range(1, 11))
+    topic.sync("c", "ann", 9)
+    plan_id, _ = staged_by(topic)
+    what(topic)
+    with pytest.raises(PlanConflict, match="clients of a"):
+        steps.gate(topic.s, plan_id)
+    assert topic.run().name == "published"
+    assert topic.stored("a")[0] == (3 if what is falls_back else 1)
+    assert (topic.stored("c"), topic.epoch("c")) == ([9, 10], 1)
+
+
+@pytest.mark.parametrize("what", [falls_back, leaves])
+def test_a_client_that_moves_while_the_gate_judges_blocks(
+    topic: Drafts, what: Callable[[Drafts], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan_id, _ = staged_by(topic)
+    evidence = MemoryDocuments.documents_evidence
+
+    def meanwhile(*arguments: Any) -> object:
+        what(topic)
+        return evidence(*arguments)
+
+    monkeypatch.setattr(MemoryDocuments, "documents_evidence", meanwhile)
     assert {check.id for check in steps.gate(topic.s, plan_id).blocking} == {"unsynced"}
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from message_lifecycle.app import documents, steps
+from message_lifecycle.app import document_deeds, documents, steps
+from message_lifecycle.app.document_settings import alter_document, alter_user
 from message_lifecycle.model.errors import EpochMismatch, InvalidSetting, PlanConflict
 from message_lifecycle.model.outcome import Outcome, Published
 from message_lifecycle.operations.verdict import Verdict
@@ -83,6 +84,42 @@ def test_a_client_that_falls_back_between_the_commits_keeps_its_changes(topic: D
     assert topic.stored("a") == list(range(3, 11))
 
 
+def test_what_is_known_to_be_in_the_way_raises_no_epoch_and_drops_no_snapshot(topic: Drafts) -> None:
+    plan_id = topic.gated()
+    topic.sync("a", "ann", 3)
+    with pytest.raises(PlanConflict, match="clients of a"):
+        steps.publish(topic.s, plan_id)
+    assert (topic.stored("a"), topic.snapshots("a"), topic.epoch("a")) == (list(range(1, 11)), [], 0)
+
+
+def test_the_history_is_whole_where_only_the_first_of_both_commits_was_made(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes with the first commit is no snapshot that the changes need which are still there (SNP-8)."""
+    topic.run()
+    topic.write("a", range(11, 21))
+    topic.sync("a", "ann", 15)
+    before = documents.history(topic.s, NAME, "a").entries
+    assert before[0][0] == 10
+    plan_id = topic.gated(1)
+    between(topic, monkeypatch, lambda: topic.sync("a", "ann", 12))
+    with pytest.raises(PlanConflict):
+        steps.publish(topic.s, plan_id)
+    assert documents.history(topic.s, NAME, "a").entries == before
+
+
+def test_a_purge_asks_for_the_clients_within_its_commit(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:  # SNP-9
+    plan_id = topic.gated()
+    purge = MemoryDocuments.purge
+
+    def comes_late(*arguments: Any, **named: Any) -> Published:
+        topic.sync("a", "ann", 3)
+        return purge(*arguments, **named)
+
+    monkeypatch.setattr(MemoryDocuments, "purge", comes_late)
+    with pytest.raises(PlanConflict, match="clients of a"):
+        steps.publish(topic.s, plan_id)
+    assert topic.stored("a") == list(range(1, 11))
+
+
 def test_the_last_client_that_detaches_between_the_commits_stops_the_purge(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
     plan_id = topic.gated()
 
@@ -144,10 +181,77 @@ def test_a_client_that_was_silent_is_out_of_the_ledger_when_the_plan_is_publishe
     topic.write("a", range(1, 11))
     topic.sync("a", "old", 2, at=0)
     topic.sync("a", "new", 7, at=9_999_999)
-    outcome = topic.run(10_000_000)
+    outcome = topic.run(10_000_001)
     assert [warning for warning in outcome.warnings if "old" in warning]
     assert [row.client for row in topic.s.ledger.synced(NAME)] == ["new"]
     assert topic.stored("a") == [7, 8, 9, 10]
+
+
+@pytest.mark.parametrize(("as_of", "first"), [(9_999_999, 2), (10_000_000, 2), (10_000_001, 7)])
+def test_a_client_is_silent_when_it_was_for_longer_than_it_may(as_of: int, first: int) -> None:  # SNP-3
+    topic = drafts(client_deactivate_after=10)
+    topic.write("a", range(1, 11))
+    topic.sync("a", "old", 2, at=0)
+    topic.sync("a", "new", 7, at=9_999_999)
+    topic.run(as_of)
+    assert topic.stored("a")[0] == first
+
+
+def test_a_client_that_comes_back_while_it_is_taken_off_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = drafts(client_deactivate_after=10)
+    topic.write("a", range(1, 11))
+    topic.sync("a", "old", 2, at=0)
+    topic.sync("a", "new", 7, at=9_999_999)
+    plan_id = topic.gated(10_000_001)
+    live = document_deeds.live_clients
+
+    def comes_back(rows: Any, *arguments: Any, **named: Any) -> Any:
+        monkeypatch.setattr(document_deeds, "live_clients", live)
+        topic.sync("a", "old", 2, at=10_000_001)
+        return live(rows, *arguments, **named)
+
+    monkeypatch.setattr(document_deeds, "live_clients", comes_back)
+    with pytest.raises(PlanConflict):
+        steps.publish(topic.s, plan_id)
+    assert [row.client for row in topic.s.ledger.synced(NAME)] == ["new", "old"]
+    assert topic.stored("a") == list(range(1, 11))
+
+
+def test_what_was_tightened_for_one_document_asks_wherever_it_was_set() -> None:  # DEL-3
+    topic = drafts()
+    for document in ("a", "b"):
+        topic.write(document, range(1, 31))
+        topic.sync(document, "ann", 20)
+    alter_document(topic.s, NAME, "a", {"changes_keep_last": 1000})
+    assert topic.asked() == "published"
+    assert topic.stored("a")[0] == 1
+    alter_document(topic.s, NAME, "a", {"changes_keep_last": None})
+    assert topic.asked(1) == "needs_approval"
+    assert topic.stored("a")[0] == 1
+
+
+def test_what_was_tightened_for_a_document_that_loses_nothing_yet_is_not_accepted_with_another() -> None:  # DEL-3
+    topic = drafts()
+    topic.write("a", range(1, 31))
+    topic.sync("a", "ann", 3)
+    alter_document(topic.s, NAME, "a", {"changes_keep_last": 1000})
+    topic.write("b", range(1, 31))
+    topic.sync("b", "ann", 20)
+    assert topic.asked() == "published"
+    alter_document(topic.s, NAME, "a", {"changes_keep_last": 5})
+    topic.sync("b", "ann", 25)
+    assert topic.asked(1) == "needs_approval"
+
+
+def test_a_document_that_came_to_a_stricter_owner_asks() -> None:  # DEL-3
+    topic = drafts(changes_keep_last=1000)
+    alter_user(topic.s, NAME, "ben", {"changes_keep_last": 1})
+    for document in ("a", "b"):
+        topic.write(document, range(1, 31))
+        topic.sync(document, "ann", 20)
+    topic.run()
+    alter_document(topic.s, NAME, "a", {}, owner="ben")
+    assert topic.asked(1) == "needs_approval"
 
 
 def test_every_bound_stands_in_the_plan() -> None:

@@ -73,7 +73,11 @@ def gate_all(*, run: str) -> int:
     s = lake(app_name="quality_gate")
 
     def one(record: PlanRecord) -> None:
-        report = steps.gate(s, record.plan.plan_id)
+        try:
+            report = steps.gate(s, record.plan.plan_id)
+        except PlanConflict as conflict:
+            _again(s, record, conflict, run)
+            return
         log.info("%s: plan %s: %s", record.plan.topic, record.plan.plan_id, report.judgement)
         for check in report.checks:
             if not check.passed:
@@ -91,11 +95,8 @@ def publish_all(*, run: str, plan_id: str | None = None) -> int:
         try:
             result = steps.publish(s, record.plan.plan_id)
         except PlanConflict as conflict:
-            log.warning("%s", conflict)
-            steps.close(s, record.plan, "superseded", conflict.reason)
-            if record.plan.operation == "message_request":
-                raise  # whoever asked is told, and asks again
-            result = steps.run(s, record.plan.topic, as_of=record.plan.as_of, run=run, work=steps.scheduled(record.plan))
+            _again(s, record, conflict, run)
+            return
         if isinstance(result, Outcome):
             log.info("%s: %s %s", record.plan.topic, result.name, result.detail)
         elif result is not None:
@@ -103,6 +104,16 @@ def publish_all(*, run: str, plan_id: str | None = None) -> int:
 
     records = [s.ledger.record(plan_id)] if plan_id else _open_plans(s, run)
     return _isolated(s, run, None, [record for record in records if record.outcome is None and record.report is not None], one)
+
+
+def _again(s: Services, record: PlanRecord, conflict: PlanConflict, run: str) -> None:
+    """What it was planned on has changed: plan anew and carry that out, all of it here."""
+    log.warning("%s", conflict)
+    steps.close(s, record.plan, "superseded", conflict.reason)
+    if record.plan.operation == "message_request":
+        raise conflict  # whoever asked is told, and asks again
+    outcome = steps.run(s, record.plan.topic, as_of=record.plan.as_of, run=run, work=steps.scheduled(record.plan))
+    log.info("%s: %s %s", record.plan.topic, outcome.name, outcome.detail)
 
 
 def _open_plans(s: Services, run: str) -> list[PlanRecord]:

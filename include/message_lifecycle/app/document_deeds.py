@@ -13,7 +13,7 @@ from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan, SnapshotDocument
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.snapshot_with_purge import live_clients, lowest_synced, tightened
+from message_lifecycle.operations.snapshot_with_purge import live_clients, lowest_synced, needs_more, tightened
 from message_lifecycle.operations.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 def evidence(s: Services, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
     """The store's frames, and the ledger's word on the clients, of the kind that the store's are."""
+    # Clients come and go while a topic is staged: what is judged is what may still go, so it is planned anew and not blocked.
+    _check_clients(s, plan, staged)
     frames = s.document_store.documents_evidence(plan, staged, policy)
     clients = [{"unsynced": len(unsynced(s, plan, staged))}]
     if isinstance(frames.get("figures"), list):
@@ -36,6 +38,8 @@ def publish(s: Services, verdict: Verdict) -> Published:
     plan, staged = verdict.plan, verdict.staged
     assert staged.documents is not None, "a plan that changes something has staged it"
     _check_settings(s, plan)
+    if s.documents.documents_published(plan.topic, plan.plan_id) is None:
+        _check_clients(s, plan, staged)  # what is known to be in the way raises no epoch
     first = s.document_store.publish_snapshots(verdict, ledger=s.ledger.next_identity(plan.topic))
     wrong = snapshot_differences(s, plan, staged)
     if wrong:
@@ -43,10 +47,7 @@ def publish(s: Services, verdict: Verdict) -> Published:
     deactivate(s, plan)
     if not staged.documents.purged:
         return first
-    behind = unsynced(s, plan, staged)
-    if behind:
-        raise PlanConflict(plan.plan_id, f"clients of {_some(behind)} need more than when it was planned")
-    return s.document_store.purge(verdict, ledger=s.ledger.next_identity(plan.topic))
+    return s.document_store.purge(verdict, ledger=s.ledger.next_identity(plan.topic), behind=lambda: unsynced(s, plan, staged))
 
 
 def going(plan: Plan, staged: Staged | None) -> list[SnapshotDocument]:
@@ -75,8 +76,10 @@ def deactivate(s: Services, plan: Plan) -> None:
     own, policy = s.ledger.own_settings(plan.topic), Policy.of_values(plan.policy)
     for document, rows in by_document(s, plan.topic).items():
         mine = policy_of_document(own, policy, document)
-        for row in {row.client: row for row in rows}.keys() - {row.client for row in live_clients(rows, mine, as_of=plan.as_of)}:
-            s.ledger.detach(plan.topic, document, row)
+        live = {row.client for row in live_clients(rows, mine, as_of=plan.as_of)}
+        for row in rows:
+            if row.client not in live:
+                s.ledger.detach(plan.topic, document, row.client, seen=row)
 
 
 def snapshot_differences(s: Services, plan: Plan, staged: Staged) -> list[str]:
@@ -113,12 +116,19 @@ def differences(s: Services, plan: Plan, staged: Staged, published: Published) -
 
 def accept(s: Services, plan: Plan, staged: Staged | None) -> None:
     """What was removed under these settings was accepted with them; with nothing removed, only a loosening needs no word (DEL-3)."""
+    deactivate(s, plan)
     accepted = s.ledger.accepted(plan.topic)
     removes = any(action.purged or action.dropped for action in going(plan, staged))
     own = s.ledger.own_settings(plan.topic)
     policy = Policy.of_values(plan.policy)
     if removes or (accepted is not None and not tightened(policy, own_policies(own, policy), accepted, accepted_own(accepted))):
         s.ledger.set_accepted(plan.topic, accepted_values(own, dict(plan.policy)))
+
+
+def _check_clients(s: Services, plan: Plan, staged: Staged) -> None:
+    behind = unsynced(s, plan, staged)
+    if behind:
+        raise PlanConflict(plan.plan_id, needs_more(behind))
 
 
 def _check_settings(s: Services, plan: Plan) -> None:
@@ -129,7 +139,3 @@ def _check_settings(s: Services, plan: Plan) -> None:
 
 def _names(actions: list[SnapshotDocument]) -> set[str]:
     return {action.document for action in actions}
-
-
-def _some(documents: list[str]) -> str:
-    return documents[0] if len(documents) == 1 else f"{documents[0]} and {len(documents) - 1} more documents"

@@ -57,9 +57,11 @@ class Documents(Part):
             latest = entry.at if entry.at is None or before is None else Instant(max(entry.at, before))
             put(connection, _synced, **key, server_seq=entry.server_seq, at=latest)
 
-    def detach(self, topic: TopicName, document: str, client: str) -> bool:
-        """Whether there was a row. Raises InvalidName."""
-        key = {"topic": key_of(topic), "document": normalise_name(document), "client": normalise_name(client)}
+    def detach(self, topic: TopicName, document: str, client: str, *, seen: Synced | None = None) -> bool:
+        """Whether there was a row. `seen`: only if it is still that one, for the client may have come back since. Raises InvalidName."""
+        key: dict[str, object] = {"topic": key_of(topic), "document": normalise_name(document), "client": normalise_name(client)}
+        if seen is not None:
+            key |= {"server_seq": seen.server_seq, "at": seen.at}
         with self._database.writing() as connection:
             return connection.execute(delete(_synced).filter_by(**key)).rowcount > 0
 

@@ -20,7 +20,8 @@ def _younger_is_tighter(value: float | None) -> float:
     return float("-inf") if value is None else -value
 
 
-_PERIODS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800, "month": 2_678_400, "year": 31_622_400}
+# Of months and years the shortest there are, so that none is taken for as long as days or weeks that may be longer.
+_PERIODS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800, "month": 2_419_200, "year": 31_536_000}
 
 
 def _shorter_history_is_tighter(period: int | str | None) -> float:

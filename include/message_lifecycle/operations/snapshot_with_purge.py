@@ -53,7 +53,7 @@ def plan(facts: DocumentFacts, policy: Policy, *, as_of: Instant) -> Plan:
         if len(live) < len(rows):
             warnings.append(_deactivated(state.document, rows, live))
         if own.purges_changes:
-            next_due += [deadline(row.at, own.client_deactivate_after_us) for row in live if row.at is not None]
+            next_due += [silent_at for row in live if (silent_at := silent_from(row, own)) is not None]
         action = _action(state, own, live)
         if action is None:
             continue
@@ -98,8 +98,19 @@ def plan(facts: DocumentFacts, policy: Policy, *, as_of: Instant) -> Plan:
 
 
 def live_clients(rows: Iterable[Synced], policy: Policy, *, as_of: Instant) -> list[Synced]:
-    """Clients that keep changes: not silent for `client_deactivate_after` (SNP-3, CLK-2). An unknown time never falls silent."""
-    return [row for row in rows if row.at is None or not is_dead(deadline(row.at, policy.client_deactivate_after_us), as_of)]
+    """Clients that keep changes: not silent for longer than `client_deactivate_after` (SNP-3). An unknown time never falls silent."""
+    return [row for row in rows if (silent_at := silent_from(row, policy)) is None or not is_dead(silent_at, as_of)]
+
+
+def silent_from(row: Synced, policy: Policy) -> Instant | None:
+    """The first instant at which the client was silent for longer than it may; None: never."""
+    return None if row.at is None else deadline(row.at, policy.client_deactivate_after_us + 1)
+
+
+def needs_more(documents: Sequence[str]) -> str:
+    """Why a plan that would take changes of these documents no longer fits (SNP-9)."""
+    others = f" and {len(documents) - 1} more documents" if len(documents) > 1 else ""
+    return f"clients of {documents[0]}{others} need more than when it was planned, or have left"
 
 
 def lowest_synced(rows: Iterable[Synced], policy: Policy, *, as_of: Instant) -> int | None:
@@ -114,9 +125,12 @@ def _action(state: DocumentState, policy: Policy, live: Sequence[Synced]) -> Sna
     bounds = tuple(_bounds(state, policy, newest, live)) if newest and live and policy.purges_changes else ()
     name, before = min(bounds, key=lambda bound: bound[1], default=("", 0))
     purges = state.first is not None and before > state.first
-    first = before if purges else state.first
-    dropped = _dropped((*state.snapshots, *(() if snapshot is None else (snapshot,))), first, policy.snapshots_keep)
-    if snapshot is None and not purges and not dropped:
+    # Snapshots go before changes do, and the changes may then stay after all: the history of both must be whole.
+    firsts = (state.first, before if purges else state.first)
+    dropped = _dropped((*state.snapshots, *(() if snapshot is None else (snapshot,))), firsts, policy.snapshots_keep)
+    # What one run keeps for the history that another then shortens goes with the next snapshot, and needs no run of its own.
+    few = len(state.snapshots) <= policy.snapshots_keep + len(firsts)
+    if snapshot is None and not purges and (few or not dropped):
         return None
     return SnapshotDocument(
         document=state.document,
@@ -143,12 +157,13 @@ def _bounds(state: DocumentState, policy: Policy, newest: int, live: Sequence[Sy
         yield "changes_keep_last", max(1, state.seq - policy.changes_keep_last + 1)
 
 
-def _dropped(snapshots: tuple[int, ...], first: int | None, keep: int) -> tuple[int, ...]:
+def _dropped(snapshots: tuple[int, ...], firsts: Iterable[int | None], keep: int) -> tuple[int, ...]:
     """Snapshots that go: not the newest `keep` (at least one: the newest is the proved one), nor the smallest from which the history
-    is complete once something was purged (SNP-8)."""
+    is complete once something was purged, whichever of `firsts` the first stored change will be (SNP-8)."""
     kept = set(snapshots[-keep:])
-    if first is not None and first > 1:
-        kept |= set([snapshot for snapshot in snapshots if snapshot >= first - 1][:1])
+    for first in firsts:
+        if first is not None and first > 1:
+            kept |= set([snapshot for snapshot in snapshots if snapshot >= first - 1][:1])
     return tuple(snapshot for snapshot in snapshots if snapshot not in kept)
 
 
@@ -169,7 +184,7 @@ def _has_base(state: DocumentState, action: SnapshotDocument) -> bool:
 
 def _deactivated(document: str, rows: Iterable[Synced], live: Iterable[Synced]) -> str:
     names = ", ".join(sorted({row.client for row in rows} - {row.client for row in live}))
-    return f"document {document}: deactivated, silent for longer than client_deactivate_after: {names}"
+    return f"document {document}: silent for longer than client_deactivate_after, keeps nothing any more: {names}"
 
 
 def _some(warnings: Sequence[str]) -> list[str]:

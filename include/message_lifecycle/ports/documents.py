@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, OwnSettings, Snapshot, Synced
@@ -66,8 +66,10 @@ class DocumentStore(Protocol):
         """First of two commits: new snapshots and raised epochs come, old snapshots go. Done before, it is found. Raises PlanConflict."""
         ...
 
-    def purge(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
-        """Second: the changes go. Only after `publish_snapshots`. Done before, it is found. Raises PlanConflict."""
+    def purge(self, verdict: Verdict, *, ledger: tuple[str, int], behind: Callable[[], Collection[str]]) -> Published:
+        """Second: the changes go. Only after `publish_snapshots`. Done before, it is found.
+
+        `behind`: asked within the commit, documents whose clients now need more than when it was planned (SNP-9). Raises PlanConflict."""
         ...
 
     def discard_documents(self, plan: Plan) -> None:
@@ -86,8 +88,8 @@ class DocumentMemory(Protocol):
         """A server_seq of 0 takes the row away: who is still at 0 does not pin (SNP-5)."""
         ...
 
-    def detach(self, topic: TopicName, document: str, client: str) -> bool:
-        """Whether there was a row."""
+    def detach(self, topic: TopicName, document: str, client: str, *, seen: Synced | None = None) -> bool:
+        """Whether there was a row. `seen`: only if it is still that one."""
         ...
 
     def own_settings(self, topic: TopicName) -> OwnSettings: ...

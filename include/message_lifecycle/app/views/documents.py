@@ -10,9 +10,10 @@ from message_lifecycle.app.documents import Described, History, Pulled, describe
 from message_lifecycle.app.steps import Services, policy_of
 from message_lifecycle.app.views.values import View, when
 from message_lifecycle.model.document import Change, DocumentState, Synced
-from message_lifecycle.model.instants import Instant, deadline, is_dead
+from message_lifecycle.model.instants import Instant, is_dead
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import OWN_SETTINGS, Policy
+from message_lifecycle.operations.snapshot_with_purge import silent_from
 
 
 def holds_documents(s: Services, name: TopicName) -> bool:
@@ -90,7 +91,7 @@ def _stored(state: DocumentState) -> int:
 
 
 def _client(row: Synced, seq: int, policy: Policy, now: Instant) -> View:
-    silent_at = None if row.at is None else deadline(row.at, policy.client_deactivate_after_us)
+    silent_at = silent_from(row, policy)
     return {
         "client": row.client,
         "server_seq": row.server_seq,

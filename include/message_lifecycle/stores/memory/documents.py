@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from message_lifecycle.folds import Fold, fold_of
 from message_lifecycle.folds.replay import fold_document
@@ -15,6 +15,7 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan, SnapshotDocument
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.document_reading import check_next
+from message_lifecycle.operations.snapshot_with_purge import needs_more
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.memory.document_evidence import documents_evidence
 from message_lifecycle.stores.memory.document_log import (
@@ -163,14 +164,19 @@ class MemoryDocuments:
         self._store.touch(plan.topic, ledger)
         return Published(plan_id=plan.plan_id, snapshot_id=len(log.snapshots.commits) - 1, removed=())
 
-    def purge(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+    def purge(self, verdict: Verdict, *, ledger: tuple[str, int], behind: Callable[[], Collection[str]]) -> Published:
         plan = verdict.plan
         log = self._required(plan)
         done = log.changes.carrying(plan.plan_id)
         if done is not None:
             return Published(plan_id=plan.plan_id, snapshot_id=done[0], removed=done[1].removed)
-        if log.snapshots.carrying(plan.plan_id) is None:
+        of_plan = log.snapshots.carrying(plan.plan_id)
+        if of_plan is None:
             raise PlanConflict(plan.plan_id, "its snapshots are not published")
+        if of_plan[0] != log.snapshots.snapshot_id:
+            raise PlanConflict(plan.plan_id, "other snapshots of its documents were published since")
+        if found := behind():
+            raise PlanConflict(plan.plan_id, needs_more(sorted(found)))
         made = _staged(plan, log)
         _check_appended(plan, log)
         before, rows, removed = log.changes.rows(plan.requirements.snapshot_id), dict(log.changes.head), Counter[str]()

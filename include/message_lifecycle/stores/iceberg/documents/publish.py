@@ -6,13 +6,14 @@ A crash between the two leaves changes that are not needed any more, and never l
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.document import StagedDocuments
 from message_lifecycle.model.errors import CommitRefused, CommitUnknown, PlanConflict
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.outcome import Published
+from message_lifecycle.operations.snapshot_with_purge import needs_more
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.iceberg import requirements
 from message_lifecycle.stores.iceberg.catalog import ledger_text
@@ -57,7 +58,9 @@ def publish_snapshots(session: SparkSession, verdict: Verdict, *, ledger: tuple[
     return _of_snapshots(found)
 
 
-def purge(session: SparkSession, verdict: Verdict, *, ledger: tuple[str, int], steps: Steps) -> Published:
+def purge(
+    session: SparkSession, verdict: Verdict, *, ledger: tuple[str, int], steps: Steps, behind: Callable[[], Collection[str]]
+) -> Published:
     """Raises PlanConflict, also where the plan's snapshots are not the newest ones, TableBusy, CommitUnknown."""
     plan, plan_id = verdict.plan, verdict.plan.plan_id
     snapshots = find(java_table(session, plan.topic, kind=SNAPSHOTS), plan_id)
@@ -84,6 +87,8 @@ def purge(session: SparkSession, verdict: Verdict, *, ledger: tuple[str, int], s
         newest = next(main_ancestors(java_table(session, plan.topic, kind=SNAPSHOTS)))
         if newest.get(PLAN_ID) != plan_id:
             raise PlanConflict(plan_id, "other snapshots of its documents were published since", rival=newest.get(PLAN_ID))
+        if found := behind():
+            raise PlanConflict(plan_id, needs_more(sorted(found)))
 
     steps("before_purge_commit")
     found = _once(session, table, update, judge, verdict, ledger)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.document import Change
@@ -59,11 +59,11 @@ class IcebergDocuments(IcebergDocumentReader):
         with engine_failures():
             return publish_snapshots(self._session(), verdict, ledger=ledger, steps=self._steps)
 
-    def purge(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+    def purge(self, verdict: Verdict, *, ledger: tuple[str, int], behind: Callable[[], Collection[str]]) -> Published:
         from message_lifecycle.stores.iceberg.documents.publish import purge
 
         with engine_failures():
-            return purge(self._session(), verdict, ledger=ledger, steps=self._steps)
+            return purge(self._session(), verdict, ledger=ledger, steps=self._steps, behind=behind)
 
     def discard_documents(self, plan: Plan) -> None:
         """Needs no JVM."""
