@@ -132,3 +132,11 @@ def test_opening_a_ledger_and_asking_what_is_due_loads_nothing_heavy() -> None:
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_a_ledger_in_memory_answers_the_thread_in_which_a_commit_asks_back() -> None:
+    ledger, found = open_ledger("sqlite://"), list[object]()
+    asking = threading.Thread(target=lambda: found.append(ledger.identity()))
+    asking.start()
+    asking.join()
+    assert found == [ledger.identity()]

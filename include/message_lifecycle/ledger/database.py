@@ -119,8 +119,8 @@ def _engine(url: URL) -> Engine:
             pool_pre_ping=True,
             connect_args={"application_name": "message_lifecycle", **options},
         )
-    # In memory there is one connection, or each would have a database of its own.
-    pool = {"poolclass": StaticPool} if url.database in _IN_MEMORY else {}
+    # In memory there is one connection, or each would have a database of its own; also for the thread in which a commit asks back.
+    pool = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}} if url.database in _IN_MEMORY else {}
     engine = create_engine(url, hide_parameters=True, **pool)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
