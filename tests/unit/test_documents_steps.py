@@ -174,3 +174,20 @@ def test_a_read_that_a_purge_comes_into_is_read_again(topic: Drafts, monkeypatch
     monkeypatch.setattr(MemoryDocuments, "states", purged_meanwhile)
     pulled = documents.pull(topic.s, NAME, "a", client_seq=0)
     assert (pulled.snapshot is not None, pulled.changes) == (True, ())
+
+
+def test_an_attach_that_fails_leaves_the_client_its_changes(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its row is all that keeps what it needs to go on without."""
+    before = topic.s.ledger.synced(NAME, "a")
+    client = before[0].client
+
+    def unreadable(*_: object, **__: object) -> None:
+        raise OSError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(topic.s.documents, "changes", unreadable)
+        with pytest.raises(OSError):
+            documents.attach(topic.s, NAME, "a", client=client)
+    assert topic.s.ledger.synced(NAME, "a") == before
+    documents.attach(topic.s, NAME, "a", client=client)
+    assert client not in [row.client for row in topic.s.ledger.synced(NAME, "a")]

@@ -97,6 +97,54 @@ def test_what_is_no_json_is_refused(name: str, payload: bytes) -> None:
         fold(name).start(None).apply(payload)
 
 
+def nested(depth: int) -> bytes:
+    return b'{"a":' * depth + b"0" + b"}" * depth
+
+
+@pytest.mark.parametrize("name", ["json_merge_patch", "last_write"])
+def test_what_is_taken_can_be_stored_shown_and_read_again(name: str) -> None:
+    folding = fold(name).start(None)
+    folding.apply(nested(200))
+    assert fold(name).start(folding.stored()).shown() == folding.shown() == json.loads(nested(200))
+    for deeper in (201, 500):
+        with pytest.raises(ValueError, match="more than 200 deep"):
+            fold(name).start(None).apply(nested(deeper))
+
+
+def test_what_is_shown_stays_as_it_was_while_the_folding_goes_on() -> None:
+    folding = fold("json_merge_patch").start(b'{"a":{"b":1}}')
+    before = folding.shown()
+    folding.apply(b'{"a":{"b":2}}')
+    assert before == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize(
+    "deeper",
+    [
+        {"op": "add", "path": "/a" * 150, "value": [[]] * 2},
+        {"op": "replace", "path": "/a" * 150, "value": {"a": []}},
+        {"op": "copy", "from": "/b", "path": "/a" * 150},
+        {"op": "move", "from": "/b", "path": "/a" * 150},
+    ],
+)
+def test_a_patch_goes_no_deeper_than_what_can_be_read(deeper: dict[str, Any]) -> None:
+    def state(depth: int) -> Any:
+        return {**json.loads(nested(150)), "b": json.loads(nested(depth))}
+
+    fits = fold("json_patch").start(json.dumps(state(50)).encode())
+    fits.apply(json.dumps([deeper]).encode())
+    assert fold("json_patch").start(fits.stored()).shown() == fits.shown()
+    too_deep = deeper if "from" in deeper else {**deeper, "value": json.loads(nested(51))}
+    with pytest.raises(ValueError, match="more than 200 deep"):
+        fold("json_patch").start(json.dumps(state(51)).encode()).apply(json.dumps([too_deep]).encode())
+
+
+def test_brackets_in_a_text_and_beside_each_other_are_not_depth() -> None:
+    folding = fold("text_splice").start(None)
+    folding.apply(json.dumps([[0, 0, "[{"]] * 300).encode())
+    assert fold("text_splice").start(folding.stored()).shown() == "[{" * 300
+
+
 @pytest.mark.parametrize(
     "patch", [None, {"op": "add"}, ["x"], [{"op": "remove", "path": "/none"}], [{"op": "test", "path": "/a", "value": True}], [{"op": 5}]]
 )

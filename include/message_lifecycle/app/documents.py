@@ -100,13 +100,15 @@ def pull(s: Services, name: TopicName, document: str, *, client_seq: int, client
 
 
 def attach(s: Services, name: TopicName, document: str, *, client: str) -> Pulled:
-    """Begin anew, by the newest snapshot: what the client had is forgotten, and keeps nothing (SNP-3, SNP-5)."""
+    """Begin anew, by the newest snapshot: what the client had is forgotten, and keeps nothing (SNP-3, SNP-5). After an error it has it still."""
     wanted, who = normalise_name(document), normalise_name(client)
     policy = _policy(s, name, wanted)
-    s.ledger.detach(name, wanted, who)
     if _find(s, name, wanted) is None:
-        return Pulled(document=wanted, seq=0, epoch=0, snapshot=None, state=None, changes=())
-    return _pulled(s, name, wanted, document_reading.attach, policy)
+        pulled = Pulled(document=wanted, seq=0, epoch=0, snapshot=None, state=None, changes=())
+    else:
+        pulled = _pulled(s, name, wanted, document_reading.attach, policy)
+    s.ledger.detach(name, wanted, who)
+    return pulled
 
 
 def sync(
