@@ -141,3 +141,16 @@ def test_an_age_finer_than_a_microsecond_is_refused_not_rounded(text: str) -> No
 @pytest.mark.parametrize(("text", "us"), [("0.000001", 1), ("0.1", 100_000), ("123456789.123457", 123_456_789_123_457), ("0", 0)])
 def test_an_age_of_whole_microseconds_is_exact(text: str, us: int) -> None:
     assert resolve(topic=parse_topic_settings({"max_age_seconds": text}, where="--set"), server={}).max_age_us == us
+
+
+def test_an_object_is_taken_as_itself_and_as_its_text() -> None:  # SNP-10
+    given = {"text": "Text", "list": "Array"}
+    taken = topic_settings({"fold": "yjs", "yjs_roots": given}, where="test")["yjs_roots"]
+    assert taken == '{"list":"Array","text":"Text"}'
+    assert topic_settings({"yjs_roots": taken}, where="test")["yjs_roots"] == taken
+
+
+@pytest.mark.parametrize("given", [{"text": 1}, {1: "Text"}, ["text"], '{"text": 1}', "{"])
+def test_what_is_no_object_of_texts_is_refused(given: object) -> None:
+    with pytest.raises(InvalidSetting, match="a JSON object of texts"):
+        topic_settings({"fold": "yjs", "yjs_roots": given}, where="test")
