@@ -23,6 +23,7 @@ from message_lifecycle.model.settings import (
     topic_changes,
     topic_settings,
 )
+from message_lifecycle.model.topic_config import created
 
 ROOT = Path(__file__).parents[2]
 
@@ -154,3 +155,13 @@ def test_an_object_is_taken_as_itself_and_as_its_text() -> None:  # SNP-10
 def test_what_is_no_object_of_texts_is_refused(given: object) -> None:
     with pytest.raises(InvalidSetting, match="a JSON object of texts"):
         topic_settings({"fold": "yjs", "yjs_roots": given}, where="test")
+
+
+@pytest.mark.parametrize("roots", [None, {}, "{}"])
+def test_a_yjs_document_has_a_root(roots: object) -> None:  # SNP-6, SNP-10
+    given = {"fold": "yjs"} if roots is None else {"fold": "yjs", "yjs_roots": roots}
+    with pytest.raises(InvalidSetting, match="one at least"):
+        created(given, where="test")
+    assert created({"fold": "yjs", "yjs_roots": {"text": "Text"}}, where="test")["fold"] == "yjs"
+    with pytest.raises(InvalidSetting, match="unset for any other fold"):
+        created({"fold": "last_write", "yjs_roots": roots or "{}"}, where="test")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from message_lifecycle.folds.json_text import canonical_json, read_json
+from message_lifecycle.folds.json_text import canonical_json, is_canonically, read_json
 
 Step = Callable[[object, object], object]
 """(state, change) -> state; may work in place. Raises ValueError, also where the state would be deeper than what can be read back."""
@@ -26,6 +26,9 @@ class JsonFolding:
 
     def stored(self) -> bytes:
         return canonical_json(self._state)
+
+    def same_as(self, stored: bytes) -> bool:
+        return is_canonically(self.stored(), stored)
 
     def shown(self) -> object:
         """A copy: steps go on in place. By way of text: `deepcopy` goes down in Python, twice as deep as the state."""

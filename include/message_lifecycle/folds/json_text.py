@@ -57,6 +57,14 @@ def depth_of(value: object) -> int:
     return depth
 
 
+def is_canonically(canonical: bytes, stored: bytes) -> bool:
+    """Whether `stored` is the value of that canonical JSON, however it is written."""
+    try:
+        return stored == canonical or canonical_json(read_json(stored)) == canonical
+    except ValueError:
+        return False
+
+
 def canonical_json(value: object) -> bytes:
     """Sorted keys, no white space, ASCII alone: equal values are equal bytes. Raises ValueError for a value nested too deeply."""
     try:
