@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from message_lifecycle.app import document_deeds, documents, steps
 from message_lifecycle.app.document_settings import alter_document, alter_user
-from message_lifecycle.model.errors import EpochMismatch, InvalidSetting, PlanConflict
+from message_lifecycle.model.document import Change
+from message_lifecycle.model.errors import EpochMismatch, InvalidChange, InvalidSetting, PlanConflict
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Published
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.memory.documents import MemoryDocuments
@@ -278,3 +281,90 @@ def test_a_read_that_a_purge_comes_into_is_read_again(topic: Drafts, monkeypatch
     monkeypatch.setattr(MemoryDocuments, "states", purged_meanwhile)
     pulled = documents.pull(topic.s, NAME, "a", client_seq=0)
     assert (pulled.snapshot is not None, pulled.changes) == (True, ())
+
+
+def test_an_attach_that_fails_leaves_the_client_its_changes(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its row is all that keeps what it needs to go on without."""
+    before = topic.s.ledger.synced(NAME, "a")
+    client = before[0].client
+
+    def unreadable(*_: object, **__: object) -> None:
+        raise OSError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(topic.s.documents, "changes", unreadable)
+        with pytest.raises(OSError):
+            documents.attach(topic.s, NAME, "a", client=client)
+    assert topic.s.ledger.synced(NAME, "a") == before
+    documents.attach(topic.s, NAME, "a", client=client)
+    assert client not in [row.client for row in topic.s.ledger.synced(NAME, "a")]
+
+
+def test_a_limited_history_reads_no_change_beyond(topic: Drafts) -> None:  # SNP-8
+    topic.write("a", [11], payload="no change at all")
+    entries = documents.history(topic.s, NAME, "a", limit=3).entries
+    assert [seq for seq, _ in entries] == [1, 2, 3]
+    assert documents.history(topic.s, NAME, "a", start=4, limit=2).entries == documents.history(topic.s, NAME, "a", limit=5).entries[3:]
+    assert documents.history(topic.s, NAME, "a", limit=0).entries == ()
+    assert documents.history(topic.s, NAME, "a", start=9, limit=1).entries[0][0] == 9
+    with pytest.raises(InvalidChange):
+        documents.history(topic.s, NAME, "a", start=10, limit=2)
+
+
+def test_a_limited_history_takes_no_more_changes_than_it_shows(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    changes = MemoryDocuments.changes
+
+    def counted(store: MemoryDocuments, name: TopicName, document: str, *, after: int = 0) -> Iterator[Change]:
+        for change in changes(store, name, document, after=after):
+            read.append(change.server_seq)
+            yield change
+
+    monkeypatch.setattr(MemoryDocuments, "changes", counted)
+    documents.history(topic.s, NAME, "a", limit=1)
+    assert read == [1]
+    topic.run()
+    read.clear()
+    assert [seq for seq, _ in documents.history(topic.s, NAME, "a", start=10, limit=1).entries] == [10]
+    assert read == []
+
+
+def changes_of(document: str, seqs: range, *, client: str = "new") -> list[Change]:
+    return [Change(document=document, server_seq=seq, client=client, at=Instant(0), payload=b'[[0,0,"x"]]') for seq in seqs]
+
+
+def test_changes_with_an_epoch_read_the_tables_once(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    states, synced = MemoryDocuments.states, topic.s.ledger.synced
+
+    def counted(store: MemoryDocuments, *given: Any, **named: Any) -> Any:
+        asked.append("states")
+        return states(store, *given, **named)
+
+    def counted_rows(*given: Any) -> Any:
+        asked.append("synced")
+        return synced(*given)
+
+    monkeypatch.setattr(MemoryDocuments, "states", counted)
+    monkeypatch.setattr(topic.s.ledger, "synced", counted_rows)
+    documents.add_changes(topic.s, NAME, changes_of("a", range(11, 31)) + changes_of("b", range(1, 11)), epoch=0)
+    assert asked == ["states", "synced"]
+
+
+def test_the_epoch_of_every_document_and_client_is_looked_at(topic: Drafts) -> None:  # SNP-7
+    topic.run()
+    assert topic.epoch("a") == 1
+    for changes in (
+        changes_of("b", range(1, 3)) + changes_of("a", range(11, 13)),
+        changes_of("a", range(11, 12), client="ann") + changes_of("a", range(12, 13)),
+    ):
+        with pytest.raises(EpochMismatch):
+            documents.add_changes(topic.s, NAME, changes, epoch=0)
+    assert topic.stored("b") == []
+    documents.add_changes(topic.s, NAME, changes_of("a", range(11, 13), client="ann"), epoch=0)
+
+
+def test_a_document_that_is_not_there_has_no_later_epoch(topic: Drafts) -> None:  # SNP-7
+    with pytest.raises(EpochMismatch, match="has not come to that epoch"):
+        documents.add_changes(topic.s, NAME, changes_of("b", range(1, 3)), epoch=1)
+    documents.add_changes(topic.s, NAME, changes_of("b", range(1, 3)), epoch=0)

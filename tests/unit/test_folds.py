@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from pycrdt import Array, Doc, Map, Text
 
 from message_lifecycle.folds import Fold, fold_of
-from message_lifecycle.folds.replay import Replay, shown
+from message_lifecycle.folds.replay import Replay, proof
+from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import InvalidChange
+from message_lifecycle.model.plan import SnapshotDocument
 
 ROOTS = {"text": "Text", "map": "Map", "list": "Array"}
 
@@ -95,6 +97,54 @@ def test_a_splice_that_does_not_fit_is_refused(splices: object) -> None:
 def test_what_is_no_json_is_refused(name: str, payload: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         fold(name).start(None).apply(payload)
+
+
+def nested(depth: int) -> bytes:
+    return b'{"a":' * depth + b"0" + b"}" * depth
+
+
+@pytest.mark.parametrize("name", ["json_merge_patch", "last_write"])
+def test_what_is_taken_can_be_stored_shown_and_read_again(name: str) -> None:
+    folding = fold(name).start(None)
+    folding.apply(nested(200))
+    assert fold(name).start(folding.stored()).shown() == folding.shown() == json.loads(nested(200))
+    for deeper in (201, 500):
+        with pytest.raises(ValueError, match="more than 200 deep"):
+            fold(name).start(None).apply(nested(deeper))
+
+
+def test_what_is_shown_stays_as_it_was_while_the_folding_goes_on() -> None:
+    folding = fold("json_merge_patch").start(b'{"a":{"b":1}}')
+    before = folding.shown()
+    folding.apply(b'{"a":{"b":2}}')
+    assert before == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize(
+    "deeper",
+    [
+        {"op": "add", "path": "/a" * 150, "value": [[]] * 2},
+        {"op": "replace", "path": "/a" * 150, "value": {"a": []}},
+        {"op": "copy", "from": "/b", "path": "/a" * 150},
+        {"op": "move", "from": "/b", "path": "/a" * 150},
+    ],
+)
+def test_a_patch_goes_no_deeper_than_what_can_be_read(deeper: dict[str, Any]) -> None:
+    def state(depth: int) -> Any:
+        return {**json.loads(nested(150)), "b": json.loads(nested(depth))}
+
+    fits = fold("json_patch").start(json.dumps(state(50)).encode())
+    fits.apply(json.dumps([deeper]).encode())
+    assert fold("json_patch").start(fits.stored()).shown() == fits.shown()
+    too_deep = deeper if "from" in deeper else {**deeper, "value": json.loads(nested(51))}
+    with pytest.raises(ValueError, match="more than 200 deep"):
+        fold("json_patch").start(json.dumps(state(51)).encode()).apply(json.dumps([too_deep]).encode())
+
+
+def test_brackets_in_a_text_and_beside_each_other_are_not_depth() -> None:
+    folding = fold("text_splice").start(None)
+    folding.apply(json.dumps([[0, 0, "[{"]] * 300).encode())
+    assert fold("text_splice").start(folding.stored()).shown() == "[{" * 300
 
 
 @pytest.mark.parametrize(
@@ -237,7 +287,65 @@ def test_a_stored_yjs_document_goes_on_as_if_it_had_never_been_stored(inserts: l
         if meets:
             docs[1 - who].apply_update(docs[who].get_update())
     once, cut = split_anywhere("yjs", sent, cuts)
-    assert shown(fold("yjs"), once) == shown(fold("yjs"), cut)
+    if sent:
+        assert fold("yjs").start(once).same_as(cut)
+        assert fold("yjs").start(cut).same_as(once)
+        whole = fold("yjs").start(None)
+        for update in sent:
+            whole.apply(update)
+        assert whole.same_as(cut)
+
+
+def test_two_yjs_documents_are_not_the_same_for_what_no_root_names() -> None:
+    """What is shown is the text alone; the rest would be lost, and nobody told."""
+    hidden = updates(*EDITS, lambda doc: doc.get("hidden", type=Map).update({"a": 1}))
+    whole, part = fold_of("yjs", yjs_roots={"text": "Text"}).start(None), fold_of("yjs", yjs_roots={"text": "Text"}).start(None)
+    for update in hidden:
+        whole.apply(update)
+    for update in hidden[:-1]:
+        part.apply(update)
+    assert whole.shown() == part.shown()
+    assert not whole.same_as(part.stored())
+    assert not part.same_as(whole.stored())
+
+
+def test_a_deletion_alone_makes_another_yjs_document() -> None:
+    """Deletions move no writer's clock."""
+    before, after = fold("yjs").start(None), fold("yjs").start(None)
+    for update in updates(*EDITS):
+        after.apply(update)
+    for update in (again := updates(*EDITS))[:-1]:
+        before.apply(update)
+    deleted = fold("yjs").start(before.stored())
+    deleted.apply(again[-1])
+    assert not before.same_as(deleted.stored())
+    assert not deleted.same_as(before.stored())
+    assert not after.same_as(deleted.stored()), "the same text by another writer"
+
+
+def test_a_proof_fails_for_what_a_snapshot_does_not_show() -> None:  # SNP-6
+    roots = fold_of("yjs", yjs_roots={"text": "Text"})
+    sent = updates(EDITS[0], lambda doc: doc.get("hidden", type=Map).update({"a": 1}))
+    changes = [Change(document="a", server_seq=seq, client="x", at=None, payload=update) for seq, update in enumerate(sent, start=1)]
+    whole, part = roots.start(None), roots.start(None)
+    part.apply(sent[0])
+    for update in sent:
+        whole.apply(update)
+    action = SnapshotDocument(document="a", seq=2, after=0, snapshot=2, epoch=0)
+    assert proof(action, roots, newest=2, base=None, snapshot=whole.stored(), changes=changes, left=()) is None
+    found = proof(action, roots, newest=2, base=None, snapshot=part.stored(), changes=changes, left=())
+    assert found == "the changes up to server_seq 2 do not give its snapshot"
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_state_is_the_same_however_it_is_written(name: str) -> None:
+    state = '"ab"' if name == "text_splice" else '{"a":1,"b":[2]}'
+    folding = fold(name).start(state.encode())
+    assert folding.same_as(state.encode())
+    assert folding.same_as(f" {state}".replace("a", "\\u0061").encode())
+    assert not folding.same_as(state.replace("b", "c").encode())
+    assert not folding.same_as(b"no state")
+    assert not fold("yjs").start(updates(EDITS[0])[0]).same_as(b"no state")
 
 
 def test_a_replay_takes_nothing_but_the_next_change() -> None:

@@ -23,6 +23,7 @@ from message_lifecycle.model.settings import (
     topic_changes,
     topic_settings,
 )
+from message_lifecycle.model.topic_config import created
 
 ROOT = Path(__file__).parents[2]
 
@@ -141,3 +142,26 @@ def test_an_age_finer_than_a_microsecond_is_refused_not_rounded(text: str) -> No
 @pytest.mark.parametrize(("text", "us"), [("0.000001", 1), ("0.1", 100_000), ("123456789.123457", 123_456_789_123_457), ("0", 0)])
 def test_an_age_of_whole_microseconds_is_exact(text: str, us: int) -> None:
     assert resolve(topic=parse_topic_settings({"max_age_seconds": text}, where="--set"), server={}).max_age_us == us
+
+
+def test_an_object_is_taken_as_itself_and_as_its_text() -> None:  # SNP-10
+    given = {"text": "Text", "list": "Array"}
+    taken = topic_settings({"fold": "yjs", "yjs_roots": given}, where="test")["yjs_roots"]
+    assert taken == '{"list":"Array","text":"Text"}'
+    assert topic_settings({"yjs_roots": taken}, where="test")["yjs_roots"] == taken
+
+
+@pytest.mark.parametrize("given", [{"text": 1}, {1: "Text"}, ["text"], '{"text": 1}', "{"])
+def test_what_is_no_object_of_texts_is_refused(given: object) -> None:
+    with pytest.raises(InvalidSetting, match="a JSON object of texts"):
+        topic_settings({"fold": "yjs", "yjs_roots": given}, where="test")
+
+
+@pytest.mark.parametrize("roots", [None, {}, "{}"])
+def test_a_yjs_document_has_a_root(roots: object) -> None:  # SNP-6, SNP-10
+    given = {"fold": "yjs"} if roots is None else {"fold": "yjs", "yjs_roots": roots}
+    with pytest.raises(InvalidSetting, match="one at least"):
+        created(given, where="test")
+    assert created({"fold": "yjs", "yjs_roots": {"text": "Text"}}, where="test")["fold"] == "yjs"
+    with pytest.raises(InvalidSetting, match="unset for any other fold"):
+        created({"fold": "last_write", "yjs_roots": roots or "{}"}, where="test")

@@ -5,7 +5,7 @@ Nobody gets a hole in the sequence: what is read is looked at whole before it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -73,14 +73,26 @@ def add_changes(s: Services, name: TopicName, changes: Sequence[Change], *, epoc
     s.ledger.check(name, s.topics.describe(name).ledger)
     named = [replace(change, document=normalise_name(change.document), client=normalise_name(change.client)) for change in changes]
     if epoch is not None:
-        for change in named:
-            state = _find(s, name, change.document)
-            if state is not None:
-                rows = s.ledger.synced(name, change.document)
-                has_row = any(row.client == change.client for row in rows)
-                check_epoch(state, change.client, change.server_seq - 1, epoch, has_row=has_row)
+        check_epochs(s, name, [(change, epoch) for change in named])
     s.document_store.add(name, named, ledger=s.ledger.next_identity(name))
     return {change.document: change.server_seq for change in named}
+
+
+def check_epochs(s: Services, name: TopicName, brought: Iterable[tuple[Change, int]]) -> None:
+    """Whether clients may bring these changes, each with the epoch that it knows (SNP-7); the tables and the ledger are read once.
+
+    Of each document, client and epoch the first change counts: those after it follow. Raises EpochMismatch, InvalidName."""
+    firsts: dict[tuple[str, str, int], Change] = {}
+    for change, epoch in brought:
+        firsts.setdefault((normalise_name(change.document), normalise_name(change.client), epoch), change)
+    if not firsts:
+        return
+    only = {document for document, _, _ in firsts}
+    states = {state.document: state for state in s.documents.states(name, s.documents.tables(name), only=only)}
+    rows = {(row.document, row.client) for row in s.ledger.synced(name, next(iter(only)) if len(only) == 1 else None)}
+    for (document, client, epoch), change in firsts.items():
+        state = states.get(document) or _unwritten(document)
+        check_epoch(state, client, change.server_seq - 1, epoch, has_row=(document, client) in rows)
 
 
 def pull(s: Services, name: TopicName, document: str, *, client_seq: int, client: str | None = None, epoch: int | None = None) -> Pulled:
@@ -100,13 +112,15 @@ def pull(s: Services, name: TopicName, document: str, *, client_seq: int, client
 
 
 def attach(s: Services, name: TopicName, document: str, *, client: str) -> Pulled:
-    """Begin anew, by the newest snapshot: what the client had is forgotten, and keeps nothing (SNP-3, SNP-5)."""
+    """Begin anew, by the newest snapshot: what the client had is forgotten, and keeps nothing (SNP-3, SNP-5). After an error it has it still."""
     wanted, who = normalise_name(document), normalise_name(client)
     policy = _policy(s, name, wanted)
-    s.ledger.detach(name, wanted, who)
     if _find(s, name, wanted) is None:
-        return Pulled(document=wanted, seq=0, epoch=0, snapshot=None, state=None, changes=())
-    return _pulled(s, name, wanted, document_reading.attach, policy)
+        pulled = Pulled(document=wanted, seq=0, epoch=0, snapshot=None, state=None, changes=())
+    else:
+        pulled = _pulled(s, name, wanted, document_reading.attach, policy)
+    s.ledger.detach(name, wanted, who)
+    return pulled
 
 
 def sync(
@@ -157,25 +171,24 @@ def detach(s: Services, name: TopicName, document: str, *, client: str) -> bool:
 
 
 def history(s: Services, name: TopicName, document: str, *, start: int = 0, limit: int | None = None) -> History:
-    """States from change `start` on, as far back as they can be replayed; at most the first `limit` (SNP-8).
+    """States from change `start` on, as far back as they can be replayed; at most the first `limit`, and no change after them is read (SNP-8).
 
     Raises UnknownDocument, InvalidChange."""
     wanted = normalise_name(document)
     fold = _fold(_policy(s, name, wanted))
     for _ in range(_TRIES):
         found = document_reading.history(_state(s, name, wanted), start)
-        if found.first > found.last:
+        last = found.last if limit is None else min(found.last, found.first + limit - 1)
+        if found.first > last:
             return History(document=wanted, entries=())
         base = _snapshot(s, name, wanted, found.base)
-        changes = _changes(s, name, wanted, after=found.base, through=found.last)
+        changes = _changes(s, name, wanted, after=found.base, through=last)
         if changes is None or (base is None and found.base):
             continue
         replay, entries = Replay(fold, wanted, after=found.base, stored=None if base is None else base.state), []
         if found.base == found.first:
             entries.append((replay.seq, replay.folding.shown()))
         for change in changes:
-            if limit is not None and len(entries) >= limit:
-                break
             replay.take(change.server_seq, change.payload)
             if replay.seq >= found.first:
                 entries.append((replay.seq, replay.folding.shown()))
@@ -229,6 +242,11 @@ def _snapshot(s: Services, name: TopicName, document: str, server_seq: int) -> S
 
 def _find(s: Services, name: TopicName, document: str) -> DocumentState | None:
     return next(iter(s.documents.states(name, s.documents.tables(name), only=(document,))), None)
+
+
+def _unwritten(document: str) -> DocumentState:
+    """A document before its first change."""
+    return DocumentState(document=document, seq=0, first=None, snapshots=(), epoch=0, younger=None)
 
 
 def _state(s: Services, name: TopicName, document: str) -> DocumentState:

@@ -1,7 +1,8 @@
 """How changes become the state of a document (SNP-10). One module a fold; `fold_of` finds it.
 
 A fold starts from a stored state or from nothing, applies payloads in order of server_seq, and gives the state back: as bytes to store
-(from which it can go on), and as the JSON value that a person reads. Two stored states are the same state iff what they show is equal.
+(from which it can go on), and as the JSON value that a person reads. Whether a stored state is the same is for the fold to say: a
+proof that looked only at what is shown could not fail for what is not (SNP-6).
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ class Folding(Protocol):
 
     def shown(self) -> object:
         """The state as a JSON value: null before the first change, of `text_splice` empty text."""
+        ...
+
+    def same_as(self, stored: bytes) -> bool:
+        """Whether a stored state is this one, in all that further changes build on; what is no state of the fold is not."""
         ...
 
 

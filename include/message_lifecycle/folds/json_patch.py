@@ -6,6 +6,7 @@ import jsonpatch
 import jsonpointer
 
 from message_lifecycle.folds.json_state import JsonFold
+from message_lifecycle.folds.json_text import DEPTH, check_depth, depth_of
 
 
 def patch(state: object, change: object) -> object:
@@ -13,9 +14,24 @@ def patch(state: object, change: object) -> object:
     if not isinstance(change, list):
         raise ValueError(f"{type(change).__name__} is no list of operations")
     try:
-        return jsonpatch.JsonPatch(change).apply(state, in_place=True)
+        patched: object = jsonpatch.JsonPatch(change).apply(state, in_place=True)
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
         raise ValueError(str(error) or type(error).__name__) from error
+    if any(map(_may_deepen, change)):
+        check_depth(patched)
+    return patched
+
+
+def _may_deepen(operation: dict[str, object]) -> bool:
+    """Whether the state may now be too deep. Told without the state, which is large where an operation is small."""
+    below = str(operation["path"]).count("/")
+    match operation["op"]:
+        case "add" | "replace":
+            return below + depth_of(operation["value"]) > DEPTH
+        case "move" | "copy":
+            return below > str(operation["from"]).count("/")
+        case _:
+            return False
 
 
 FOLD = JsonFold(step=patch)

@@ -18,19 +18,51 @@ def _no_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is no JSON")
 
 
+DEPTH = 200
+"""Lists and objects within each other, at most: whoever writes or shows a value goes down as deep, on a stack that others use too."""
+_TOO_DEEP = f"lists and objects are nested more than {DEPTH} deep"
+
 _decoder = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
 
 
 def read_json(payload: bytes) -> object:
-    """The value of JSON text in UTF-8. Raises ValueError, also for half of a surrogate pair, which no text can hold."""
+    """The value of JSON text in UTF-8. Raises ValueError, also for half of a surrogate pair, which no text can hold, and beyond `DEPTH`."""
     text = payload.decode("utf-8")
     try:
         value: object = _decoder.decode(text)
         if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError(_TOO_DEEP) from None
+    # Most text opens too few brackets to be deep, wherever they stand.
+    if text.count("[") + text.count("{") > DEPTH:
+        check_depth(value)
     return value
+
+
+def check_depth(value: object) -> None:
+    """Raises ValueError beyond `DEPTH`. Level by level, so that no depth is too much for the check itself."""
+    if depth_of(value) > DEPTH:
+        raise ValueError(_TOO_DEEP)
+
+
+def depth_of(value: object) -> int:
+    """How many lists and objects are within each other; of plain values 0. It looks no further than just beyond `DEPTH`."""
+    level, depth = [value] if isinstance(value, dict | list) else [], 0
+    while level and depth <= DEPTH:
+        depth += 1
+        level = [
+            part for whole in level for part in (whole.values() if isinstance(whole, dict) else whole) if isinstance(part, dict | list)
+        ]
+    return depth
+
+
+def is_canonically(canonical: bytes, stored: bytes) -> bool:
+    """Whether `stored` is the value of that canonical JSON, however it is written."""
+    try:
+        return stored == canonical or canonical_json(read_json(stored)) == canonical
+    except ValueError:
+        return False
 
 
 def canonical_json(value: object) -> bytes:
@@ -38,4 +70,4 @@ def canonical_json(value: object) -> bytes:
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError(_TOO_DEEP) from None

@@ -1,4 +1,4 @@
-"""Folding stored changes in order, and the proof that a snapshot and what is left show the same (SNP-6).
+"""Folding stored changes in order, and the proof that a snapshot and what is left give the same (SNP-6).
 
 Of one document, and of nothing else: a store brings the changes in order of server_seq, in one pass, whatever engine reads them.
 """
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from message_lifecycle.folds import Fold, Folding
-from message_lifecycle.folds.json_text import canonical_json
 from message_lifecycle.model.errors import InvalidChange
 from message_lifecycle.model.plan import SnapshotDocument
 
@@ -52,17 +51,12 @@ class Replay:
         except ValueError as error:
             raise InvalidChange(self._document, self.seq, str(error)) from error
 
-    def shows_as(self, fold: Fold, stored: bytes) -> bool:
-        """Whether a stored state shows what this one shows."""
-        return stored == self.stored() or shown(fold, stored) == canonical_json(self.folding.shown())
-
-
-def shown(fold: Fold, stored: bytes) -> bytes | None:
-    """What a stored state shows, as canonical JSON; None: it is no state of this fold."""
-    try:
-        return canonical_json(fold.start(stored).shown())
-    except ValueError:
-        return None
+    def same_as(self, stored: bytes) -> bool:
+        """Whether a stored state is this one. Raises InvalidChange where this one cannot be kept."""
+        try:
+            return self.folding.same_as(stored)
+        except ValueError as error:
+            raise InvalidChange(self._document, self.seq, str(error)) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +81,7 @@ def fold_document(action: SnapshotDocument, fold: Fold, *, newest: int, stored: 
             replay.take(change.server_seq, change.payload)
             if change.server_seq == action.snapshot:
                 state = replay.stored()
-            elif change.server_seq == newest and not replay.shows_as(fold, stored[newest]):
+            elif change.server_seq == newest and not replay.same_as(stored[newest]):
                 return Folded(blocked=f"the stored snapshot at server_seq {newest} is not what the changes after {action.after} give")
         if replay.seq != action.seq:
             return Folded(blocked=f"changes {replay.seq + 1} to {action.seq} are missing")
@@ -116,13 +110,13 @@ def proof(
         return f"there is no snapshot at server_seq {newest}"
     try:
         replay = Replay(fold, action.document, after=action.after, stored=base)
-        same = newest > action.after or replay.shows_as(fold, snapshot)
+        same = newest > action.after or replay.same_as(snapshot)
         for change in changes:
             if change.server_seq > action.seq:
                 break
             replay.take(change.server_seq, change.payload)
             if change.server_seq == newest:
-                same = replay.shows_as(fold, snapshot)
+                same = replay.same_as(snapshot)
         rest = Replay(fold, action.document, after=newest, stored=snapshot)
         for change in left:
             if change.server_seq > action.seq:
@@ -132,7 +126,7 @@ def proof(
             return f"changes are missing after server_seq {min(replay.seq, rest.seq)}"
         if not same:
             return f"the changes up to server_seq {newest} do not give its snapshot"
-        if not replay.shows_as(fold, rest.stored()):
+        if not replay.same_as(rest.stored()):
             return f"the snapshot at server_seq {newest} and the changes left after it do not give the state at {action.seq}"
     except InvalidChange as error:
         return f"server_seq {error.server_seq}: {error.reason}"

@@ -5,7 +5,7 @@ Positions count Unicode code points, as Python's text does: one splice is two sl
 
 from __future__ import annotations
 
-from message_lifecycle.folds.json_text import canonical_json, read_json
+from message_lifecycle.folds.json_text import canonical_json, is_canonically, read_json
 
 _ALLOWED = "a list of [position, deleted, inserted]"
 
@@ -36,6 +36,9 @@ class TextSplice:
 
     def stored(self) -> bytes:
         return canonical_json(self._text)
+
+    def same_as(self, stored: bytes) -> bool:
+        return is_canonically(self.stored(), stored)
 
     def shown(self) -> object:
         return self._text

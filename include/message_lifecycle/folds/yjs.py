@@ -37,7 +37,7 @@ class YjsFolding:
 
     def _has_taken(self, update: bytes) -> bool:
         """Whether nothing of the update is left to be taken: neither what it adds nor what it deletes."""
-        there = dict(_pairs(_numbers(state := self._doc.get_state())))
+        state, there = self._doc.get_state(), self._clocks()
         if any(clock > there.get(client, 0) for client, clock in _pairs(_numbers(pycrdt.get_state(update)))):
             return False
         # Of an update without what the state has, only its deletions remain.
@@ -53,6 +53,21 @@ class YjsFolding:
 
     def stored(self) -> bytes:
         return self._doc.get_update()
+
+    def same_as(self, stored: bytes) -> bool:
+        """By every writer's clock and the whole content, whatever roots it is under. Both are read anew, as a document that took its
+        updates one by one need not have laid them out as one that took them at once."""
+        ours = self.stored()
+        if stored == ours:
+            return True
+        try:
+            mine, other = YjsFolding((), ours), YjsFolding((), stored)
+        except ValueError:
+            return False
+        return mine._clocks() == other._clocks() and mine.stored() == other.stored()
+
+    def _clocks(self) -> dict[int, int]:
+        return dict(_pairs(_numbers(self._doc.get_state())))
 
     def shown(self) -> object:
         if self._empty:

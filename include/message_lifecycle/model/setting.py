@@ -30,6 +30,13 @@ def _is_object_of_texts(text: str) -> bool:
     return isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
 
 
+def _text_of(value: dict[object, object]) -> object:
+    """Equal objects are equal text; what is no JSON stays as it is, to be refused."""
+    if not all(isinstance(part, str) for pair in value.items() for part in pair):
+        return value
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """One setting. `section` None: a topic setting only; `on_topic` False: a server setting only."""
@@ -72,8 +79,10 @@ class Setting:
         return f"{number}{unit} from {self.minimum:g} to {int(self.maximum) if self.kind == 'int' else self.maximum}{decimals}"
 
     def check(self, value: object, *, where: str) -> Value:
-        """Return the value if it may stand here. Raises InvalidSetting."""
+        """Return the value if it may stand here, an object as its JSON text. Raises InvalidSetting."""
         ok = False
+        if self.kind == "object" and isinstance(value, dict):
+            value = _text_of(value)
         if self.kind == "bool":
             ok = isinstance(value, bool)
         elif self.kind == "text":

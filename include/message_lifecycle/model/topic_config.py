@@ -106,10 +106,12 @@ def _check_documents(settings: Mapping[str, Value], where: str) -> None:
     for name in _OF_MESSAGES:
         if name in settings:
             raise InvalidSetting(where=where, key=name, value=settings[name], allowed="unset: the topic holds documents (SNP-10)")
-    if (settings["fold"] == "yjs") is not ("yjs_roots" in settings):
-        allowed = "the roots and their types, where fold is yjs; unset for any other fold (SNP-10)"
+    roots = resolve(topic=settings, server={}).yjs_roots
+    # A document without roots shows the same whatever becomes of it.
+    if (settings["fold"] == "yjs") is not bool(roots) or ("yjs_roots" in settings and not roots):
+        allowed = "the roots and their types, one at least, where fold is yjs; unset for any other fold (SNP-10)"
         raise InvalidSetting(where=where, key="yjs_roots", value=settings.get("yjs_roots"), allowed=allowed)
-    for root, kind in resolve(topic=settings, server={}).yjs_roots.items():
+    for root, kind in roots.items():
         if kind not in YJS_TYPES:
             raise InvalidSetting(where=where, key="yjs_roots", value=f"{root}: {kind}", allowed=f"types {', '.join(YJS_TYPES)} (SNP-10)")
 
