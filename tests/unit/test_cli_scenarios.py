@@ -115,3 +115,26 @@ def test_the_help_names_every_field_and_verb(lake: Lake) -> None:
     said = re.findall(r"\w+", lake.say("scenario", "--help").out)
     names = [field.alias or name for model in (Scenario, Step) for name, field in model.model_fields.items()]
     assert [name for name in names if name not in said] == []
+
+
+@pytest.mark.parametrize(
+    ("read", "field"),
+    [
+        ({"client_seq": 0, "limit": 1}, "limit"),
+        ({"client_seq": 0, "since": 0}, "since"),
+        ({"client_seq": 0, "raw": True}, "raw"),
+        ({"client_seq": 0, "compacted": True}, "compacted"),
+        ({"history": True, "client_seq": 0}, "client_seq"),
+        ({"history": True, "raw": True}, "raw"),
+    ],
+)
+def test_what_a_read_of_a_document_would_pass_over_is_an_error(lake: Lake, tmp_path: Path, read: dict[str, Any], field: str) -> None:
+    steps = [
+        {"change": [{"document": "a", "server_seq": 1, "client": "x", "payload": 1}]},
+        {"read": {"document": "a", "history": True, "limit": 1}},
+        {"read": {"document": "a", **read}},
+    ]
+    path = write(tmp_path, "s.json", {"id": "a", "config": {"fold": "last_write"}, "steps": steps})
+    told = lake.say("scenario", "run", path)
+    assert told.status == 2
+    assert f"read.{field}" in told.err

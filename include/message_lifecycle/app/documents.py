@@ -164,10 +164,17 @@ def _may_sync(
     return state
 
 
-def detach(s: Services, name: TopicName, document: str, *, client: str) -> bool:
-    """The client keeps no change any more; whether it did (SNP-3)."""
-    _policy(s, name, normalise_name(document))
-    return s.ledger.detach(name, normalise_name(document), normalise_name(client))
+def detach(s: Services, name: TopicName, document: str, *, client: str, epoch: int | None = None) -> bool:
+    """The client keeps no change any more; whether it did (SNP-3). `epoch` None: the current one.
+
+    Raises UnknownDocument, EpochMismatch where the document has not come to `epoch`: the client knows another document."""
+    wanted, who = normalise_name(document), normalise_name(client)
+    _policy(s, name, wanted)
+    state = _state(s, name, wanted)
+    if epoch is not None:
+        # Of an earlier epoch it may always go: a row moves with the document, and without one there is nothing to keep.
+        check_epoch(state, who, 0, epoch, has_row=True)
+    return s.ledger.detach(name, wanted, who)
 
 
 def history(s: Services, name: TopicName, document: str, *, start: int = 0, limit: int | None = None) -> History:

@@ -152,6 +152,7 @@ class ScenarioRun:
         if step.append is not None:
             return self._append(name, step.append)
         if step.seal is not None:
+            self._check_messages(name)
             self.world.writer.seal(name, step.seal.partition)
         elif step.commit is not None:
             at = None if step.commit.at is None else Instant(step.commit.at)
@@ -171,6 +172,7 @@ class ScenarioRun:
             if of_topic:
                 alter_topic(self.world.services, name, topic_changes(of_topic, where="configure"))
         elif step.foreign_delete is not None:
+            self._check_messages(name)
             self.world.writer.foreign_delete(name, [self._position(entry) for entry in step.foreign_delete.offsets])
         elif step.delete is not None:
             return self._delete(name, step.delete)
@@ -261,8 +263,7 @@ class ScenarioRun:
         services = self.world.services
         if step.document is not None:
             return scenario_documents.read(services, name, step)
-        if scenario_documents.is_of_documents(services, name):
-            raise IsADocumentTopic(str(name))
+        self._check_messages(name)
         at = None if step.raw else Instant(step.at) if step.at is not None else self._as_of
         progress = [p for p in services.ledger.consumers(name) if step.consumer is not None and p.consumer == normalise_name(step.consumer)]
         since = None if step.since is None else Instant(step.since)
@@ -339,6 +340,11 @@ class ScenarioRun:
         if scenario_documents.is_of_documents(self.world.services, name):
             return {}
         return {(message.partition, message.offset): message for message in self.world.services.reader.messages(name)}
+
+    def _check_messages(self, name: TopicName) -> None:
+        """Raises IsADocumentTopic."""
+        if scenario_documents.is_of_documents(self.world.services, name):
+            raise IsADocumentTopic(str(name))
 
     def _shown(self, position: Position) -> int | str:
         return f"{position[0]}:{position[1]}" if self._several else position[1]

@@ -20,27 +20,20 @@ Stored = dict[str, list[int]]
 
 
 def change(s: steps.Services, name: TopicName, step: ChangeStep) -> dict[str, Any]:
-    """All in one call, but changes that bring another epoch than those before them."""
+    """All in one call, whatever epochs they bring: every one is looked at before any change is stored."""
     fold = steps.policy_of(s, name).fold
-    seqs: dict[str, int] = {}
-    batch: list[Change] = []
-    epoch: int | None = None
-    for given in step:
-        if given.epoch != epoch and batch:
-            seqs |= documents.add_changes(s, name, batch, epoch=epoch)
-            batch = []
-        epoch = given.epoch
-        batch.append(
-            Change(
-                document=given.document,
-                server_seq=given.server_seq,
-                client=given.client,
-                at=None if given.at is None else Instant(given.at),
-                payload=_payload(given, fold),
-            )
+    changes = [
+        Change(
+            document=given.document,
+            server_seq=given.server_seq,
+            client=given.client,
+            at=None if given.at is None else Instant(given.at),
+            payload=_payload(given, fold),
         )
-    seqs |= documents.add_changes(s, name, batch, epoch=epoch)
-    return {"server_seqs": seqs}
+        for given in step
+    ]
+    documents.check_epochs(s, name, [(each, given.epoch) for each, given in zip(changes, step, strict=True) if given.epoch is not None])
+    return {"server_seqs": documents.add_changes(s, name, changes)}
 
 
 def _payload(given: DocumentChange, fold: str | None) -> bytes:
@@ -59,11 +52,12 @@ def sync(s: steps.Services, name: TopicName, step: SyncStep) -> dict[str, Any]:
 
 
 def detach(s: steps.Services, name: TopicName, step: DetachStep) -> dict[str, Any]:
-    return {"detached": documents.detach(s, name, step.document, client=step.client)}
+    return {"detached": documents.detach(s, name, step.document, client=step.client, epoch=step.epoch)}
 
 
 def read(s: steps.Services, name: TopicName, step: ReadStep) -> dict[str, Any]:
     assert step.document is not None
+    _check_read(step)
     if step.history:
         found = documents.history(s, name, step.document, start=step.start, limit=step.limit)
         return {"history": [[seq, state] for seq, state in found.entries], "changes": [seq for seq, _ in found.entries]}
@@ -72,6 +66,14 @@ def read(s: steps.Services, name: TopicName, step: ReadStep) -> dict[str, Any]:
     pulled = documents.pull(s, name, step.document, client_seq=step.client_seq, client=step.client, epoch=step.epoch)
     snapshot = None if pulled.snapshot is None else {"server_seq": pulled.snapshot.server_seq, "state": pulled.state}
     return {"changes": [each.server_seq for each in pulled.changes], "snapshot": snapshot, "epoch": pulled.epoch}
+
+
+def _check_read(step: ReadStep) -> None:
+    """What would do nothing is an error: whoever wrote it expects something of it."""
+    kind, idle = ("history", {"client_seq"}) if step.history else ("a pull", {"limit"})
+    for field in sorted(step.model_fields_set & (idle | {"since", "raw", "compacted"})):
+        if getattr(step, field) is not None and getattr(step, field) is not False:
+            raise InvalidScenario(f"read.{field}", getattr(step, field), f"unset: it has no meaning for {kind} of a document")
 
 
 def is_of_documents(s: steps.Services, name: TopicName) -> bool:
