@@ -65,7 +65,8 @@ def test_a_run_makes_snapshots_raises_epochs_and_purges(lake: Lake) -> None:
     topic.add(*typed("one", 13, 22))
     topic.sync("one", a=22, b=22)
     assert topic.run(Instant(LATER + 1)).name == "published"
-    assert topic.snapshots("one") == [(22, 3, text_at(22))]
+    # The older one begins the history as long as the purge, a commit of its own, may not come; it goes with the next snapshot.
+    assert topic.snapshots("one") == [(12, 1, text_at(12)), (22, 3, text_at(22))]
     assert topic.stored("one") == [22]
 
 
