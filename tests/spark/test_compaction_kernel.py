@@ -124,7 +124,7 @@ def test_a_view_that_changed_meanwhile_is_not_overwritten(lake: Lake) -> None:
     again = engine.run(lake.session, job_of(name, RULES, after={0: 10_000}, through={0: 20_000}, rewrite=True))
     compact_topic(lake.session, name, job_of(name, RULES, after={0: 10_000}, through={0: 20_000}, rewrite=True))
     before = view_of(name)
-    with pytest.raises(PlanConflict, match="not in the view any more"):
+    with pytest.raises(PlanConflict, match="not in the table any more"):
         commit(lake.session, java_table(lake.session, name, kind=KIND), again, branch="main", properties={})
     assert view_of(name) == before
 

@@ -6,6 +6,7 @@ No live client ever meets a hole or loses an edit without being told; what anybo
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from hypothesis import HealthCheck, settings
@@ -16,7 +17,7 @@ from message_lifecycle.app import documents
 from message_lifecycle.app.documents import Pulled
 from message_lifecycle.folds import fold_of
 from message_lifecycle.model.document import Change
-from message_lifecycle.model.errors import EpochMismatch
+from message_lifecycle.model.errors import EpochMismatch, UnknownDocument
 from message_lifecycle.model.instants import Instant
 from tests.documents import NAME, Drafts, drafts
 
@@ -134,7 +135,8 @@ class Clients(RuleBasedStateMachine):
 
     @rule(**where)
     def detaches(self, document: str, client: str) -> None:
-        documents.detach(self.topic.s, NAME, document, client=client)
+        with suppress(UnknownDocument):  # nothing was written to it yet
+            documents.detach(self.topic.s, NAME, document, client=client)
         self.standing[document, client] = replace(self.has(document, client), known_at=None)
 
     @rule(seconds=st.integers(1, 25))
