@@ -96,7 +96,7 @@ class Stack:
             for question in self.api.approvals(DAG, run_id):
                 option, why = words[question.subject.split(":")[0]]
                 self.api.answer(question, option, {"text": why})
-            time.sleep(1)
+            time.sleep(1)  # between two looks; the deadline ends it
         return state
 
     def run_of(self, run_type: str) -> str:

@@ -27,7 +27,7 @@ from message_lifecycle.ports import SourceFile
 from tests.ledgers import AS_OF, OTHER, TOPIC, outcome_of, plan_of, report_of, staged_of
 from tests.unit.test_ledger_backup import contents, fill
 from tests.unit.test_ledger_batches import *  # noqa: F403
-from tests.unit.test_ledger_documents import *  # noqa: F403
+from tests.unit.test_ledger_documents import *  # noqa: F403 - the same tests, on PostgreSQL
 from tests.unit.test_ledger_identity import *  # noqa: F403
 from tests.unit.test_ledger_migrations import shape
 from tests.unit.test_ledger_plans import *  # noqa: F403

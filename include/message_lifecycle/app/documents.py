@@ -148,7 +148,7 @@ def sync(
         s.ledger.set_synced(name, Synced(document=wanted, client=who, server_seq=pinned, at=latest))
     try:
         state = _may_sync(s, name, wanted, who, server_seq, epoch, policy, has_row=before is not None)
-    except Exception:
+    except Exception:  # whatever it was, the row goes back, and the error goes on
         s.ledger.set_synced(name, before or Synced(document=wanted, client=who, server_seq=0, at=None))
         raise
     s.ledger.set_synced(name, Synced(document=wanted, client=who, server_seq=server_seq, at=latest))

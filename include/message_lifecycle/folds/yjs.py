@@ -25,7 +25,7 @@ class YjsFolding:
     def apply(self, payload: bytes) -> None:
         try:
             self._doc.apply_update(payload)
-        except BaseException as error:
+        except BaseException as error:  # the core's panic is none of Exception; anything else goes on
             # What the library's own core stumbles over is no Exception, and must not end a run that folds other documents as well.
             if type(error).__name__ != "PanicException":
                 raise
