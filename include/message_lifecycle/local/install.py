@@ -14,8 +14,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
+from compileall import compile_dir
 from pathlib import Path
 
+PACKAGE = Path("include")
 REQUIREMENTS = Path("requirements.txt")
 FIRST = ("uv", "setuptools")
 SUITES = Path("tests/json_patch")
@@ -101,6 +103,8 @@ def main() -> int:
     ):
         if status := subprocess.run([*uv, *command], env=environment, check=False).returncode:
             return status
+    # As the packages are: where Python may write no byte code, every process would compile all of ours anew.
+    compile_dir(PACKAGE, quiet=1)
     if reason := fetch_suites(SUITES):
         print(f"The official JSON Patch suite was not fetched, its tests will be skipped: {reason}.")
     return 0

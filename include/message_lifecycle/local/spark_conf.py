@@ -86,7 +86,7 @@ def session_settings(layout: Layout, jars: tuple[Path, ...], options: str) -> di
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.python.daemon.module": "message_lifecycle.local.worker_daemon",
+        "spark.python.daemon.module": "message_lifecycle.stores.iceberg.worker_daemon",
     }
 
 

@@ -23,8 +23,11 @@ def main() -> None:
     for entry in set(sys.path_importer_cache) - set(sys.path):
         if entry.endswith(".zip"):
             del sys.path_importer_cache[entry]
-    import duckdb  # noqa: F401 - loaded once here, and not by every worker
+    # What tasks need is loaded once here, and not by every worker.
     from pyspark.daemon import manager
+
+    import message_lifecycle.stores.iceberg.compaction.engine
+    import message_lifecycle.stores.iceberg.compaction.kernel  # noqa: F401
 
     manager()  # type: ignore[no-untyped-call]  # PySpark gives its daemon no types
 

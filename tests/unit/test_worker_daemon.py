@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from message_lifecycle.local.worker_daemon import without_archives
+from message_lifecycle.stores.iceberg.worker_daemon import without_archives
 
 
 def test_only_sparks_own_archives_are_left_out() -> None:
