@@ -101,6 +101,22 @@ def drafts(**settings: Value) -> Drafts:
     return made
 
 
+def ten_changes() -> Drafts:
+    """A document `a` of ten changes, and a client `ann` that has eight."""
+    made = drafts()
+    made.write("a", range(1, 11))
+    made.sync("a", "ann", 8)
+    return made
+
+
+class Died(Exception):
+    """The process went away here."""
+
+
+def die() -> None:
+    raise Died
+
+
 def text_at(seq: int) -> str:
     """What the changes of `Drafts.write` up to `seq` give."""
     return "".join(f"{each} " for each in range(seq, 0, -1))

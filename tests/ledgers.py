@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hypothesis import strategies as st
 
+from message_lifecycle.ledger.ledger import SqlLedger
+from message_lifecycle.model.document import OwnChanges
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, Check, GateReport, Outcome, OutcomeName, Staged
@@ -38,6 +42,11 @@ class StandingClock:
 
     def pass_us(self, micros: int) -> None:
         self.now = Instant(self.now + micros)
+
+
+def alter(ledger: SqlLedger, topic: TopicName = TOPIC, **changes: Mapping[str, Any]) -> None:
+    """Settings below the topic's, whatever they are together. `changes`: as in `OwnChanges`."""
+    ledger.alter_own_settings(topic, OwnChanges(**changes), check=lambda _: None)
 
 
 def drop(first: int, last: int, *, partition: int = 0) -> DropSegments:

@@ -111,12 +111,14 @@ class Clients(RuleBasedStateMachine):
             return
         had = self.has(document, client)
         try:
-            pulled = documents.pull(self.topic.s, NAME, document, client_seq=had.seq, client=client, epoch=had.epoch)
+            pulled = documents.pull(self.topic.s, NAME, document, client_seq=had.seq, client=client, epoch=had.epoch, at=Instant(self.now))
         except EpochMismatch:
             assert not self.is_live(had), "a live client was turned away"
             self.anew(document, client)
         else:
             self.takes(document, client, pulled)
+            if self.is_live(had):  # and by asking it stays so (SNP-3)
+                self.standing[document, client] = replace(self.has(document, client), known_at=self.now)
 
     @rule(**where, pulls=st.booleans())
     def syncs(self, document: str, client: str, pulls: bool) -> None:
@@ -160,7 +162,7 @@ class Clients(RuleBasedStateMachine):
             assert stored == list(range(len(self.truth[document]) - len(stored) + 1, len(self.truth[document]) + 1))
             for snapshot in self.topic.s.documents.snapshots(NAME, document):
                 assert FOLD.start(snapshot.state).shown() == self.text_at(document, snapshot.server_seq)
-            shown = documents.history(self.topic.s, NAME, document).entries if self.truth[document] else ()
+            shown = list(documents.history(self.topic.s, NAME, document)) if self.truth[document] else []
             assert [state for _, state in shown] == [self.text_at(document, seq) for seq, _ in shown]
             assert not shown or shown[-1][0] == len(self.truth[document])
 

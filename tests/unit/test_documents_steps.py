@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from message_lifecycle.app import document_deeds, documents, steps
 from message_lifecycle.app.document_settings import alter_document, alter_user
-from message_lifecycle.model.document import Change
-from message_lifecycle.model.errors import EpochMismatch, InvalidChange, InvalidSetting, PlanConflict
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.document import OwnChanges, OwnSettings
+from message_lifecycle.model.errors import EpochMismatch, InvalidSetting, PlanConflict
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Published
+from message_lifecycle.model.settings import Value
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.memory.documents import MemoryDocuments
-from tests.documents import NAME, Drafts, drafts
-
-
-class Died(Exception):
-    """The process went away here."""
+from tests.documents import NAME, Died, Drafts, die, drafts, ten_changes
 
 
 @pytest.fixture
 def topic() -> Drafts:
-    made = drafts()
-    made.write("a", range(1, 11))
-    made.sync("a", "ann", 8)
-    return made
+    return ten_changes()
 
 
 def between(topic: Drafts, monkeypatch: pytest.MonkeyPatch, what: Callable[[], None]) -> None:
@@ -44,8 +37,8 @@ def between(topic: Drafts, monkeypatch: pytest.MonkeyPatch, what: Callable[[], N
     monkeypatch.setattr(MemoryDocuments, "publish_snapshots", publish_and_then)
 
 
-def die() -> None:
-    raise Died
+def set_unchecked(topic: Drafts, document: str, **settings: Value) -> None:
+    topic.s.ledger.alter_own_settings(NAME, OwnChanges(documents={document: settings}), check=lambda _: None)
 
 
 def test_a_run_that_dies_between_the_commits_goes_on_by_its_plan(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,13 +93,13 @@ def test_the_history_is_whole_where_only_the_first_of_both_commits_was_made(topi
     topic.run()
     topic.write("a", range(11, 21))
     topic.sync("a", "ann", 15)
-    before = documents.history(topic.s, NAME, "a").entries
+    before = list(documents.history(topic.s, NAME, "a"))
     assert before[0][0] == 10
     plan_id = topic.gated(1)
     between(topic, monkeypatch, lambda: topic.sync("a", "ann", 12))
     with pytest.raises(PlanConflict):
         steps.publish(topic.s, plan_id)
-    assert documents.history(topic.s, NAME, "a").entries == before
+    assert list(documents.history(topic.s, NAME, "a")) == before
 
 
 def test_a_purge_asks_for_the_clients_within_its_commit(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:  # SNP-9
@@ -161,22 +154,49 @@ def test_changes_that_come_after_the_plan_stay(topic: Drafts) -> None:  # DEL-4
 
 def test_settings_of_a_document_that_change_after_the_plan_make_it_anew(topic: Drafts) -> None:
     plan_id = topic.gated()
-    topic.s.ledger.set_own_setting(NAME, "document", "a", "snapshot_with_purging_changes", False)
+    set_unchecked(topic, "a", snapshot_with_purging_changes=False)
     with pytest.raises(PlanConflict, match="settings of users or documents"):
         steps.publish(topic.s, plan_id)
     assert (topic.stored("a"), topic.epoch("a")) == (list(range(1, 11)), 0)
 
 
 def test_settings_that_do_not_go_together_stop_a_plan(topic: Drafts) -> None:  # SNP-5, however they came to be
-    topic.s.ledger.set_own_setting(NAME, "document", "a", "snapshot_threshold", 99)
+    set_unchecked(topic, "a", snapshot_threshold=99)
     with pytest.raises(InvalidSetting):
         topic.run()
 
 
-def test_a_refused_sync_leaves_the_row_as_it_was(topic: Drafts) -> None:
-    with pytest.raises(Exception, match="server_seq 11"):
-        topic.sync("a", "ann", 11)
-    assert [(row.client, row.server_seq) for row in topic.s.ledger.synced(NAME)] == [("ann", 8)]
+def test_who_is_silent_goes_by_one_call_however_many_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = drafts(client_deactivate_after=10)
+    for document in ("a", "b", "c"):
+        topic.write(document, range(1, 11))
+        topic.sync(document, "old", 2, at=0)
+        topic.sync(document, "new", 7, at=9_999_999)
+    plan_id, calls, detach = topic.gated(10_000_001), list[int](), topic.s.ledger.detach_silent
+
+    def counted(name: TopicName, silent: Any) -> int:
+        calls.append(len(silent))
+        return detach(name, silent)
+
+    monkeypatch.setattr(topic.s.ledger, "detach_silent", counted)
+    steps.publish(topic.s, plan_id)
+    assert calls == [3]
+    assert {row.client for row in topic.s.ledger.synced(NAME)} == {"new"}
+
+
+def test_two_alterations_at_once_that_do_not_go_together_are_not_both_kept(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SNP-5: each is checked with what is there when it is kept, not when it was asked for."""
+    alter = topic.s.ledger.alter_own_settings
+
+    def another_comes_first(*arguments: Any, **named: Any) -> None:
+        monkeypatch.undo()
+        alter_document(topic.s, NAME, "a", {"snapshot_threshold": 8})
+        alter(*arguments, **named)
+
+    monkeypatch.setattr(topic.s.ledger, "alter_own_settings", another_comes_first)
+    with pytest.raises(InvalidSetting, match="document a"):
+        alter_document(topic.s, NAME, "a", {"snapshot_interval": 7, "snapshots_keep": 4}, owner="ben")
+    assert topic.s.ledger.own_settings(NAME) == OwnSettings(users={}, documents={"a": {"snapshot_threshold": 8}}, owners={})
 
 
 def test_a_client_that_was_silent_is_out_of_the_ledger_when_the_plan_is_published() -> None:
@@ -264,107 +284,3 @@ def test_every_bound_stands_in_the_plan() -> None:
     (action,) = topic.s.ledger.record(topic.planned(6_000_000)).plan.documents
     assert action.bounds == (("synced", 12), ("snapshot", 21), ("changes_max_age", 21), ("changes_keep_last", 17))
     assert (action.purge_from, action.purge_before, action.reason, action.after, action.epoch) == (1, 12, "purged_synced", 0, 1)
-
-
-def test_a_read_that_a_purge_comes_into_is_read_again(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The state says that all changes are there; when they are read, they have gone."""
-    states = MemoryDocuments.states
-    once: list[None] = []
-
-    def purged_meanwhile(store: MemoryDocuments, *arguments: Any, **named: Any) -> object:
-        found = states(store, *arguments, **named)
-        if not once:
-            once.append(None)
-            topic.run()
-        return found
-
-    monkeypatch.setattr(MemoryDocuments, "states", purged_meanwhile)
-    pulled = documents.pull(topic.s, NAME, "a", client_seq=0)
-    assert (pulled.snapshot is not None, pulled.changes) == (True, ())
-
-
-def test_an_attach_that_fails_leaves_the_client_its_changes(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its row is all that keeps what it needs to go on without."""
-    before = topic.s.ledger.synced(NAME, "a")
-    client = before[0].client
-
-    def unreadable(*_: object, **__: object) -> None:
-        raise OSError
-
-    with monkeypatch.context() as broken:
-        broken.setattr(topic.s.documents, "changes", unreadable)
-        with pytest.raises(OSError):
-            documents.attach(topic.s, NAME, "a", client=client)
-    assert topic.s.ledger.synced(NAME, "a") == before
-    documents.attach(topic.s, NAME, "a", client=client)
-    assert client not in [row.client for row in topic.s.ledger.synced(NAME, "a")]
-
-
-def test_a_limited_history_reads_no_change_beyond(topic: Drafts) -> None:  # SNP-8
-    topic.write("a", [11], payload="no change at all")
-    entries = documents.history(topic.s, NAME, "a", limit=3).entries
-    assert [seq for seq, _ in entries] == [1, 2, 3]
-    assert documents.history(topic.s, NAME, "a", start=4, limit=2).entries == documents.history(topic.s, NAME, "a", limit=5).entries[3:]
-    assert documents.history(topic.s, NAME, "a", limit=0).entries == ()
-    assert documents.history(topic.s, NAME, "a", start=9, limit=1).entries[0][0] == 9
-    with pytest.raises(InvalidChange):
-        documents.history(topic.s, NAME, "a", start=10, limit=2)
-
-
-def test_a_limited_history_takes_no_more_changes_than_it_shows(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[int] = []
-    changes = MemoryDocuments.changes
-
-    def counted(store: MemoryDocuments, name: TopicName, document: str, *, after: int = 0) -> Iterator[Change]:
-        for change in changes(store, name, document, after=after):
-            read.append(change.server_seq)
-            yield change
-
-    monkeypatch.setattr(MemoryDocuments, "changes", counted)
-    documents.history(topic.s, NAME, "a", limit=1)
-    assert read == [1]
-    topic.run()
-    read.clear()
-    assert [seq for seq, _ in documents.history(topic.s, NAME, "a", start=10, limit=1).entries] == [10]
-    assert read == []
-
-
-def changes_of(document: str, seqs: range, *, client: str = "new") -> list[Change]:
-    return [Change(document=document, server_seq=seq, client=client, at=Instant(0), payload=b'[[0,0,"x"]]') for seq in seqs]
-
-
-def test_changes_with_an_epoch_read_the_tables_once(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    states, synced = MemoryDocuments.states, topic.s.ledger.synced
-
-    def counted(store: MemoryDocuments, *given: Any, **named: Any) -> Any:
-        asked.append("states")
-        return states(store, *given, **named)
-
-    def counted_rows(*given: Any) -> Any:
-        asked.append("synced")
-        return synced(*given)
-
-    monkeypatch.setattr(MemoryDocuments, "states", counted)
-    monkeypatch.setattr(topic.s.ledger, "synced", counted_rows)
-    documents.add_changes(topic.s, NAME, changes_of("a", range(11, 31)) + changes_of("b", range(1, 11)), epoch=0)
-    assert asked == ["states", "synced"]
-
-
-def test_the_epoch_of_every_document_and_client_is_looked_at(topic: Drafts) -> None:  # SNP-7
-    topic.run()
-    assert topic.epoch("a") == 1
-    for changes in (
-        changes_of("b", range(1, 3)) + changes_of("a", range(11, 13)),
-        changes_of("a", range(11, 12), client="ann") + changes_of("a", range(12, 13)),
-    ):
-        with pytest.raises(EpochMismatch):
-            documents.add_changes(topic.s, NAME, changes, epoch=0)
-    assert topic.stored("b") == []
-    documents.add_changes(topic.s, NAME, changes_of("a", range(11, 13), client="ann"), epoch=0)
-
-
-def test_a_document_that_is_not_there_has_no_later_epoch(topic: Drafts) -> None:  # SNP-7
-    with pytest.raises(EpochMismatch, match="has not come to that epoch"):
-        documents.add_changes(topic.s, NAME, changes_of("b", range(1, 3)), epoch=1)
-    documents.add_changes(topic.s, NAME, changes_of("b", range(1, 3)), epoch=0)

@@ -88,7 +88,7 @@ def _check_clients(s: Services, progress: Progress) -> None:
 def _check_text(s: Services, progress: Progress) -> None:
     """What a new client gets, against the text that the recording ends with."""
     got = documents.attach(s, COMPONENTS, DOCUMENT, client="visitor")
-    entries = documents.history(s, COMPONENTS, DOCUMENT, start=got.seq).entries
+    entries = list(documents.history(s, COMPONENTS, DOCUMENT, start=got.seq))
     wanted = editing_trace(document=DOCUMENT, client=LAPTOP).text
     if not entries or entries[-1] != (TRANSACTIONS, wanted):
         raise DocumentDiffers(f"{COMPONENTS}: the text of {DOCUMENT} at change {got.seq:,} is not the one that its edits end in")

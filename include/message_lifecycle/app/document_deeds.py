@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from message_lifecycle.app.document_facts import accepted_own, accepted_values, by_document, own_policies, policy_of_document, settings_hash
+from message_lifecycle.model.document import Synced
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan, SnapshotDocument
@@ -74,12 +75,12 @@ def unsynced(s: Services, plan: Plan, staged: Staged) -> list[str]:
 def deactivate(s: Services, plan: Plan) -> None:
     """Clients that were silent for too long keep nothing any more, and attach again by the snapshot (SNP-3)."""
     own, policy = s.ledger.own_settings(plan.topic), Policy.of_values(plan.policy)
+    silent: list[Synced] = []
     for document, rows in by_document(s, plan.topic).items():
-        mine = policy_of_document(own, policy, document)
-        live = {row.client for row in live_clients(rows, mine, as_of=plan.as_of)}
-        for row in rows:
-            if row.client not in live:
-                s.ledger.detach(plan.topic, document, row.client, seen=row)
+        live = {row.client for row in live_clients(rows, policy_of_document(own, policy, document), as_of=plan.as_of)}
+        silent += [row for row in rows if row.client not in live]
+    if silent:
+        s.ledger.detach_silent(plan.topic, silent)
 
 
 def snapshot_differences(s: Services, plan: Plan, staged: Staged) -> list[str]:

@@ -5,16 +5,16 @@ Nobody gets a hole in the sequence: what is read is looked at whole before it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 
 from message_lifecycle.app.document_facts import policy_of_document
 from message_lifecycle.app.steps import Services, policy_of
 from message_lifecycle.folds import Fold, fold_of
 from message_lifecycle.folds.replay import Replay
 from message_lifecycle.model.document import Change, DocumentState, Snapshot, Synced
-from message_lifecycle.model.errors import NotADocumentTopic, TableBusy, UnknownDocument
+from message_lifecycle.model.errors import InvalidChange, NotADocumentTopic, TableBusy, UnknownDocument
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.settings import Policy
@@ -46,14 +46,6 @@ class SyncedAt:
     client: str
     server_seq: int
     epoch: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """States after each change that can still be replayed, ascending (SNP-8)."""
-
-    document: str
-    entries: tuple[tuple[int, object], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +87,20 @@ def check_epochs(s: Services, name: TopicName, brought: Iterable[tuple[Change, i
         check_epoch(state, client, change.server_seq - 1, epoch, has_row=(document, client) in rows)
 
 
-def pull(s: Services, name: TopicName, document: str, *, client_seq: int, client: str | None = None, epoch: int | None = None) -> Pulled:
-    """What a client at `client_seq` is missing (SNP-2). `epoch` None: the current one.
+def pull(
+    s: Services,
+    name: TopicName,
+    document: str,
+    *,
+    client_seq: int,
+    client: str | None = None,
+    epoch: int | None = None,
+    at: Instant | None = None,
+) -> Pulled:
+    """What a client at `client_seq` is missing (SNP-2). `epoch` None: the current one. `at`: when a named client asks; one that asks is
+    not silent (SNP-3), and up to where it has proved to have the document is as it was.
 
-    Raises UnknownDocument, InvalidServerSeq, EpochMismatch."""
+    Raises UnknownDocument, InvalidServerSeq, EpochMismatch; then the client is as silent as before."""
     wanted, who = normalise_name(document), None if client is None else normalise_name(client)
     policy = _policy(s, name, wanted)
 
@@ -108,7 +110,10 @@ def pull(s: Services, name: TopicName, document: str, *, client_seq: int, client
             check_epoch(state, who, client_seq, epoch, has_row=has_row)
         return document_reading.pull(state, who, client_seq, policy)
 
-    return _pulled(s, name, wanted, answer, policy)
+    pulled = _pulled(s, name, wanted, answer, policy)
+    if who is not None and at is not None:
+        s.ledger.heard_of(name, wanted, who, at)
+    return pulled
 
 
 def attach(s: Services, name: TopicName, document: str, *, client: str) -> Pulled:
@@ -138,21 +143,28 @@ def sync(
     Raises UnknownDocument, InvalidServerSeq, EpochMismatch; then all is as it was."""
     wanted, who = normalise_name(document), normalise_name(client)
     policy = _policy(s, name, wanted)
-    before = next((row for row in s.ledger.synced(name, wanted) if row.client == who), None)
-    # Who may not go on pins nothing at all: a request beside this one, or the next after a crash, would take the pin for its row.
-    _may_sync(s, name, wanted, who, server_seq, epoch, policy, has_row=before is not None)
-    # Pinned first, and only then looked at: a purge that does not see the row has raised the epoch before, and that is seen here.
-    pinned = server_seq if before is None else min(before.server_seq, server_seq)
-    latest = at if before is None or before.at is None or at is None else Instant(max(before.at, at))
-    if server_seq >= 0:
-        s.ledger.set_synced(name, Synced(document=wanted, client=who, server_seq=pinned, at=latest))
-    try:
-        state = _may_sync(s, name, wanted, who, server_seq, epoch, policy, has_row=before is not None)
-    except Exception:  # whatever it was, the row goes back, and the error goes on
-        s.ledger.set_synced(name, before or Synced(document=wanted, client=who, server_seq=0, at=None))
-        raise
-    s.ledger.set_synced(name, Synced(document=wanted, client=who, server_seq=server_seq, at=latest))
-    return SyncedAt(document=wanted, client=who, server_seq=server_seq, epoch=state.epoch)
+    for _ in range(_TRIES):
+        before = next((row for row in s.ledger.synced(name, wanted) if row.client == who), None)
+        # Who may not go on pins nothing at all: a request beside this one, or the next after a crash, would take the pin for its row.
+        _may_sync(s, name, wanted, who, server_seq, epoch, policy, has_row=before is not None)
+        latest = at if before is None or before.at is None or at is None else Instant(max(before.at, at))
+        # At 0 it has no row (SNP-5).
+        after = Synced(document=wanted, client=who, server_seq=server_seq, at=latest) if server_seq else None
+        # Pinned first, and only then looked at: a purge that does not see the row has raised the epoch before, and that is seen here.
+        pinned = (
+            before if after is None else replace(after, server_seq=min(server_seq, server_seq if before is None else before.server_seq))
+        )
+        # Only what this request has seen is replaced: another of the same client beside it counts as much.
+        if not s.ledger.replace_synced(name, wanted, who, seen=before, to=pinned):
+            continue
+        try:
+            state = _may_sync(s, name, wanted, who, server_seq, epoch, policy, has_row=before is not None)
+        except Exception:  # whatever it was, the row goes back, and the error goes on
+            s.ledger.replace_synced(name, wanted, who, seen=pinned, to=before)
+            raise
+        if s.ledger.replace_synced(name, wanted, who, seen=pinned, to=after):
+            return SyncedAt(document=wanted, client=who, server_seq=server_seq, epoch=state.epoch)
+    raise TableBusy(f"client {who} of document {wanted} of {name}", _TRIES)
 
 
 def _may_sync(
@@ -177,30 +189,40 @@ def detach(s: Services, name: TopicName, document: str, *, client: str, epoch: i
     return s.ledger.detach(name, wanted, who)
 
 
-def history(s: Services, name: TopicName, document: str, *, start: int = 0, limit: int | None = None) -> History:
-    """States from change `start` on, as far back as they can be replayed; at most the first `limit`, and no change after them is read (SNP-8).
+def history(s: Services, name: TopicName, document: str, *, start: int = 0, limit: int | None = None) -> Iterator[tuple[int, object]]:
+    """(server_seq, state after it) from change `start` on, ascending, as far back as it can be replayed; at most the first `limit`, and no
+    change after them is read (SNP-8). One state is in memory at a time: what is wrong with a later change is raised when it is come to.
 
-    Raises UnknownDocument, InvalidChange."""
+    Raises UnknownDocument, InvalidChange, TableBusy."""
     wanted = normalise_name(document)
     fold = _fold(_policy(s, name, wanted))
     for _ in range(_TRIES):
         found = document_reading.history(_state(s, name, wanted), start)
         last = found.last if limit is None else min(found.last, found.first + limit - 1)
         if found.first > last:
-            return History(document=wanted, entries=())
+            return iter(())
         base = _snapshot(s, name, wanted, found.base)
-        changes = _changes(s, name, wanted, after=found.base, through=last)
-        if changes is None or (base is None and found.base):
+        changes = islice(s.documents.changes(name, wanted, after=found.base), last - found.base)
+        # A store reads its tables as they are when it is asked for the first: what a purge leaves then stays whole to the end.
+        first = list(islice(changes, 1))
+        if [change.server_seq for change in first] != list(range(found.base + 1, min(last, found.base + 1) + 1)):
             continue
-        replay, entries = Replay(fold, wanted, after=found.base, stored=None if base is None else base.state), []
-        if found.base == found.first:
-            entries.append((replay.seq, replay.folding.shown()))
-        for change in changes:
-            replay.take(change.server_seq, change.payload)
-            if replay.seq >= found.first:
-                entries.append((replay.seq, replay.folding.shown()))
-        return History(document=wanted, entries=tuple(entries))
+        if base is None and found.base:
+            continue
+        replay = Replay(fold, wanted, after=found.base, stored=None if base is None else base.state)
+        return _replayed(replay, chain(first, changes), wanted, first=found.first, last=last)
     raise TableBusy(f"document {wanted} of {name}", _TRIES)
+
+
+def _replayed(replay: Replay, changes: Iterable[Change], document: str, *, first: int, last: int) -> Iterator[tuple[int, object]]:
+    if replay.seq == first:
+        yield replay.seq, replay.folding.shown()
+    for change in changes:
+        replay.take(change.server_seq, change.payload)
+        if replay.seq >= first:
+            yield replay.seq, replay.folding.shown()
+    if replay.seq != last:
+        raise InvalidChange(document, replay.seq + 1, "it is not stored")
 
 
 def describe(s: Services, name: TopicName, document: str | None = None) -> list[Described]:
@@ -244,7 +266,7 @@ def _changes(s: Services, name: TopicName, document: str, *, after: int, through
 
 
 def _snapshot(s: Services, name: TopicName, document: str, server_seq: int) -> Snapshot | None:
-    return next((snapshot for snapshot in s.documents.snapshots(name, document) if snapshot.server_seq == server_seq), None)
+    return next(iter(s.documents.snapshots(name, document, server_seq=server_seq)), None)
 
 
 def _find(s: Services, name: TopicName, document: str) -> DocumentState | None:

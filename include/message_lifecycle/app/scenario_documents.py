@@ -9,10 +9,10 @@ from typing import Any
 from message_lifecycle.app import documents, steps
 from message_lifecycle.app.scenario_file import ChangeStep, DetachStep, DocumentChange, ReadStep, SyncStep
 from message_lifecycle.folds import fold_of
-from message_lifecycle.model.document import Change
+from message_lifecycle.model.document import Change, OwnChanges
 from message_lifecycle.model.errors import InvalidScenario
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.names import TopicName, normalise_name
+from message_lifecycle.model.names import TopicName
 from message_lifecycle.ports import PlanRecord
 
 Stored = dict[str, list[int]]
@@ -59,18 +59,21 @@ def read(s: steps.Services, name: TopicName, step: ReadStep) -> dict[str, Any]:
     assert step.document is not None
     _check_read(step)
     if step.history:
-        found = documents.history(s, name, step.document, start=step.start, limit=step.limit)
-        return {"history": [[seq, state] for seq, state in found.entries], "changes": [seq for seq, _ in found.entries]}
+        found = list(documents.history(s, name, step.document, start=step.start, limit=step.limit))
+        return {"history": [[seq, state] for seq, state in found], "changes": [seq for seq, _ in found]}
     if step.client_seq is None:
         raise InvalidScenario("read", step.document, "client_seq (a pull), or history")
-    pulled = documents.pull(s, name, step.document, client_seq=step.client_seq, client=step.client, epoch=step.epoch)
+    at = None if step.at is None else Instant(step.at)
+    pulled = documents.pull(s, name, step.document, client_seq=step.client_seq, client=step.client, epoch=step.epoch, at=at)
     snapshot = None if pulled.snapshot is None else {"server_seq": pulled.snapshot.server_seq, "state": pulled.state}
     return {"changes": [each.server_seq for each in pulled.changes], "snapshot": snapshot, "epoch": pulled.epoch}
 
 
 def _check_read(step: ReadStep) -> None:
     """What would do nothing is an error: whoever wrote it expects something of it."""
-    kind, idle = ("history", {"client_seq"}) if step.history else ("a pull", {"limit"})
+    kind, idle = ("history", {"client_seq", "at"}) if step.history else ("a pull", {"limit"})
+    if step.client is None:
+        idle = idle | {"at"}
     for field in sorted(step.model_fields_set & (idle | {"since", "raw", "compacted"})):
         if getattr(step, field) is not None and getattr(step, field) is not False:
             raise InvalidScenario(f"read.{field}", getattr(step, field), f"unset: it has no meaning for {kind} of a document")
@@ -126,13 +129,10 @@ def _newest(s: steps.Services, name: TopicName, document: str) -> dict[str, Any]
 
 def configure(s: steps.Services, name: TopicName, given: dict[str, Any]) -> dict[str, Any]:
     """Take out of `given` what is about users, documents and owners (SNP-9); the rest is the topic's."""
-    from message_lifecycle.app.document_settings import alter_document, alter_user
+    from message_lifecycle.app.document_settings import alter_own_settings
 
     of_topic = dict(given)
-    for document, owner in of_topic.pop("owners", {}).items():
-        alter_document(s, name, document, {}, owner=owner, disown=owner is None)
-    for user, changes in of_topic.pop("users", {}).items():
-        alter_user(s, name, user, changes)
-    for document, changes in of_topic.pop("documents", {}).items():
-        alter_document(s, name, normalise_name(document), changes)
+    own = {level: of_topic.pop(level) for level in ("users", "documents", "owners") if level in of_topic}
+    if own:
+        alter_own_settings(s, name, OwnChanges(**own))
     return of_topic

@@ -148,18 +148,26 @@ def lock_row(connection: Connection, table: Table, **values: object) -> None:
     _insert_or_set(connection, table, values, _keys(table))
 
 
+def add_if_absent(connection: Connection, table: Table, **values: object) -> bool:
+    """Insert a row, or leave the one that is there; whether it was inserted."""
+    return connection.execute(_insert(connection)(table).values(values).on_conflict_do_nothing()).rowcount > 0
+
+
 def _keys(table: Table) -> set[str]:
     return {column.name for column in table.primary_key}
 
 
 def _insert_or_set(connection: Connection, table: Table, values: dict[str, object], names: set[str]) -> None:
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    statement = insert(table).values(values)
+    statement = _insert(connection)(table).values(values)
     connection.execute(
         statement.on_conflict_do_update(
             index_elements=sorted(_keys(table)), set_={name: statement.excluded[name] for name in sorted(names)}
         )
     )
+
+
+def _insert(connection: Connection) -> Callable[[Table], postgresql.Insert | sqlite.Insert]:
+    return postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
 
 
 def add_rows(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:

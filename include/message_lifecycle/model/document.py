@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -96,3 +96,12 @@ class OwnSettings:
     users: Mapping[str, Mapping[str, int | float | bool | str]]
     documents: Mapping[str, Mapping[str, int | float | bool | str]]
     owners: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnChanges:
+    """What is to be changed of `OwnSettings`, all of it or nothing. None unsets a setting, and makes a document nobody's."""
+
+    users: Mapping[str, Mapping[str, int | float | bool | str | None]] = field(default_factory=dict)
+    documents: Mapping[str, Mapping[str, int | float | bool | str | None]] = field(default_factory=dict)
+    owners: Mapping[str, str | None] = field(default_factory=dict)

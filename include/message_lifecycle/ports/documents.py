@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from message_lifecycle.model.document import Change, DocumentState, DocumentTables, OwnSettings, Snapshot, Synced
+from message_lifecycle.model.document import Change, DocumentState, DocumentTables, OwnChanges, OwnSettings, Snapshot, Synced
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.settings import Policy, Value
+from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Verdict
 
 
@@ -38,8 +38,8 @@ class DocumentReader(Protocol):
         """Stored changes with a server_seq above `after`, ascending."""
         ...
 
-    def snapshots(self, name: TopicName, document: str) -> Sequence[Snapshot]:
-        """Stored snapshots, ascending."""
+    def snapshots(self, name: TopicName, document: str, *, server_seq: int | None = None) -> Sequence[Snapshot]:
+        """Stored snapshots, ascending; or only the one at `server_seq`, whatever has become of the others."""
         ...
 
     def documents_published(self, name: TopicName, plan_id: str) -> Published | None:
@@ -88,14 +88,25 @@ class DocumentMemory(Protocol):
         """A server_seq of 0 takes the row away: who is still at 0 does not pin (SNP-5)."""
         ...
 
-    def detach(self, topic: TopicName, document: str, client: str, *, seen: Synced | None = None) -> bool:
-        """Whether there was a row. `seen`: only if it is still that one."""
+    def replace_synced(self, topic: TopicName, document: str, client: str, *, seen: Synced | None, to: Synced | None) -> bool:
+        """Make the client's row `to`, in one step and only if it is `seen` until then (None: no row); whether it was."""
+        ...
+
+    def heard_of(self, topic: TopicName, document: str, client: str, at: Instant) -> bool:
+        """The client is not silent (SNP-3): its row's time moves on, if it is an older one; whether it was."""
+        ...
+
+    def detach(self, topic: TopicName, document: str, client: str) -> bool:
+        """Whether there was a row."""
+        ...
+
+    def detach_silent(self, topic: TopicName, rows: Sequence[Synced]) -> int:
+        """Take these rows away, each only if it is still that one; how many went."""
         ...
 
     def own_settings(self, topic: TopicName) -> OwnSettings: ...
 
-    def set_own_setting(self, topic: TopicName, level: str, name: str, setting: str, value: Value | None) -> None:
-        """`level`: user or document; None unsets."""
+    def alter_own_settings(self, topic: TopicName, changes: OwnChanges, *, check: Callable[[OwnSettings], None]) -> None:
+        """All of it or nothing. `check` is given everything as it will be, raises where that does not go together, and asks the ledger
+        nothing."""
         ...
-
-    def set_owner(self, topic: TopicName, document: str, owner: str | None) -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 
 from message_lifecycle.app.cli.results import ROWS
 from message_lifecycle.app.cli.screen import Screen, View
@@ -38,16 +39,19 @@ def synced(screen: Screen, told: View) -> None:
     screen.line(f"{told['document']}: {told['client']} has everything up to {count(told['server_seq'])} of epoch {told['epoch']}; {kept}")
 
 
-def history(screen: Screen, found: View) -> None:
-    entries = found["history"]
-    if not entries:
-        screen.line(f"{found['document']}: no change is there from which on the history can be shown")
-        return
-    screen.table(
-        ("change", "the document after it"), [(str(entry["server_seq"]), _json(entry["state"])) for entry in entries], right=("change",)
-    )
-    if found["goes_on_from"] is not None:
-        screen.line(f"More: --from {found['goes_on_from']}")
+def history(screen: Screen, document: str, entries: Iterable[View], following: Callable[[], int | None]) -> None:
+    """Each as it comes, so no table, whose columns are as wide as their widest cell. `following`: asked at the end, where to go on."""
+    none = True
+    for entry in entries:
+        if none:
+            screen.line("change  the document after it", style="dim")
+        none = False
+        screen.line(f"{entry['server_seq']:>6}  {_json(entry['state'])}")
+    if none:
+        screen.line(f"{document}: no change is there from which on the history can be shown")
+    goes_on_from = following()
+    if goes_on_from is not None:
+        screen.line(f"More: --from {goes_on_from}")
 
 
 def documents(screen: Screen, found: View) -> None:

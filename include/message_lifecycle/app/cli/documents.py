@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 
 from message_lifecycle.app.cli import document_screen
 from message_lifecycle.app.cli.context import OutputOption, TopicArgument, complete_setting_name, instant, pairs, services
-from message_lifecycle.app.cli.screen import Output, emit, working
+from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_long, working
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.settings import Value, parse_topic_settings, topic_changes
 from message_lifecycle.sources.errors import UnreadableFile
@@ -69,7 +70,8 @@ def pull(
     from message_lifecycle.app.views.documents import pulled_view
 
     s, name = services(ctx), TopicName.parse(topic)
-    found = pulled_view(documents.pull(s, name, document, client_seq=start, client=client, epoch=epoch), policy_of(s, name).fold)
+    pulled = documents.pull(s, name, document, client_seq=start, client=client, epoch=epoch, at=s.ledger.now())
+    found = pulled_view(pulled, policy_of(s, name).fold)
     emit(output, found, lambda screen: document_screen.pulled(screen, found))
 
 
@@ -135,14 +137,20 @@ def history(
 ) -> None:
     """Show the document after each of its changes, as far back as they are there."""
     from message_lifecycle.app import documents
-    from message_lifecycle.app.views.documents import history_view
+    from message_lifecycle.app.views.documents import history_entry_view
 
     s, name = services(ctx), TopicName.parse(topic)
-    found = history_view(documents.history(s, name, document, start=start, limit=limit + 1))
-    # The one past the limit says where to go on.
-    following = found["history"][limit]["server_seq"] if len(found["history"]) > limit else None
-    found = {**found, "history": found["history"][:limit], "goes_on_from": following}
-    emit(output, found, lambda screen: document_screen.history(screen, found))
+    entries = map(history_entry_view, documents.history(s, name, document, start=start, limit=limit + 1))
+    # Printed as they come: a history of large states is larger than memory. The one past the limit says where to go on.
+    shown = islice(entries, limit)
+
+    def following() -> int | None:
+        return next((entry["server_seq"] for entry in entries), None)
+
+    if output is Output.json:
+        emit_long({"document": normalise_name(document)}, "history", shown, lambda: {"goes_on_from": following()})
+    else:
+        document_screen.history(Screen(), normalise_name(document), shown, following)
 
 
 @app.command("describe")

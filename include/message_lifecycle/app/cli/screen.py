@@ -45,6 +45,24 @@ def emit_line(data: Any) -> None:
     print(json.dumps(data, ensure_ascii=False))
 
 
+def emit_long(head: View, name: str, rows: Iterable[Any], tail: Callable[[], View]) -> None:
+    """Print one JSON document row by row, never whole in memory: `head`, then a list `name`, then what `tail` makes once the rows are out.
+
+    An error on the way leaves it without its end."""
+    print("{")
+    for key, value in head.items():
+        print(f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)},")
+    print(f"  {json.dumps(name)}: [", end="")
+    separator = ""
+    for row in rows:
+        print(f"{separator}\n    {json.dumps(row, ensure_ascii=False)}", end="")
+        separator = ","
+    print("]", end="")
+    for key, value in tail().items():
+        print(f",\n  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}", end="")
+    print("\n}")
+
+
 class Screen:
     """Headings, facts, tables and notes on standard output. Texts are taken as they are, never as markup."""
 

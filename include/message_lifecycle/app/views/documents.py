@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Mapping
 
-from message_lifecycle.app.documents import Described, History, Pulled, describe
+from message_lifecycle.app.documents import Described, Pulled, describe
 from message_lifecycle.app.steps import Services, policy_of
 from message_lifecycle.app.views.values import View, when
 from message_lifecycle.model.document import Change, DocumentState, Synced
@@ -68,8 +68,10 @@ def pulled_view(pulled: Pulled, fold: str | None) -> View:
     }
 
 
-def history_view(history: History) -> View:
-    return {"document": history.document, "history": [{"server_seq": seq, "state": state} for seq, state in history.entries]}
+def history_entry_view(entry: tuple[int, object]) -> View:
+    """One of `documents.history`."""
+    seq, state = entry
+    return {"server_seq": seq, "state": state}
 
 
 def _change(change: Change, fold: str | None) -> View:

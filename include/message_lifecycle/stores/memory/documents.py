@@ -75,12 +75,12 @@ class MemoryDocuments:
     def changes(self, name: TopicName, document: str, *, after: int = 0) -> Iterator[Change]:
         return (change for change in self.log(name).changes.head.get(document, ()) if change.server_seq > after)
 
-    def snapshots(self, name: TopicName, document: str) -> Sequence[Snapshot]:
+    def snapshots(self, name: TopicName, document: str, *, server_seq: int | None = None) -> Sequence[Snapshot]:
         rows = self.log(name).snapshots.head.get(document, ())
         return [
             Snapshot(document=document, server_seq=row.server_seq, epoch=row.epoch, state=row.state)
             for row in sorted(rows, key=lambda row: row.server_seq)
-            if row.state is not None
+            if row.state is not None and server_seq in (None, row.server_seq)
         ]
 
     def documents_published(self, name: TopicName, plan_id: str) -> Published | None:

@@ -101,18 +101,22 @@ class IcebergDocumentReader:
             for seq, client, at, payload in streamed(connection, query):
                 yield Change(document=document, server_seq=seq, client=client, at=None if at is None else Instant(at), payload=payload)
 
-    def snapshots(self, name: TopicName, document: str) -> Sequence[Snapshot]:
+    def snapshots(self, name: TopicName, document: str, *, server_seq: int | None = None) -> Sequence[Snapshot]:
         """Raises DamagedSnapshot, UnreadableDocuments, UnreadableDeletes."""
         from message_lifecycle.stores.iceberg.documents.relations import database, relate_snapshots
 
         place = snapshots_document(self._tables, name)
-        files = [] if place is None else _holding_any(self._files(name, SNAPSHOTS, place.current_id), [document])
+        files = (
+            [] if place is None else _holding_any(self._files(name, SNAPSHOTS, place.current_id), [document], after=(server_seq or 1) - 1)
+        )
         if not files:
             return ()
+        one = "" if server_seq is None else f"AND server_seq = {server_seq} "
         with reading(str(name)), database() as connection:
             relate_snapshots(connection, "snapshots", files)
             rows = connection.execute(
-                "SELECT server_seq, epoch, state, digest FROM snapshots WHERE document = ? AND digest IS NOT NULL ORDER BY server_seq",
+                "SELECT server_seq, epoch, state, digest FROM snapshots "
+                f"WHERE document = ? AND digest IS NOT NULL {one}ORDER BY server_seq",
                 [document],
             ).fetchall()
         for seq, _, state, digest in rows:
