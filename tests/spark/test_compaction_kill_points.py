@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +12,7 @@ from secrets import token_hex
 import pytest
 from pyspark.sql import SparkSession
 from tests.logs import SECOND
-from tests.spark.kill_points import start_dying
+from tests.spark.kill_points import dies, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
 from tests.spark.lake import LEDGER, let_pass
 from tests.spark.tables import unheard
 
@@ -22,7 +21,7 @@ from message_lifecycle.app.compacted_read import read_compacted
 from message_lifecycle.app.horizons import horizons_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import lake as configured_lake
-from message_lifecycle.ledger.ledger import migrate_ledger, open_ledger
+from message_lifecycle.ledger.ledger import open_ledger
 from message_lifecycle.model.errors import CommitUnknown, CompactionRunning, PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
@@ -32,7 +31,6 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction import publish as publishing
 from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID
-from message_lifecycle.stores.iceberg.scratch import drop_stream
 from message_lifecycle.stores.iceberg.session import Java, java_table, spark_session
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
@@ -88,37 +86,24 @@ class Topic:
         plans = self.plans()
         assert len(plans) == 1
         assert set(Tables().load(self.name, kind=COMPACTED).metadata.refs) == {"main"}, "what was staged is gone"
-        published = [outcome for _, outcome in self.s.ledger.history(self.name) if outcome.name == "published"]
-        assert [(outcome.plan_id, outcome.removed) for outcome in published] == [(plans[0], (("superseded", 1),))]
+        assert published(self.s, self.name) == [(plans[0], (("superseded", 1),))]
 
 
 @pytest.fixture
 def topic(embedded: Path, tmp_path: Path) -> Iterator[Topic]:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    migrate_ledger(url)
-    made = Topic(url)
-    yield made
-    drop_stream(Tables().catalog, made.name.namespace)
+    with with_ledger(Topic, tmp_path) as made:
+        yield made
 
 
 @pytest.mark.parametrize("step", ["after_stage", "before_commit", "inside_commit", "after_commit"])
 def test_a_killed_run_is_finished_by_the_next(topic: Topic, step: str) -> None:
-    died = topic.start(step)
-    _, log = died.communicate(timeout=240)
-    assert died.returncode == -signal.SIGKILL, log
+    dies(topic, step)
     assert (topic.s.views.view(topic.name) is None) is (step != "after_commit"), "nothing of it is seen before the commit"
-    assert topic.run().name in ("published", "no_op")
-    topic.is_as_after_one_run()
+    next_run_finishes(topic)
 
 
 def test_two_runs_at_once_publish_once(topic: Topic) -> None:
-    both = [topic.start("none") for _ in range(2)]
-    ends = [(process.communicate(timeout=300), process.returncode) for process in both]
-    told = [out.split()[-1] if out.split() else f"exit {status}" for (out, _), status in ends]
-    logs = "\n".join(log for (_, log), _ in ends)
-    assert "published" in told, logs
-    assert all(word in ("published", "no_op", "exit 3") for word in told), logs
-    topic.is_as_after_one_run()
+    two_at_once_publish_once(topic)
 
 
 def test_a_second_compaction_is_refused_while_one_works(topic: Topic) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -14,13 +13,13 @@ from secrets import token_hex
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.documents import AS_OF, KINDS, LATER, Documents, text_at, typed
-from tests.spark.kill_points import start_dying
+from tests.spark.kill_points import dies, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
 from tests.spark.lake import LEDGER, let_pass, tables
 from tests.spark.tables import unheard
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.wiring import lake as configured_lake
-from message_lifecycle.ledger.ledger import migrate_ledger, open_ledger
+from message_lifecycle.ledger.ledger import open_ledger
 from message_lifecycle.model.errors import CommitUnknown, InvalidServerSeq, PlanConflict
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
@@ -28,7 +27,6 @@ from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.iceberg.documents import publish as publishing
 from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
-from message_lifecycle.stores.iceberg.scratch import drop_stream
 from message_lifecycle.stores.iceberg.session import Java, java_table, spark_session
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -71,24 +69,18 @@ class Topic(Documents):
         assert self.branches() == {"main"}, "what was staged is gone"
         (plan_id,) = self.plans("")
         assert self.plans(SNAPSHOTS) == [plan_id]
-        published = [outcome for _, outcome in self.s.ledger.history(self.name) if outcome.name == "published"]
-        assert [(outcome.plan_id, outcome.removed) for outcome in published] == [(plan_id, (("purged_synced", 7),))]
+        assert published(self.s, self.name) == [(plan_id, (("purged_synced", 7),))]
 
 
 @pytest.fixture
 def topic(embedded: Path, tmp_path: Path) -> Iterator[Topic]:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    migrate_ledger(url)
-    made = Topic(url)
-    yield made
-    drop_stream(tables().catalog, made.name.namespace)
+    with with_ledger(Topic, tmp_path) as made:
+        yield made
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_killed_run_is_finished_by_the_next(topic: Topic, step: str) -> None:
-    died = topic.start(step)
-    _, log = died.communicate(timeout=240)
-    assert died.returncode == -signal.SIGKILL, log
+    dies(topic, step)
     topic.is_whole()
     assert (topic.stored("one")[0] == 1) is (step != "after_purge_commit"), "nothing goes before the purge"
     assert bool(topic.snapshots("one")) is (step in BETWEEN or step == "after_purge_commit")
@@ -98,9 +90,9 @@ def test_a_killed_run_is_finished_by_the_next(topic: Topic, step: str) -> None:
         assert record is not None
         assert steps.publish(topic.s, record.plan.plan_id) is not None
         assert steps.verify(topic.s, record.plan.plan_id).name == "published"
+        topic.is_as_after_one_run()
     else:
-        assert topic.run().name in ("published", "no_op")
-    topic.is_as_after_one_run()
+        next_run_finishes(topic)
 
 
 def test_a_run_that_died_between_its_commits_may_be_planned_anew(topic: Topic) -> None:
@@ -120,13 +112,7 @@ def verdict_of(topic: Topic, plan: Plan) -> Verdict:
 
 
 def test_two_runs_at_once_publish_once(topic: Topic) -> None:
-    both = [topic.start("none") for _ in range(2)]
-    ends = [(process.communicate(timeout=300), process.returncode) for process in both]
-    told = [out.split()[-1] if out.split() else f"exit {status}" for (out, _), status in ends]
-    logs = "\n".join(log for (_, log), _ in ends)
-    assert "published" in told, logs
-    assert all(word in ("published", "no_op", "exit 3") for word in told), logs
-    topic.is_as_after_one_run()
+    two_at_once_publish_once(topic)
 
 
 def test_of_two_staged_plans_the_second_is_refused_at_the_commit(topic: Topic) -> None:

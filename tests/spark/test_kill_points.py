@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,19 +10,18 @@ from secrets import token_hex
 
 import pytest
 from tests.logs import SECOND
-from tests.spark.kill_points import start_dying
+from tests.spark.kill_points import dies, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import lake as configured_lake
-from message_lifecycle.ledger.ledger import migrate_ledger, open_ledger
+from message_lifecycle.ledger.ledger import open_ledger
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
-from message_lifecycle.stores.iceberg.scratch import drop_stream
 from message_lifecycle.stores.iceberg.session import spark_session
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
@@ -60,37 +58,23 @@ class Topic:
         plans = [plan_id for snapshot in table.snapshots() if snapshot.summary and (plan_id := snapshot.summary[PLAN_ID])]
         assert len(plans) == 1
         assert set(table.metadata.refs) == {"main"}, "what was staged is gone"
-        published = [outcome for _, outcome in self.s.ledger.history(self.name) if outcome.name == "published"]
-        assert [(outcome.plan_id, outcome.removed) for outcome in published] == [(plans[0], (("expiry", 3),))]
+        assert published(self.s, self.name) == [(plans[0], (("expiry", 3),))]
 
 
 @pytest.fixture
 def topic(embedded: Path, tmp_path: Path) -> Iterator[Topic]:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    migrate_ledger(url)
-    made = Topic(url)
-    yield made
-    drop_stream(Tables().catalog, made.name.namespace)
+    with with_ledger(Topic, tmp_path) as made:
+        yield made
 
 
 @pytest.mark.parametrize("step", ["after_stage", "before_commit", "inside_commit", "after_commit"])
 def test_a_killed_run_is_finished_by_the_next(topic: Topic, step: str) -> None:
     before = topic.s.reader.log(topic.name)
-    died = topic.start(step)
-    _, log = died.communicate(timeout=240)
-    assert died.returncode == -signal.SIGKILL, log
+    dies(topic, step)
     if step != "after_commit":
         assert topic.s.reader.log(topic.name) == before, "nothing of it is seen before the commit"
-    assert topic.run().name in ("published", "no_op")
-    topic.is_as_after_one_run()
+    next_run_finishes(topic)
 
 
 def test_two_runs_of_one_interval_at_once_publish_once(topic: Topic) -> None:
-    both = [topic.start("none") for _ in range(2)]
-    ends = [(process.communicate(timeout=300), process.returncode) for process in both]
-    told = [out.split()[-1] if out.split() else f"exit {status}" for (out, _), status in ends]
-    logs = "\n".join(log for (_, log), _ in ends)
-    assert all(status in (0, 3) for _, status in ends), logs
-    assert "published" in told, logs
-    assert all(word in ("published", "no_op", "exit 3") for word in told), told
-    topic.is_as_after_one_run()
+    two_at_once_publish_once(topic)
