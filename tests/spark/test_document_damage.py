@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from tests.spark.documents import AS_OF, LATER, Documents, splice, text_at, typed
 from tests.spark.lake import LEDGER, Lake, tables
 
-from message_lifecycle.app import steps
+from message_lifecycle.app import documents, steps
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.instants import Instant
@@ -95,6 +96,24 @@ def test_a_snapshot_that_changes_do_not_give_blocks_the_purge_that_relies_on_it(
     assert (outcome.name, outcome.removed) == ("blocked", ())
     assert any("one" in warning for warning in outcome.warnings)
     assert topic.stored("one") == list(range(1, 13))
+
+
+def test_a_damaged_older_snapshot_is_in_nobodys_way(lake: Lake) -> None:
+    """Who attaches or lags is given the newest one, which is whole."""
+    topic = Documents.on(lake, snapshots_keep=3)
+    for first, at in ((1, AS_OF), (13, LATER)):
+        topic.add(*typed("one", first, first + 11))
+        topic.run(at)
+    for path in files(topic, SNAPSHOTS):
+        rewrite(path, lambda row: {**row, "state": b'"?"'} if row["server_seq"] == 12 else row)
+    for server_seq in (None, 12):
+        with pytest.raises(DamagedSnapshot, match="one at server_seq 12"):
+            topic.s.documents.snapshots(topic.name, "one", server_seq=server_seq)
+    text = json.loads(text_at(24))
+    assert documents.attach(topic.s, topic.name, "one", client="eve").state == text
+    assert documents.pull(topic.s, topic.name, "one", client_seq=0).state == text
+    assert list(documents.history(topic.s, topic.name, "one", start=24)) == [(24, text)]
+    assert topic.s.documents.snapshots(topic.name, "one", server_seq=13) == []
 
 
 def test_a_staged_snapshot_that_is_not_the_fold_is_found_by_the_gate(topic: Documents) -> None:

@@ -201,7 +201,7 @@ def history(s: Services, name: TopicName, document: str, *, start: int = 0, limi
         last = found.last if limit is None else min(found.last, found.first + limit - 1)
         if found.first > last:
             return iter(())
-        base = _snapshot(s, name, wanted, found.base)
+        base = _snapshot(s, name, wanted, found.base) if found.base else None
         changes = islice(s.documents.changes(name, wanted, after=found.base), last - found.base)
         # A store reads its tables as they are when it is asked for the first: what a purge leaves then stays whole to the end.
         first = list(islice(changes, 1))

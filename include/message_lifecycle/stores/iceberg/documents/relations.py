@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import duckdb
 
 MEMORY_BYTES = 1024 * MEBIBYTE
-_AT_ONCE = 2_048
+# Rows of a batch, as Arrow has it and once more as Python's values: a state may have megabytes.
+_AT_ONCE = 64
 Row = tuple[Any, ...]
 
 
@@ -57,7 +58,7 @@ def relate_snapshots(connection: duckdb.DuckDBPyConnection, name: str, files: Se
 
 
 def streamed(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[Row]:
-    """The query's rows, a few thousand in memory at a time."""
+    """The query's rows, a few in memory at a time."""
     for batch in connection.sql(query).to_arrow_reader(_AT_ONCE):
         yield from zip(*map(_values, batch.columns), strict=True)
 
