@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from message_lifecycle.ledger.ledger import SqlLedger
-from message_lifecycle.model.document import OwnChanges
+from message_lifecycle.model.document import OwnChanges, Synced
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, Check, GateReport, Outcome, OutcomeName, Staged
@@ -47,6 +47,12 @@ class StandingClock:
 def alter(ledger: SqlLedger, topic: TopicName = TOPIC, **changes: Mapping[str, Any]) -> None:
     """Settings below the topic's, whatever they are together. `changes`: as in `OwnChanges`."""
     ledger.alter_own_settings(topic, OwnChanges(**changes), check=lambda _: None)
+
+
+def place(ledger: SqlLedger, topic: TopicName, entry: Synced) -> None:
+    """How far a client is, whatever was there of it."""
+    ledger.detach(topic, entry.document, entry.client)
+    assert ledger.replace_synced(topic, entry.document, entry.client, seen=None, to=entry)
 
 
 def drop(first: int, last: int, *, partition: int = 0) -> DropSegments:

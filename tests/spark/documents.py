@@ -77,7 +77,9 @@ class Documents:
 
     def sync(self, document: str, **clients: int) -> None:
         for client, seq in clients.items():
-            self.s.ledger.set_synced(self.name, Synced(document=document, client=client, server_seq=seq, at=Instant(1)))
+            before = next((row for row in self.s.ledger.synced(self.name, document) if row.client == client), None)
+            after = Synced(document=document, client=client, server_seq=seq, at=Instant(1))
+            assert self.s.ledger.replace_synced(self.name, document, client, seen=before, to=after)
 
     def run(self, as_of: Instant = AS_OF, s: Services | None = None) -> Outcome:
         return steps.run(

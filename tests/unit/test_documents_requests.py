@@ -85,6 +85,24 @@ def test_of_two_syncs_of_a_client_at_once_the_later_end_counts_and_pins_meanwhil
     assert rows(topic) == [("ann", 9, 7)]
 
 
+@pytest.mark.parametrize(("before", "given", "kept"), [(5, 9, 9), (9, 5, 9), (None, 5, 5), (5, None, None), (None, None, None)])
+def test_the_time_of_a_sync_never_moves_back(topic: Drafts, before: int | None, given: int | None, kept: int | None) -> None:
+    """One that comes late must not make a client look silent: what it needs would go (SNP-3). An unknown time never falls silent."""
+    for at in (before, given):
+        documents.sync(topic.s, NAME, "a", client="bob", server_seq=4, at=None if at is None else Instant(at))
+    assert rows(topic) == [("ann", 8, 0), ("bob", 4, kept)]
+
+
+def test_a_client_that_falls_back_needs_what_comes_after_it_again(topic: Drafts) -> None:
+    """SNP-3: what its newest request says; at 0 it has no row, and does not pin (SNP-5)."""
+    topic.sync("a", "ann", 3)
+    assert rows(topic) == [("ann", 3, 0)]
+    topic.sync("a", "ann", 0)
+    assert rows(topic) == []
+    topic.sync("a", "ann", 0)
+    assert rows(topic) == []
+
+
 def test_a_sync_that_never_gets_its_turn_says_so(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic.s.ledger, "replace_synced", lambda *_, **__: False)
     with pytest.raises(TableBusy, match="client ann"):

@@ -22,7 +22,7 @@ from message_lifecycle.model.document import Synced
 from message_lifecycle.model.errors import LedgerMismatch
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.ports import DueState, SourceFile
-from tests.ledgers import AS_OF, OTHER, TOPIC, alter, approval_of, idle_outcome, outcome_of, plan_of, report_of, staged_of
+from tests.ledgers import AS_OF, OTHER, TOPIC, alter, approval_of, idle_outcome, outcome_of, place, plan_of, report_of, staged_of
 
 
 def fill(ledger: SqlLedger) -> None:
@@ -43,7 +43,7 @@ def fill(ledger: SqlLedger) -> None:
     ledger.set_swept(TOPIC, 2**62)
     ledger.set_accepted_view(TOPIC, {"retain_null_key": True})
     ledger.set_ingest_setting(TOPIC, "shift_us", 5)
-    ledger.set_synced(TOPIC, Synced(document="d", client="c", server_seq=2**62, at=None))
+    place(ledger, TOPIC, Synced(document="d", client="c", server_seq=2**62, at=None))
     alter(ledger, users={"ada": {"changes_max_age": "1 month"}}, owners={"d": "ada"})
     ledger.begin_batch(TOPIC, "b1", [SourceFile(path="a", size_bytes=1, sha256="x")])
     ledger.accept(OTHER, ("other", 3))

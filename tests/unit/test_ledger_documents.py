@@ -17,7 +17,7 @@ from message_lifecycle.model.document import OwnChanges, OwnSettings, Synced
 from message_lifecycle.model.errors import InvalidName, InvalidServerSeq, InvalidSetting
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.setting import Value
-from tests.ledgers import OTHER, TOPIC, alter
+from tests.ledgers import OTHER, TOPIC, alter, place
 
 
 def synced(document: str, client: str, server_seq: int, at: int | None = 1) -> Synced:
@@ -25,51 +25,19 @@ def synced(document: str, client: str, server_seq: int, at: int | None = 1) -> S
 
 
 def test_who_has_what_is_kept_by_normal_names_and_per_topic(ledger: SqlLedger) -> None:
-    ledger.set_synced(TOPIC, synced(" My  Letter ", "Ada", 7, 5))
-    ledger.set_synced(TOPIC, synced("my.letter", "bob", INT64_MAX, None))
-    ledger.set_synced(TOPIC, synced("list", "ada", 1, -5))
-    ledger.set_synced(OTHER, synced("list", "ada", 9))
+    place(ledger, TOPIC, synced(" My  Letter ", "Ada", 7, 5))
+    place(ledger, TOPIC, synced("my.letter", "bob", INT64_MAX, None))
+    place(ledger, TOPIC, synced("list", "ada", 1, -5))
+    place(ledger, OTHER, synced("list", "ada", 9))
     whole = [synced("list", "ada", 1, -5), synced("my.letter", "ada", 7, 5), synced("my.letter", "bob", INT64_MAX, None)]
     assert list(ledger.synced(TOPIC)) == whole
     assert list(ledger.synced(TOPIC, "My Letter")) == whole[1:]
     assert ledger.synced(TOPIC, "other") == []
 
 
-def test_a_client_may_fall_back(ledger: SqlLedger) -> None:
-    """SNP-3: what its newest request says it has; it needs what came after that."""
-    ledger.set_synced(TOPIC, synced("d", "c", 30, 1))
-    ledger.set_synced(TOPIC, synced("d", "c", 18, 2))
-    assert list(ledger.synced(TOPIC)) == [synced("d", "c", 18, 2)]
-
-
-def test_a_client_at_0_has_no_row(ledger: SqlLedger) -> None:
-    """SNP-5: it does not pin."""
-    ledger.set_synced(TOPIC, synced("d", "c", 0))
-    assert ledger.synced(TOPIC) == []
-    ledger.set_synced(TOPIC, synced("d", "c", 4))
-    ledger.set_synced(TOPIC, synced("d", "c", 0))
-    assert ledger.synced(TOPIC) == []
-
-
-@pytest.mark.parametrize("server_seq", [-1, INT64_MAX + 1])
-def test_an_impossible_server_seq_is_refused(ledger: SqlLedger, server_seq: int) -> None:
-    ledger.set_synced(TOPIC, synced("d", "c", 4))
-    with pytest.raises(InvalidServerSeq):
-        ledger.set_synced(TOPIC, synced("d", "c", server_seq))
-    assert list(ledger.synced(TOPIC)) == [synced("d", "c", 4)]
-
-
-@pytest.mark.parametrize(("before", "given", "kept"), [(5, 9, 9), (9, 5, 9), (None, 5, 5), (5, None, None), (None, None, None)])
-def test_the_time_of_a_request_never_moves_back(ledger: SqlLedger, before: int | None, given: int | None, kept: int | None) -> None:
-    """One that comes late must not make a client look silent: what it needs would go (SNP-3)."""
-    ledger.set_synced(TOPIC, synced("d", "c", 1, before))
-    ledger.set_synced(TOPIC, synced("d", "c", 2, given))
-    assert list(ledger.synced(TOPIC)) == [synced("d", "c", 2, kept)]
-
-
 def test_detaching_says_whether_there_was_anybody(ledger: SqlLedger) -> None:
     for document, client in (("d", "a"), ("d", "b"), ("e", "a")):
-        ledger.set_synced(TOPIC, synced(document, client, 3))
+        place(ledger, TOPIC, synced(document, client, 3))
     assert ledger.detach(TOPIC, " D ", "A") is True
     assert ledger.detach(TOPIC, "d", "a") is ledger.detach(OTHER, "d", "b") is False
     assert [(row.document, row.client) for row in ledger.synced(TOPIC)] == [("d", "b"), ("e", "a")]
@@ -78,7 +46,7 @@ def test_detaching_says_whether_there_was_anybody(ledger: SqlLedger) -> None:
 @pytest.mark.parametrize(("document", "client"), [("a/b", "c"), ("d", ".."), ("", "c")])
 def test_names_are_names(ledger: SqlLedger, document: str, client: str) -> None:
     with pytest.raises(InvalidName):
-        ledger.set_synced(TOPIC, synced(document, client, 3))
+        place(ledger, TOPIC, synced(document, client, 3))
     with pytest.raises(InvalidName):
         ledger.detach(TOPIC, document, client)
 
@@ -141,7 +109,7 @@ def test_what_is_not_understood_is_not_taken_for_nothing(ledger: SqlLedger, leve
 
 def test_a_topic_that_is_made_anew_knows_nothing_of_earlier_documents(ledger: SqlLedger) -> None:
     for topic in (TOPIC, OTHER):
-        ledger.set_synced(topic, synced("d", "c", 3))
+        place(ledger, topic, synced("d", "c", 3))
         alter(ledger, topic, users={"ada": {"snapshots_keep": 2}}, owners={"d": "ada"})
     ledger.start_anew(TOPIC)
     assert ledger.synced(TOPIC) == []
@@ -211,7 +179,7 @@ def test_a_row_is_replaced_only_while_it_is_the_one_that_was_seen(
 ) -> None:
     for row in (there, synced("d", "other", 1)):
         if row is not None:
-            ledger.set_synced(TOPIC, row)
+            place(ledger, TOPIC, row)
     assert ledger.replace_synced(TOPIC, " D ", "C", seen=seen, to=to) is (there == seen)
     left = to if there == seen else there
     assert list(ledger.synced(TOPIC)) == [row for row in (left, synced("d", "other", 1)) if row is not None]
@@ -219,7 +187,7 @@ def test_a_row_is_replaced_only_while_it_is_the_one_that_was_seen(
 
 @pytest.mark.parametrize("server_seq", [-1, 0, INT64_MAX + 1])
 def test_no_row_is_replaced_by_an_impossible_one(ledger: SqlLedger, server_seq: int) -> None:
-    ledger.set_synced(TOPIC, A)
+    place(ledger, TOPIC, A)
     with pytest.raises(InvalidServerSeq):
         ledger.replace_synced(TOPIC, "d", "c", seen=A, to=synced("d", "c", server_seq))
     assert list(ledger.synced(TOPIC)) == [A]
@@ -228,7 +196,7 @@ def test_no_row_is_replaced_by_an_impossible_one(ledger: SqlLedger, server_seq: 
 @pytest.mark.parametrize(("before", "at", "kept"), [(5, 9, 9), (9, 5, 9), (5, 5, 5), (None, 5, None)])
 def test_who_is_heard_of_is_no_further_than_before(ledger: SqlLedger, before: int | None, at: int, kept: int | None) -> None:
     """SNP-3: an unknown time never falls silent, and is not made to."""
-    ledger.set_synced(TOPIC, synced("d", "c", 7, before))
+    place(ledger, TOPIC, synced("d", "c", 7, before))
     assert ledger.heard_of(TOPIC, " D ", "C", Instant(at)) is (kept != before)
     assert ledger.heard_of(TOPIC, "d", "nobody", Instant(at)) is False
     assert list(ledger.synced(TOPIC)) == [synced("d", "c", 7, kept)]
@@ -239,10 +207,10 @@ def test_the_silent_go_by_a_few_statements_and_who_came_back_stays(ledger: SqlLe
     rows = [synced(f"d{n:04}", client, n + 1, n) for n in range(1_500) for client in ("a", "b")]
     with ledger._database.writing() as connection:
         add_rows(connection, tables.synced_seqs, [{"topic": str(TOPIC), **asdict(row)} for row in rows])
-    ledger.set_synced(OTHER, rows[0])
-    ledger.set_synced(TOPIC, synced("d0001", "a", 1, 2_000))
+    place(ledger, OTHER, rows[0])
+    place(ledger, TOPIC, synced("d0001", "a", 1, 2_000))
     ledger.heard_of(TOPIC, "d0002", "b", Instant(2_000))
-    ledger.set_synced(TOPIC, synced("d0003", "a", 4, None))
+    place(ledger, TOPIC, synced("d0003", "a", 4, None))
     statements, ends = list[str](), list[None]()
     event.listen(ledger._database.engine, "before_cursor_execute", lambda _c, _u, text, *_: statements.append(text))
     event.listen(ledger._database.engine, "commit", lambda _: ends.append(None))

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete, select, tuple_, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical
-from message_lifecycle.ledger.database import add_if_absent, lock_row, put
+from message_lifecycle.ledger.database import add_if_absent, put
 from message_lifecycle.ledger.errors import CorruptRecord
 from message_lifecycle.ledger.part import Part, claim_topic, key_of
 from message_lifecycle.model.document import OwnChanges, OwnSettings, Synced
@@ -40,29 +40,12 @@ class Documents(Part):
             rows = connection.execute(query.order_by(_synced.c.document, _synced.c.client)).all()
         return [Synced(document=name, client=client, server_seq=seq, at=at) for name, client, seq, at in rows]
 
-    def set_synced(self, topic: TopicName, entry: Synced) -> None:
-        """Record what the client has proved to have (SNP-3); lower than before is taken as it is: it needs those changes again.
-
-        `at` never moves back, as a request that comes late must not make a client look silent; None (unknown) stays for as long as
-        it is given, and never falls silent. A server_seq of 0 takes the row away (SNP-5). Raises InvalidName, InvalidServerSeq."""
-        document, client = normalise_name(entry.document), normalise_name(entry.client)
-        if not 0 <= entry.server_seq <= INT64_MAX:
-            raise InvalidServerSeq(document, entry.server_seq, f"0 to {INT64_MAX}")
-        if entry.server_seq == 0:
-            self.detach(topic, document, client)
-            return
-        key = {"topic": key_of(topic), "document": document, "client": client}
-        with self._database.writing() as connection:
-            lock_row(connection, _synced, **key, server_seq=entry.server_seq, at=entry.at)
-            before = connection.execute(select(_synced.c.at).filter_by(**key)).scalar_one()
-            latest = entry.at if entry.at is None or before is None else Instant(max(entry.at, before))
-            put(connection, _synced, **key, server_seq=entry.server_seq, at=latest)
-
     def replace_synced(self, topic: TopicName, document: str, client: str, *, seen: Synced | None, to: Synced | None) -> bool:
-        """Make the client's row `to`, in one statement and only if it is `seen` until then: None is no row, before as after. Whether it was.
+        """Make the client's row `to`, in one statement and only if it is `seen` until then; whether it was. None is no row, before as
+        after: so is a client's that is still at 0, which does not pin (SNP-5).
 
-        `to` is taken as it is, its time included: whoever has seen the row knows what it must not be. Raises InvalidName,
-        InvalidServerSeq."""
+        `to` is taken as it is, a lower server_seq or an earlier time included: whoever has seen the row knows what it must not be.
+        Raises InvalidName, InvalidServerSeq."""
         key = {"topic": key_of(topic), "document": normalise_name(document), "client": normalise_name(client)}
         if to is not None and not 1 <= to.server_seq <= INT64_MAX:
             raise InvalidServerSeq(key["document"], to.server_seq, f"1 to {INT64_MAX}")

@@ -84,12 +84,9 @@ class DocumentMemory(Protocol):
         """In order of (document, client); of one document, or of all."""
         ...
 
-    def set_synced(self, topic: TopicName, entry: Synced) -> None:
-        """A server_seq of 0 takes the row away: who is still at 0 does not pin (SNP-5)."""
-        ...
-
     def replace_synced(self, topic: TopicName, document: str, client: str, *, seen: Synced | None, to: Synced | None) -> bool:
-        """Make the client's row `to`, in one step and only if it is `seen` until then (None: no row); whether it was."""
+        """Make the client's row `to`, in one step and only if it is `seen` until then; whether it was. None is no row: who is still at
+        0 has none, and does not pin (SNP-5)."""
         ...
 
     def heard_of(self, topic: TopicName, document: str, client: str, at: Instant) -> bool:
