@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,9 +23,10 @@ from message_lifecycle.ledger.errors import LedgerNotMigrated, LedgerUnavailable
 from message_lifecycle.ledger.ledger import SqlLedger, migrate_ledger, open_ledger, restore_ledger
 from message_lifecycle.ledger.migrations import STEPS
 from message_lifecycle.local.postgres import Address
-from message_lifecycle.model.errors import LifecycleError, OpenBatch, OpenPlan, TopicBusy
+from message_lifecycle.model.document import OwnChanges, OwnSettings, Synced
+from message_lifecycle.model.errors import InvalidSetting, LifecycleError, OpenBatch, OpenPlan, TopicBusy
 from message_lifecycle.ports import SourceFile
-from tests.ledgers import AS_OF, OTHER, TOPIC, outcome_of, plan_of, report_of, staged_of
+from tests.ledgers import AS_OF, OTHER, TOPIC, alter, outcome_of, plan_of, report_of, staged_of
 from tests.unit.test_ledger_backup import contents, fill
 from tests.unit.test_ledger_batches import *  # noqa: F403
 from tests.unit.test_ledger_documents import *  # noqa: F403 - the same tests, on PostgreSQL
@@ -270,3 +272,30 @@ def test_backups_pass_between_sqlite_and_postgresql(empty_url: str, tmp_path: Pa
         ledger.backup(tmp_path / "2.gz")
     restore_ledger(last, tmp_path / "2.gz")
     assert contents(last) == contents(first)
+
+
+def test_of_two_alterations_at_once_that_do_not_go_together_one_is_kept(ledger: SqlLedger) -> None:
+    """SNP-5: each is checked with what the other has kept, or is kept before the other is checked."""
+
+    def together(after: OwnSettings) -> None:
+        if len(after.documents.get("d", {})) > 1:
+            raise InvalidSetting(where="d", key="snapshot_interval", value=1, allowed="one of both")
+
+    def altering(setting: str) -> Callable[[], None]:
+        return lambda: ledger.alter_own_settings(TOPIC, OwnChanges(documents={"d": {setting: 7}}), check=together)
+
+    for _ in range(20):
+        told = at_once(altering("snapshot_interval"), altering("snapshot_threshold"))
+        assert sorted(type(each).__name__ for each in told) == ["InvalidSetting", "NoneType"]
+        assert len(ledger.own_settings(TOPIC).documents["d"]) == 1
+        alter(ledger, documents={"d": {"snapshot_interval": None, "snapshot_threshold": None}})
+
+
+def test_of_requests_at_once_that_have_seen_the_same_row_one_replaces_it(ledger: SqlLedger) -> None:
+    seen = None
+    for turn in range(1, 21):
+        wanted = [Synced(document="d", client="c", server_seq=seq, at=AS_OF) for seq in (10 * turn, 10 * turn + 1)]
+        told = at_once(*(partial(ledger.replace_synced, TOPIC, "d", "c", seen=seen, to=entry) for entry in wanted))
+        assert sorted(map(str, told)) == ["False", "True"]
+        seen = wanted[told.index(True)]
+        assert list(ledger.synced(TOPIC)) == [seen]
