@@ -150,7 +150,9 @@ def lock_row(connection: Connection, table: Table, **values: object) -> None:
 
 def add_if_absent(connection: Connection, table: Table, **values: object) -> bool:
     """Insert a row, or leave the one that is there; whether it was inserted."""
-    return connection.execute(_insert(connection)(table).values(values).on_conflict_do_nothing()).rowcount > 0
+    # Not by the count of rows, which of an insertion psycopg does not tell.
+    inserted = _insert(connection)(table).values(values).on_conflict_do_nothing().returning(*table.primary_key)
+    return connection.execute(inserted).first() is not None
 
 
 def _keys(table: Table) -> set[str]:
