@@ -1,7 +1,7 @@
 """A task of staging: a bucket's documents folded one after the other, their new snapshots written, and what goes marked (SNP-4, SNP-10).
 
-DuckDB brings states and changes in order of (document, server_seq), sorted beyond memory where they must be, and one document's state
-is in memory at a time: so neither a document of many changes nor many documents need room.
+DuckDB brings states and changes in order of (document, server_seq), a few documents at a time and beyond memory where they must be, and
+one document's state is folded at a time: so neither a document of many changes nor many documents need room.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ SELECT document, 0::TINYINT AS kind, server_seq, state AS content, digest FROM s
 WHERE digest IS NOT NULL AND (server_seq = after OR server_seq = newest)
 UNION ALL
 SELECT document, 1::TINYINT, server_seq, payload, NULL FROM changes JOIN todo USING (document) WHERE server_seq > after AND server_seq <= seq
-ORDER BY document, kind, server_seq
 """
 
 

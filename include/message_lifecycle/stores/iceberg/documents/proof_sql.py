@@ -25,7 +25,6 @@ SELECT document, 2::TINYINT, server_seq, payload, NULL FROM changes JOIN plan US
 UNION ALL
 SELECT document, 3::TINYINT, server_seq, payload, NULL FROM staged_changes JOIN heads USING (document) SEMI JOIN plan USING (document)
 WHERE server_seq > coalesce(newest, 0)
-ORDER BY document, kind, server_seq
 """
 """As `proof` takes it."""
 

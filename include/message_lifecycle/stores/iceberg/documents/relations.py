@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE
-from message_lifecycle.stores.iceberg.compaction.relations import create_relation, duckdb_types
+from message_lifecycle.stores.iceberg.compaction.relations import create_relation, duckdb_types, literal
 from message_lifecycle.stores.iceberg.documents.columns import CHANGES, SNAPSHOTS
 from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MEMORY_BYTES = 1024 * MEBIBYTE
 # Rows of a batch, as Arrow has it and once more as Python's values: a state may have megabytes.
 _AT_ONCE = 64
+_PART_BYTES = 32 * MEBIBYTE
 Row = tuple[Any, ...]
 
 
@@ -64,9 +65,29 @@ def streamed(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[Row]
 
 
 def streamed_in_order(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[str, Iterator[Stored]]]:
-    """As `streamed`, of a query for the fields of `Stored` in order of documents: each document with its rows."""
-    batches = connection.sql(query).to_arrow_reader(_AT_ONCE)
-    return groupby(chain.from_iterable(map(Stored, *map(_values, batch.columns)) for batch in batches), itemgetter(0))
+    """The rows of a query for the fields of `Stored` (`document`, `kind`, `server_seq`, `content`, `digest`) in order of these: each
+    document with its rows.
+
+    DuckDB carries contents along as it sorts, two thousand to a chunk whatever their size: so a few documents are sorted at a time."""
+    # Joins as they are written: what stands on the right is small, while contents put into a join's table stay in memory to its end.
+    connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+    return groupby(chain.from_iterable(_stored(connection, part) for part in _parts(connection, query)), itemgetter(0))
+
+
+def _stored(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[Stored]:
+    for batch in connection.sql(f"{query} ORDER BY document, kind, server_seq").to_arrow_reader(_AT_ONCE):
+        yield from map(Stored, *map(_values, batch.columns))
+
+
+def _parts(connection: duckdb.DuckDBPyConnection, query: str) -> list[str]:
+    """The query for one range of documents after the other, each with not much more to carry than `_PART_BYTES`; a single document may
+    have more."""
+    ends = connection.execute(
+        "SELECT min(document), max(document) FROM ("
+        f"SELECT document, (sum(size) OVER (ORDER BY document) - size) // {_PART_BYTES} AS part FROM ("
+        f"SELECT document, sum(octet_length(content)) AS size FROM ({query}) GROUP BY document)) GROUP BY part ORDER BY part"
+    ).fetchall()
+    return [f"SELECT * FROM ({query}) WHERE document BETWEEN {literal(first)} AND {literal(last)}" for first, last in ends]
 
 
 def _values(column: pa.Array) -> list[Any]:
