@@ -5,7 +5,9 @@ from __future__ import annotations
 import tracemalloc
 
 import duckdb
+import pytest
 
+from message_lifecycle.stores.iceberg.documents import relations
 from message_lifecycle.stores.iceberg.documents.relations import streamed, streamed_in_order
 
 MANY, SIZE = 600, 50_000
@@ -15,7 +17,8 @@ QUERY = (
 )
 
 
-def test_large_states_are_not_all_in_memory_at_once() -> None:
+def test_large_states_are_not_all_in_memory_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relations, "_PART_BYTES", 40 * SIZE)
     with duckdb.connect() as connection:
         list(streamed(connection, "SELECT 'x'::BLOB"))  # what is imported on the way is there from now on
         for rows in (
@@ -30,3 +33,17 @@ def test_large_states_are_not_all_in_memory_at_once() -> None:
                 tracemalloc.stop()
             assert found == [(f"d{number:04}", SIZE) for number in range(MANY)]
             assert most < MANY * SIZE / 4, "a few of them as Python's values"
+
+
+@pytest.mark.parametrize("part", [1, 7, 1_000_000])
+def test_documents_come_in_order_and_whole_however_few_are_sorted_at_a_time(monkeypatch: pytest.MonkeyPatch, part: int) -> None:
+    monkeypatch.setattr(relations, "_PART_BYTES", part)
+    names = ["", "a", "a b", "o'ne", "z", "ä", "\U0001f600"]
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE t (document VARCHAR, kind TINYINT, server_seq BIGINT, content BLOB, digest VARCHAR)")
+        for seq in (3, 1, 2):
+            for name in names[::-1]:
+                connection.execute("INSERT INTO t VALUES (?, ?, ?, ?, NULL)", [name, seq % 2, seq, b"x" * seq if name < "o" else None])
+        found = [(name, [(row.kind, row.server_seq) for row in rows]) for name, rows in streamed_in_order(connection, "SELECT * FROM t")]
+        assert found == [(name, [(0, 2), (1, 1), (1, 3)]) for name in names]
+        assert list(streamed_in_order(connection, "SELECT * FROM t WHERE kind = 2")) == []

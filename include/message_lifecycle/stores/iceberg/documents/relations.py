@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     import duckdb
 
 MEMORY_BYTES = 1024 * MEBIBYTE
-# Rows of a batch, as Arrow has it and once more as Python's values: a state may have megabytes.
+# Rows of a batch, as Arrow has it and once more as Python's values: a state or a change may have megabytes.
 _AT_ONCE = 64
+# Where what all rows have together is bounded beforehand, so many are faster.
+_AT_ONCE_OF_PART = 2_048
 _PART_BYTES = 32 * MEBIBYTE
 Row = tuple[Any, ...]
 
@@ -75,7 +77,7 @@ def streamed_in_order(connection: duckdb.DuckDBPyConnection, query: str) -> Iter
 
 
 def _stored(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[Stored]:
-    for batch in connection.sql(f"{query} ORDER BY document, kind, server_seq").to_arrow_reader(_AT_ONCE):
+    for batch in connection.sql(f"{query} ORDER BY document, kind, server_seq").to_arrow_reader(_AT_ONCE_OF_PART):
         yield from map(Stored, *map(_values, batch.columns))
 
 
@@ -85,7 +87,7 @@ def _parts(connection: duckdb.DuckDBPyConnection, query: str) -> list[str]:
     ends = connection.execute(
         "SELECT min(document), max(document) FROM ("
         f"SELECT document, (sum(size) OVER (ORDER BY document) - size) // {_PART_BYTES} AS part FROM ("
-        f"SELECT document, sum(octet_length(content)) AS size FROM ({query}) GROUP BY document)) GROUP BY part ORDER BY part"
+        f"SELECT document, coalesce(sum(octet_length(content)), 0) AS size FROM ({query}) GROUP BY document)) GROUP BY part ORDER BY part"
     ).fetchall()
     return [f"SELECT * FROM ({query}) WHERE document BETWEEN {literal(first)} AND {literal(last)}" for first, last in ends]
 
