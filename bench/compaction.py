@@ -182,7 +182,8 @@ def shown(name: str, one: Set, found: Found, walls: dict[str, float]) -> int:
 
 
 def _ratio(kind: str, mine: list[Cost], theirs: list[Cost]) -> float:
-    return median(getattr(cost, kind) for cost in mine) / median(getattr(cost, kind) for cost in theirs)
+    ours, peers = ([float(getattr(cost, kind)) for cost in costs] for costs in (mine, theirs))
+    return median(ours) / median(peers)
 
 
 def _of(costs: list[Cost], kind: str) -> str:

@@ -22,6 +22,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, GateReport
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.segment import ActiveSegment
+from message_lifecycle.model.settings import Value
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.layout import COMPACTED, LogSummary
@@ -44,7 +45,7 @@ class Measured:
 
     @classmethod
     def make(cls, session: SparkSession, services: Services, name: TopicName, partitions: int) -> Measured:
-        settings = {"message_expiry": 0, "cleanup_policy": "compact,delete"}
+        settings: dict[str, Value] = {"message_expiry": 0, "cleanup_policy": "compact,delete"}
         services.topics.create(name, partitions=partitions, settings=settings, ledger=services.ledger.next_identity(name))
         return cls(session, services, name, partitions)
 

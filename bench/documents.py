@@ -36,7 +36,7 @@ from message_lifecycle.model.document import Change, Synced
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import SnapshotDocument
-from message_lifecycle.model.settings import Policy, resolve
+from message_lifecycle.model.settings import Policy, Value, resolve
 from message_lifecycle.operations.snapshot_with_purge import DocumentFacts, plan
 from message_lifecycle.stores.iceberg.compaction.commit import data_file
 from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE, InputFile, NewFile, Resources
@@ -56,7 +56,12 @@ if TYPE_CHECKING:
 CHANGES_OF_ONE, DOCUMENTS, CHANGES_EACH = 100_000, 100_000, 20
 LOOP_LIMIT, GROUPS_LIMIT = 0.5, 3.0
 REPEATS = 3
-SETTINGS = {"fold": "json_merge_patch", "snapshot_interval": 10, "snapshot_threshold": 5, "snapshot_with_purging_changes": True}
+SETTINGS: dict[str, Value] = {
+    "fold": "json_merge_patch",
+    "snapshot_interval": 10,
+    "snapshot_threshold": 5,
+    "snapshot_with_purging_changes": True,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

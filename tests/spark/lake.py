@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from secrets import token_hex
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -158,7 +159,7 @@ class Lake:
         self.session.sql(f"DELETE FROM {sql_table(name)} WHERE {where}")
         forget_cached(self.session, name)
 
-    def plan(self, name: TopicName, as_of: float, **facts: object) -> Plan:
+    def plan(self, name: TopicName, as_of: float, **facts: Any) -> Plan:
         policy = self.policy(name)
         at = Instant(int(as_of * SECOND))
         store = self.store()
