@@ -239,7 +239,7 @@ def fill(session: SparkSession, name: TopicName, documents: int) -> None:
     for document in names(documents):
         buckets.setdefault(bucket_of(document), []).append(document)
     update = table.newAppend()
-    payloads = [json.dumps({f"field{seq % 7}": seq, "text": f"the {seq}th change"}).encode() for seq in range(1, CHANGES_EACH + 1)]
+    chance = np.random.default_rng(1)
     schema = CHANGES.schema.as_arrow()
     for bucket, mine in buckets.items():
         path = Path(local_path(f"{table.location()}/data/{BUCKET}={bucket}")) / f"{token_hex(8)}.parquet"
@@ -250,12 +250,20 @@ def fill(session: SparkSession, name: TopicName, documents: int) -> None:
             pa.array(np.tile(np.arange(1, CHANGES_EACH + 1), len(mine))),
             pa.array(np.full(rows, 1), pa.int64()).cast(schema.field("at").type),
             pa.array(["a"] * rows, schema.field("client").type),
-            pa.array(payloads * len(mine), schema.field("payload").type),
+            pa.array(payloads(len(mine), chance), schema.field("payload").type),
         ]
         pq.write_table(pa.Table.from_arrays(columns, schema=schema), path, compression="zstd")
         new = NewFile(path=str(path), rows=rows, bytes=path.stat().st_size)
         update.appendFile(data_file(session, table, f"{BUCKET}={bucket}", new))
     update.commit()
+
+
+def payloads(documents: int, chance: np.random.Generator) -> list[bytes]:
+    """Of all changes of so many documents, document by document; each says something of its own, or storage would count for nothing."""
+    said = chance.bytes(8 * documents * CHANGES_EACH).hex()
+    texts = (said[at : at + 16] for at in range(0, len(said), 16))
+    numbers = (seq for _ in range(documents) for seq in range(1, CHANGES_EACH + 1))
+    return [b'{"field%d": %d, "text": "%b"}' % (seq % 7, seq, text.encode()) for seq, text in zip(numbers, texts, strict=True)]
 
 
 def stored_bytes(name: TopicName) -> int:
