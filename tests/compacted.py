@@ -44,7 +44,9 @@ class Log:
 
 
 @st.composite
-def logs(draw: st.DrawFn, *, by_event_time: bool = False, retentions: Sequence[float] = (0.0,)) -> Log:
+def logs(
+    draw: st.DrawFn, *, by_event_time: bool = False, retentions: Sequence[float] = (0.0,), lags: Sequence[int | None] = (None,)
+) -> Log:
     message = st.builds(
         lambda partition, time, event, key, value, ttl, extra: NewMessage(
             partition=partition,
@@ -74,6 +76,9 @@ def logs(draw: st.DrawFn, *, by_event_time: bool = False, retentions: Sequence[f
             st.sampled_from([{}, {"message_expiry": 10}, {"max_age_seconds": 10.0}, {"max_age_seconds": 10.0, "ttl_overrides_age": True}])
         ),
     }
+    lag = draw(st.sampled_from(list(lags)))
+    if lag is not None:
+        chosen["max_compaction_lag"] = lag
     count = draw(st.integers(1, 5))
     runs = sorted(draw(st.lists(st.sampled_from(RUNS), min_size=count, max_size=count)))
     batches = [(tuple(draw(st.lists(message, min_size=1, max_size=9))), run if draw(st.booleans()) else None) for run in runs]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from message_lifecycle.app import document_deeds
+from message_lifecycle.app.live_view import latest_view
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
@@ -26,7 +27,7 @@ def stage(s: Services, plan: Plan) -> Staged:
     if not plan.view_removals:
         return s.store.stage(plan)
     of_view = s.compactor.stage(plan)
-    if not plan.row_removals:
+    if not plan.of_log:
         return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id, view=of_view.view)
     return replace(s.store.stage(plan), view=of_view.view)
 
@@ -37,7 +38,7 @@ def evidence(s: Services, plan: Plan, staged: Staged, policy: Policy) -> Mapping
     if plan.operation == "snapshot_with_purge":
         return document_deeds.evidence(s, plan, staged, policy)
     of_log = s.store.evidence(plan, staged, policy)
-    return {**of_log, **s.compactor.evidence(plan, staged, policy)} if plan.view_removals else of_log
+    return {**of_log, **s.compactor.evidence(plan, staged, policy)} if plan.view_removals or plan.past_horizon else of_log
 
 
 def publish(s: Services, verdict: Verdict) -> Published:
@@ -50,13 +51,14 @@ def publish(s: Services, verdict: Verdict) -> Published:
     if plan.operation == "compaction":
         return s.compactor.publish(verdict, ledger=s.ledger.next_identity(plan.topic))
     if plan.view_removals:
-        if plan.row_removals and plan.requirements.snapshot_id is not None:
+        if plan.of_log and plan.requirements.snapshot_id is not None:
             others = s.reader.removed_by_others(s.reader.log(plan.topic), plan.requirements.snapshot_id)
             if others is None or others:
                 raise PlanConflict(plan.plan_id, "another writer has removed messages from the log since it was planned")
         done = s.compactor.publish(verdict, ledger=s.ledger.next_identity(plan.topic))
-        if not plan.row_removals:
+        if not plan.of_log:
             return replace(done, removed=())
+        latest_view(s, plan.topic)  # an older one would show what went from the view, once what hides it there has gone from the log
     return s.store.publish(verdict, ledger=s.ledger.next_identity(plan.topic))
 
 
@@ -66,7 +68,7 @@ def published(s: Services, plan: Plan) -> Published | None:
         return s.views.published(plan.topic, plan.plan_id)
     if plan.operation == "snapshot_with_purge":
         return s.documents.documents_published(plan.topic, plan.plan_id)
-    if plan.view_removals and not plan.row_removals:
+    if plan.view_removals and not plan.of_log:
         done = s.views.published(plan.topic, plan.plan_id)
         return None if done is None else replace(done, removed=())
     return s.reader.published(plan.topic, plan.plan_id)

@@ -9,12 +9,10 @@ from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.view import ViewState
+from message_lifecycle.operations.barriers import READER
 
 if TYPE_CHECKING:
     from message_lifecycle.app.steps import Services
-
-READER = "compaction"
-"""The name by which reports tell of the horizon (CMP-9)."""
 
 
 def readers_of(s: Services, name: TopicName) -> list[Progress]:
@@ -35,11 +33,14 @@ def horizons_of(s: Services, name: TopicName) -> Mapping[int, int]:
 
 
 def heeds_horizon(s: Services, plan: Plan) -> bool:
-    """Whether a plan still knows all that binds it: a compaction may have come after it. A request names what goes from the view as it
-    was; the cleaner is bound by any horizon, for horizons only rise."""
-    if plan.operation == "message_request":
-        view = s.views.view(plan.topic)
-        return (None if view is None else view.snapshot_id) == (None if plan.view is None else plan.view.snapshot_id)
+    """Whether a plan still knows all that binds it: a compaction may have come after it. A request, and the
+    cleaner where it does not wait for compaction, name what goes from the view as it was; else any horizon binds the cleaner, for horizons
+    only rise."""
+    if plan.operation == "message_request" or plan.past_horizon:
+        view, done = s.views.view(plan.topic), s.views.published(plan.topic, plan.plan_id)
+        # A run that died between its two commits has changed the view itself.
+        relied_on = done.snapshot_id if done is not None else None if plan.view is None else plan.view.snapshot_id
+        return (None if view is None else view.snapshot_id) == relied_on
     if plan.operation != "message_cleaner" or any(bound.name == READER for bound in plan.bounds):
         return True
     return not horizons_of(s, plan.topic)

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 from message_lifecycle.app import deeds
+from message_lifecycle.app.cleaning import plan_cleaning
 from message_lifecycle.app.compaction_facts import compaction_facts
 from message_lifecycle.app.document_facts import document_facts
 from message_lifecycle.app.due_state import note_due
@@ -26,7 +26,7 @@ from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Outco
 from message_lifecycle.model.plan import MARKING, Plan
 from message_lifecycle.model.request import Request
 from message_lifecycle.model.settings import Policy, Value, resolve
-from message_lifecycle.operations import compaction, compaction_purge, marker_sweep, message_cleaner, requests, snapshot_with_purge
+from message_lifecycle.operations import compaction, compaction_purge, marker_sweep, requests, snapshot_with_purge
 from message_lifecycle.operations.verdict import Withheld, decide
 from message_lifecycle.ports import (
     Copier,
@@ -106,7 +106,7 @@ def preview(s: Services, name: TopicName, *, as_of: Instant, work: Work = "messa
         found, view = s.reader.requested(log, work, as_of=as_of), s.views.view(name)
         of_view = {} if view is None else rows_of_view(s, log, view, work, found, as_of=as_of)
         return requests.plan(facts, policy, work, found, as_of=as_of, view=view, of_view=of_view)
-    return message_cleaner.plan(facts, policy, as_of=as_of, ask=partial(s.reader.rows, log))
+    return plan_cleaning(s, facts, policy, as_of=as_of)
 
 
 def plan(s: Services, name: TopicName, *, as_of: Instant, run: str | None = None, work: Work = "message_cleaner") -> PlanRecord:

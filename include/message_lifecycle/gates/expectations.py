@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from message_lifecycle.gates.compaction_suite import compaction_suite, view_removals_suite
+from message_lifecycle.gates.compaction_suite import compaction_suite, outlived_suite, view_removals_suite
 from message_lifecycle.gates.declared import (
     FIGURES,
     AllAre,
@@ -58,7 +58,7 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
 
     Frames: `going`, one row per file of the segments that go whole; `rows`, one per file that loses single messages; `difference`
     and `order`, what is wrong; `sample`, messages that go; `left`, one row per segment with overdue messages that stay; `figures`,
-    one row; `markers` and `unmarked`, see `markers_suite`.
+    one row; `markers` and `unmarked`, see `markers_suite`; `view` and `outlived`, see `compaction_suite`.
     """
     return (
         Declared(
@@ -68,6 +68,8 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             kind="rule",
             test=Same(found=policy.hash, wanted=plan.requirements.policy_hash),
         ),
+        *view_removals_suite(plan),
+        *outlived_suite(plan),
         *_going(plan, policy),
         *rows_suite(plan, staged),
         *_sample(plan),

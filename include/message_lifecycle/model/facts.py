@@ -42,6 +42,14 @@ class CopyState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lift:
+    """What a reader has not processed may go nevertheless, up to and including offset `through`; `reason`: why, in words (CMP-9)."""
+
+    through: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """A reader's last processed offset in one partition; `at` None: time not known, so it never falls silent (EXP-6)."""
 
@@ -50,6 +58,7 @@ class Progress:
     offset: int
     at: Instant | None
     kind: ReaderKind = "consumer"
+    lift: Lift | None = None
 
     def silent_at(self, consumer_expiry_us: int) -> Instant | None:
         """The first instant at which this consumer no longer pins."""

@@ -114,13 +114,14 @@ class CompactPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveViewRows:
-    """Remove single messages of the compacted view, named by their offsets (PRG-1)."""
+    """Remove single messages of the compacted view, named by their offsets (PRG-1). `superseded`: of keys of which this very plan takes a
+    newer message, not compacted yet, from the log (CMP-9)."""
 
     partition: int
     offsets: str
     """As `rows.ranges_text`."""
     rows: int
-    reason: Literal["removed", "purged"]
+    reason: Literal["removed", "purged", "superseded"]
     kind: Literal["remove_view_rows"] = "remove_view_rows"
 
 
@@ -252,6 +253,16 @@ class Plan:
     @property
     def is_empty(self) -> bool:
         return not self.actions
+
+    @cached_property
+    def of_log(self) -> bool:
+        """Whether it changes the log, and not its compacted view alone."""
+        return any(not isinstance(action, RemoveViewRows) for action in self.actions)
+
+    @property
+    def past_horizon(self) -> bool:
+        """Whether an age takes messages that compaction has not seen (CMP-9)."""
+        return self.operation == "message_cleaner" and self.view is not None
 
     def taking(self, partition: int, offset: int) -> DropSegments | RemoveRows | None:
         """The action that takes the message at this offset."""

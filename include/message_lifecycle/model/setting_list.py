@@ -168,6 +168,12 @@ SETTINGS: tuple[Setting, ...] = (
         reason="reading past a third of dead rows costs about what it saves",
     ),
     Setting(
+        name="max_compaction_lag", section=None, on_topic=True, kind="int", default=None, minimum=1, maximum=U32_MAX, unit="seconds",
+        help="Once the oldest message past the horizon of a compacted topic is older than this, what is dead past it goes nevertheless, and with "
+        "it what is older of its keys in the view. Unset: the log waits for compaction, however long.",
+        reason="compaction is to be mended, not passed over", tightness=_shorter_is_tighter,
+    ),
+    Setting(
         name="compaction_engine", server_key="engine", section="compaction", on_topic=False, kind="text", default="kernel", choices=("kernel", "sql"),
         help="kernel: columnar, one task per partition, where the inputs allow it; sql: Spark SQL, for any input.",
         reason="the same result in a fraction of the time",

@@ -156,6 +156,11 @@ class Policy:
         return self._int("compaction_threshold_bytes")
 
     @property
+    def max_compaction_lag_us(self) -> int | None:
+        """None: the log waits for compaction, however long (CMP-9)."""
+        return None if self["max_compaction_lag"] is None else seconds(self._int("max_compaction_lag"))
+
+    @property
     def compaction_rewrite_fraction(self) -> float:
         share = self["compaction_rewrite_fraction"]
         assert isinstance(share, float)

@@ -18,6 +18,7 @@ _OF_MESSAGES = (
     "subject_delete_marker_ttl",
     "max_age_seconds",
     "cleanup_policy",
+    "max_compaction_lag",
     "origin",
     "role",
     "counter",
@@ -137,6 +138,14 @@ def _check(settings: Mapping[str, Value], where: str) -> None:
             key="winner",
             value="event_time",
             allowed="offset, or set delete_retention above 0: it says how late an event may be (CMP-12)",
+        )
+    if settings.get("winner") == "event_time" and "max_compaction_lag" in settings:
+        raise InvalidSetting(
+            where=where,
+            key="max_compaction_lag",
+            value=settings["max_compaction_lag"],
+            allowed="unset while winner is event_time: what goes before it is compacted is not remembered, so that a late event could bring "
+            "its key back (CMP-9, CMP-12)",
         )
     if settings.get("counter") and settings.get("allow_msg_ttl"):
         raise InvalidSetting(

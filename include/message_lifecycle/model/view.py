@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from message_lifecycle.model.instants import Instant
@@ -45,6 +45,20 @@ class ViewState:
 
     def horizon(self, partition: int) -> int:
         return self.horizons.get(partition, NOTHING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlived:
+    """What would be seen again if a plan took messages from past the horizon as it stands (CMP-9). Messages without a key hide none.
+
+    `of_view`: by partition, ascending offsets of messages in the view of whose key a newer one goes. `in_log`: by partition, the first
+    message that goes from past the horizon although an older one of its key stays there."""
+
+    of_view: Mapping[int, Sequence[int]]
+    in_log: Mapping[int, int]
+
+
+NONE_OUTLIVED = Outlived(of_view={}, in_log={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

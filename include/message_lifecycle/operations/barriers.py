@@ -10,6 +10,8 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Bound
 from message_lifecycle.model.settings import Policy
 
+READER = "compaction"
+"""The name by which reports tell of the horizon (CMP-9)."""
 _DID: dict[ReaderKind, str] = {"consumer": "processed", "replica": "copied", "compaction": "compacted"}
 
 
@@ -27,8 +29,11 @@ class Reader:
         # Who has committed nothing in a partition has read nothing of it (unknown keeps data).
         mine = self.progress.get(partition)
         did = _DID[self.kind]
+        name = self.name if self.kind == "compaction" else f"{self.kind} {self.name}"
+        if mine is not None and mine.lift is not None:
+            return Bound(name=name, partition=partition, offset=mine.lift.through + 1, reason=mine.lift.reason)
         return Bound(
-            name=self.name if self.kind == "compaction" else f"{self.kind} {self.name}",
+            name=name,
             partition=partition,
             offset=0 if mine is None else mine.offset + 1,
             reason=f"has {did} nothing here yet" if mine is None or mine.offset < 0 else f"has {did} up to offset {mine.offset}",

@@ -12,7 +12,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.view import Tail, ViewRow, ViewState
+from message_lifecycle.model.view import Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.operations.verdict import Verdict
 
 
@@ -25,6 +25,15 @@ class ViewReader(Protocol):
 
     def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant) -> Sequence[Tail]:
         """What lies past the horizons `after`, up to the last message before the first one later than `as_of`, of every partition."""
+        ...
+
+    def oldest_past(self, log: LogState, view: ViewState) -> Mapping[int, Instant]:
+        """By partition, the oldest known append_time of what lies past the horizons; a partition that is not there has none (CMP-9)."""
+        ...
+
+    def outlived(self, view: ViewState, plan: Plan) -> Outlived:
+        """What would be seen again if the plan took its messages from past the view's horizons, by the log at the plan's own snapshot.
+        Raises PlanConflict where that is gone, CompactedTableMissing."""
         ...
 
     def view_rows(self, name: TopicName, view: ViewState, *, partition: int | None = None, start: int = 0) -> Iterator[ViewRow]:

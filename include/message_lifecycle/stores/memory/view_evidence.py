@@ -11,7 +11,7 @@ from message_lifecycle.model.plan import CompactPartition, Plan
 from message_lifecycle.model.rows import offsets_of
 from message_lifecycle.model.rules import Rule, holds
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.view import ViewRow
+from message_lifecycle.model.view import NOTHING, ViewRow
 from message_lifecycle.operations import age_rules
 
 
@@ -58,6 +58,24 @@ def removal_evidence(before: Iterable[ViewRow], after: Iterable[ViewRow], plan: 
         }
         for partition in sorted({place[0] for place in gone | (now - was)})
     ]
+
+
+def outlived_evidence(log: Iterable[Message], horizons: Mapping[int, int], after: Iterable[ViewRow], plan: Plan) -> list[dict[str, object]]:
+    """The frame `outlived`, one row: of what the plan takes from past the horizons, what is older of its keys and would be left, in the
+    staged view and past the horizons."""
+    past = [message for message in log if message.offset > horizons.get(message.partition, NOTHING)]
+    stays = [message for message in past if plan.taking(message.partition, message.offset) is None]
+    shown = [row.message for row in after if not row.remembered]
+    going = [message for message in past if message not in stays]
+    return [
+        {"in_view": sum(_any_older(shown, message) for message in going), "in_log": sum(_any_older(stays, message) for message in going)}
+    ]
+
+
+def _any_older(messages: Iterable[Message], than: Message) -> bool:
+    return than.key is not None and any(
+        (other.partition, other.key) == (than.partition, than.key) and other.offset < than.offset for other in messages
+    )
 
 
 def tail_rows(tail: Iterable[Message]) -> list[ViewRow]:

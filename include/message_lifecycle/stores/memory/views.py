@@ -15,12 +15,13 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import ViewReason, offsets_of
 from message_lifecycle.model.rules import holds_from
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.view import NOTHING, StagedView, Tail, ViewRow, ViewState
+from message_lifecycle.model.view import NOTHING, Outlived, StagedView, Tail, ViewRow, ViewState
 from message_lifecycle.operations.compaction_fold import Folded, FoldRules, fold, rules_of
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.memory.log import Position
+from message_lifecycle.stores.memory.past_horizon import outlived
 from message_lifecycle.stores.memory.store import MemoryStore
-from message_lifecycle.stores.memory.view_evidence import removal_evidence, view_evidence
+from message_lifecycle.stores.memory.view_evidence import outlived_evidence, removal_evidence, view_evidence
 from message_lifecycle.stores.memory.view_log import View, ViewCommit
 
 
@@ -60,6 +61,19 @@ class MemoryViews:
         mine = [message for message in past if message.offset <= through]
         size = sum(message.size_bytes for message in mine)
         return Tail(partition=partition, after=after, through=through, rows=len(mine), size_bytes=size)
+
+    def oldest_past(self, log: LogState, view: ViewState) -> Mapping[int, Instant]:
+        oldest: dict[int, Instant] = {}
+        for message in self.tail_messages(log, view.horizons):
+            if message.append_time is not None:
+                oldest[message.partition] = min(message.append_time, oldest.get(message.partition, message.append_time))
+        return oldest
+
+    def outlived(self, view: ViewState, plan: Plan) -> Outlived:
+        assert plan.requirements.snapshot_id is not None
+        log = self._store.version(plan.topic, plan.requirements.snapshot_id).messages
+        past = [message for _, message in sorted(log.items()) if message.offset > view.horizon(message.partition)]
+        return outlived(past, self.view_rows(plan.topic, view), plan)
 
     def view_rows(self, name: TopicName, view: ViewState, *, partition: int | None = None, start: int = 0) -> Iterator[ViewRow]:
         rows = self._views[name].commits[view.snapshot_id].rows
@@ -114,10 +128,16 @@ class MemoryViews:
 
     def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:  # noqa: ARG002  # what is staged is kept by plan
         before = list(self._before(plan).values())
-        if plan.view_removals:
-            return {"view": removal_evidence(before, self._views[plan.topic].staged[plan.plan_id].rows, plan)}
-        after = before if plan.is_empty else self._views[plan.topic].staged[plan.plan_id].rows
-        return view_evidence(before, self._tail_of(plan), after, plan, policy)
+        folded = self._views[plan.topic].staged.get(plan.plan_id)
+        after = before if folded is None else folded.rows
+        if plan.operation == "compaction":
+            return view_evidence(before, self._tail_of(plan), after, plan, policy)
+        frames: dict[str, object] = {"view": removal_evidence(before, after, plan)} if plan.view_removals else {}
+        if plan.past_horizon:
+            assert plan.requirements.snapshot_id is not None
+            log = self._store.version(plan.topic, plan.requirements.snapshot_id).messages.values()
+            frames["outlived"] = outlived_evidence(log, self._views[plan.topic].horizons, after, plan)
+        return frames
 
     def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
         plan = verdict.plan

@@ -11,9 +11,11 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published
-from message_lifecycle.model.view import Tail, ViewRow, ViewState
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.view import Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.inputs import columns_of, files_by_partition
+from message_lifecycle.stores.iceberg.compaction.past_horizon import oldest_past, outlived
 from message_lifecycle.stores.iceberg.compaction.tails import tails_of
 from message_lifecycle.stores.iceberg.compaction.view_table import document_of, state_of
 from message_lifecycle.stores.iceberg.layout import COMPACTED, COUNTS, PLAN_ID
@@ -35,6 +37,12 @@ class IcebergViewReader:
 
     def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant) -> Sequence[Tail]:
         return tails_of(self._tables.load(log.topic), log, after, as_of=as_of)
+
+    def oldest_past(self, log: LogState, view: ViewState) -> Mapping[int, Instant]:
+        return oldest_past(self._tables.load(log.topic), log, view.horizons)
+
+    def outlived(self, view: ViewState, plan: Plan) -> Outlived:
+        return outlived(self._tables, plan, view.horizons, view_id=view.snapshot_id)
 
     def view_rows(self, name: TopicName, view: ViewState, *, partition: int | None = None, start: int = 0) -> Iterator[ViewRow]:
         try:

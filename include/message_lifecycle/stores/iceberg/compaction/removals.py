@@ -1,4 +1,4 @@
-"""What a person's request takes from a compacted view: single messages, named by their offsets (PRG-1)."""
+"""What other operations than compaction take from a compacted view: single messages, named by their offsets (PRG-1, CMP-9)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _written(view: Table, partition: int, positions: Mapping[str, Positions]) ->
 
 
 def staged(plan: Plan, results: Sequence[PartitionResult]) -> StagedView:
-    """What the request has come to."""
+    """What it has come to."""
     assert plan.view is not None
     removed = totals(results)
     going = sum(removed.values())

@@ -39,15 +39,23 @@ class IcebergViews(IcebergViewReader):
 
     def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.compaction.evidence import evidence
+        from message_lifecycle.stores.iceberg.compaction.past_horizon import outlived_evidence
         from message_lifecycle.stores.iceberg.compaction.removals import removal_evidence
 
+        if plan.operation == "compaction":
+            return evidence(self._tables, plan, staged, policy)
+        assert plan.view is not None
+        assert plan.view.snapshot_id is not None
+        after_id = plan.view.snapshot_id
+        frames: dict[str, object] = {}
         if plan.view_removals:
-            assert plan.view is not None
-            assert plan.view.snapshot_id is not None
             assert staged.view is not None
             assert staged.view.snapshot_id is not None
-            return {"view": removal_evidence(self._tables, plan, plan.view.snapshot_id, staged.view.snapshot_id)}
-        return evidence(self._tables, plan, staged, policy)
+            after_id = staged.view.snapshot_id
+            frames["view"] = removal_evidence(self._tables, plan, plan.view.snapshot_id, after_id)
+        if plan.past_horizon:
+            frames["outlived"] = outlived_evidence(self._tables, plan, after_id)
+        return frames
 
     def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
         from message_lifecycle.stores.iceberg.compaction.publish import publish

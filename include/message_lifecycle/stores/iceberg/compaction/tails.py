@@ -36,7 +36,7 @@ def tails_of(table: Table, log: LogState, after: Mapping[int, int], *, as_of: In
         if partition not in past or snapshot is None:
             found.append(Tail(partition=partition, after=horizon, through=max(horizon, end - 1), rows=0, size_bytes=0))
             continue
-        reading = _Reading(table, Vectors(table, snapshot))
+        reading = Reading(table, Vectors(table, snapshot))
         through = max(horizon, _through(reading, past[partition], horizon, end, as_of))
         rows, size = 0, 0
         for file in past[partition]:
@@ -47,7 +47,7 @@ def tails_of(table: Table, log: LogState, after: Mapping[int, int], *, as_of: In
     return found
 
 
-class _Reading:
+class Reading:
     """Columns of single files, each read once."""
 
     def __init__(self, table: Table, vectors: Vectors) -> None:
@@ -64,7 +64,7 @@ class _Reading:
         return self._read[file.name]
 
 
-def _through(reading: _Reading, files: list[FileMetrics], horizon: int, end: int, as_of: Instant) -> int:
+def _through(reading: Reading, files: list[FileMetrics], horizon: int, end: int, as_of: Instant) -> int:
     """The end point: the last offset before the first message that is later than `as_of`; unknown times count as earlier."""
     first_late = end
     for file in files:
@@ -78,7 +78,7 @@ def _through(reading: _Reading, files: list[FileMetrics], horizon: int, end: int
     return first_late - 1
 
 
-def _rows_within(reading: _Reading, file: FileMetrics, horizon: int, through: int) -> int:
+def _rows_within(reading: Reading, file: FileMetrics, horizon: int, through: int) -> int:
     """Messages of the file past the horizon, up to the end point."""
     first, last = file.first_offset, file.last_offset
     if first is not None and last is not None:

@@ -1,0 +1,157 @@
+"""What lies past a view's horizons, where the cleaner does not wait for compaction any more (CMP-9): how old it is, and what would be
+seen again without it. No JVM is needed.
+
+Keys are compared in DuckDB, which spills; a file at a time comes in, and only positions in the view and in the log come out.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from message_lifecycle.model.errors import CompactedTableMissing, PlanConflict
+from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.plan import DropSegments, Plan, RemoveRows
+from message_lifecycle.model.view import NOTHING, Outlived
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.compaction.inputs import UnreadableFile, columns_of, files_by_partition, vectors_by_file
+from message_lifecycle.stores.iceberg.compaction.job import InputFile
+from message_lifecycle.stores.iceberg.compaction.tails import Reading
+from message_lifecycle.stores.iceberg.compaction.view_table import state_of
+from message_lifecycle.stores.iceberg.data_rows import Vectors
+from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
+from message_lifecycle.stores.iceberg.layout import COMPACTED
+from message_lifecycle.stores.iceberg.manifests import files_of
+from message_lifecycle.stores.iceberg.row_deletes import within
+from message_lifecycle.stores.iceberg.rule_columns import UNKNOWN
+from message_lifecycle.stores.iceberg.segments import FileMetrics
+
+if TYPE_CHECKING:
+    import duckdb
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+_IN_LOG = """
+SELECT min(p."offset") FROM past AS p JOIN (SELECT key, min("offset") AS stays FROM past WHERE NOT goes GROUP BY key) AS s USING (key)
+WHERE p.goes AND p."offset" > s.stays
+"""
+_IN_VIEW = """
+SELECT r."offset" FROM rows AS r SEMI JOIN (SELECT key FROM past WHERE goes) AS p USING (key) WHERE NOT coalesce(r.remembered, false)
+"""
+
+
+def oldest_past(table: Table, log: LogState, horizons: Mapping[int, int]) -> Mapping[int, Instant]:
+    """See `ports.ViewReader.oldest_past`. By the bounds of files; read are those that hold compacted or removed messages beside others, or
+    unknown times, and might hold an older one."""
+    snapshot = None if log.snapshot_id is None else table.snapshot_by_id(log.snapshot_id)
+    if snapshot is None:
+        return {}
+    oldest: dict[int, int] = {}
+    unsure: list[FileMetrics] = []
+    for file in _past(files_of(table, snapshot), horizons):
+        bound = file.oldest_at
+        whole = file.deleted == 0 and file.first_offset is not None and file.first_offset > horizons.get(file.partition, NOTHING)
+        if whole and bound is not None and bound != 0:  # a time of 0 is unknown, and hides which is the oldest (CLK-4)
+            oldest[file.partition] = min(bound, oldest.get(file.partition, bound))
+        elif file.unknown_times != file.rows:
+            unsure.append(file)
+    reading = Reading(table, Vectors(table, snapshot))
+    for file in sorted(unsure, key=lambda file: (file.partition, file.oldest_at or 0)):
+        found = oldest.get(file.partition)
+        if found is not None and file.oldest_at is not None and file.oldest_at >= found:
+            continue
+        rows = reading(file)
+        times = np.asarray(rows.columns["append_time"], np.int64)
+        known = times[rows.alive & (times != UNKNOWN) & (rows.offsets > horizons.get(file.partition, NOTHING))]
+        if len(known):
+            first = int(known.min())
+            oldest[file.partition] = first if found is None else min(first, found)
+    return {partition: Instant(time) for partition, time in oldest.items()}
+
+
+def outlived(tables: Tables, plan: Plan, horizons: Mapping[int, int], *, view_id: int) -> Outlived:
+    """See `ports.ViewReader.outlived`. `view_id`: the view's snapshot.
+
+    Raises PlanConflict where the log's snapshot is gone, CompactedTableMissing, UnreadableFile, UnreadableDeletes."""
+    import duckdb
+
+    log, view = tables.load(plan.topic), tables.load(plan.topic, kind=COMPACTED)
+    snapshot = log.snapshot_by_id(plan.requirements.snapshot_id or 0)
+    if snapshot is None:
+        raise PlanConflict("not yet made", f"its snapshot {plan.requirements.snapshot_id} is gone")
+    of_view: dict[int, list[int]] = {}
+    in_log: dict[int, int] = {}
+    view_files = files_by_partition(view, view.snapshot_by_id(view_id))
+    for partition, files in _by_partition(log, snapshot, plan, horizons):
+        with tempfile.TemporaryDirectory() as spill, duckdb.connect(config={"temp_directory": spill}) as connection:
+            _read_log(connection, log, snapshot, files, plan, horizons.get(partition, NOTHING))
+            ((first,),) = connection.execute(_IN_LOG).fetchall()
+            if first is not None:
+                in_log[partition] = int(first)
+            try:
+                of_view[partition] = _older_in_view(connection, view, view_files.get(partition, ()))
+            except (OSError, ValueError) as error:  # a file that is gone, or damaged; PyArrow's errors are ValueErrors
+                raise CompactedTableMissing(str(plan.topic), f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
+    return Outlived(of_view=of_view, in_log=in_log)
+
+
+def outlived_evidence(tables: Tables, plan: Plan, view_id: int) -> pa.Table:
+    """The frame `outlived`, one row: what is older of the keys of what goes, and would be left, in the staged view `view_id` and past the
+    horizons."""
+    view = state_of(tables, plan.topic)
+    found = outlived(tables, plan, {} if view is None else view.horizons, view_id=view_id)
+    row = {"in_view": sum(len(offsets) for offsets in found.of_view.values()), "in_log": len(found.in_log)}
+    return pa.Table.from_pylist([row], schema=pa.schema([(name, pa.int64()) for name in row]))
+
+
+def _past(files: Iterable[FileMetrics], horizons: Mapping[int, int]) -> Iterator[FileMetrics]:
+    """The files that may hold a message past the horizon of their partition."""
+    for file in files:
+        if file.deleted < file.rows and (file.last_offset is None or file.last_offset > horizons.get(file.partition, NOTHING)):
+            yield file
+
+
+def _by_partition(table: Table, snapshot: Snapshot, plan: Plan, horizons: Mapping[int, int]) -> Iterator[tuple[int, list[FileMetrics]]]:
+    """Files past the horizon of the partitions of which the plan takes something."""
+    touched = {action.partition for action in plan.actions if isinstance(action, DropSegments | RemoveRows)}
+    files = sorted(file for file in _past(files_of(table, snapshot), horizons) if file.partition in touched)
+    for partition, group in groupby(files, key=lambda file: file.partition):
+        yield partition, list(group)
+
+
+def _read_log(
+    connection: duckdb.DuckDBPyConnection, table: Table, snapshot: Snapshot, files: Iterable[FileMetrics], plan: Plan, horizon: int
+) -> None:
+    """Fill `past` with the keys of what lies past the horizon, and whether it goes."""
+    prefix, vectors = location_prefix(table.location()), vectors_by_file(table, snapshot)
+    connection.execute('CREATE TABLE past (key BLOB, "offset" BIGINT, goes BOOLEAN)')
+    for file in files:
+        path = absolute(prefix, file.name)
+        try:
+            rows = columns_of(table.io, InputFile(path=path, vector=vectors.get(path)), ("offset", "key"))
+        except (OSError, ValueError) as error:  # PyArrow's errors are ValueErrors
+            raise UnreadableFile(".".join(table.name()), file.name, type(error).__name__) from error
+        offsets = rows["offset"].to_numpy()
+        goes = np.full(len(offsets), plan.drops(file.partition, file.segment))
+        for action in plan.row_removals:
+            if action.file == file.name:
+                goes |= within(offsets, action.offsets)
+        connection.register("rows", rows.append_column("goes", pa.array(goes)))
+        connection.execute(f'INSERT INTO past SELECT key, "offset", goes FROM rows WHERE key IS NOT NULL AND "offset" > {horizon}')
+        connection.unregister("rows")
+
+
+def _older_in_view(connection: duckdb.DuckDBPyConnection, view: Table, files: Iterable[InputFile]) -> list[int]:
+    """Offsets of the messages in these files of the view of whose keys one goes, ascending."""
+    found: list[int] = []
+    for file in files:
+        connection.register("rows", columns_of(view.io, file, ("offset", "key", "remembered")))
+        found += [int(offset) for (offset,) in connection.execute(_IN_VIEW).fetchall()]
+        connection.unregister("rows")
+    return sorted(found)
