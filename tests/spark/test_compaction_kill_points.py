@@ -19,7 +19,8 @@ from tests.spark.tables import unheard
 from message_lifecycle.app import steps
 from message_lifecycle.app.compacted_read import read_compacted
 from message_lifecycle.app.horizons import horizons_of
-from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.live_view import latest_view
+from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.app.wiring import lake as configured_lake
 from message_lifecycle.ledger.ledger import open_ledger
 from message_lifecycle.model.errors import CommitUnknown, CompactionRunning, PlanConflict
@@ -169,3 +170,53 @@ def test_a_cleaner_run_planned_before_the_first_compaction_is_refused(topic: Top
     with pytest.raises(PlanConflict, match="compacted since it was planned"):
         steps.publish(topic.s, plan.plan_id)
     assert len(list(topic.s.reader.messages(topic.name))) == 4
+
+
+PAST_LAG = Instant(600 * SECOND)
+
+
+@pytest.fixture
+def behind(topic: Topic) -> Topic:
+    """Compacted up to offset 2, and then no more: past that a newer `a`, which is dead by its TTL, and a `c`."""
+    assert topic.run().name == "published"
+    settings = {"message_expiry": 0, "allow_msg_ttl": True, "max_compaction_lag": 60}
+    alter_topic(topic.s, topic.name, settings)
+    dead = NewMessage(append_time=Instant(200 * SECOND), key=b"a", value=b"3", headers=(("Nats-TTL", b"1s"),))
+    topic.append(dead, message(b"c", b"1", time=300))
+    return topic
+
+
+def test_behind_its_lag_a_killed_cleaner_never_shows_an_older_value(behind: Topic) -> None:  # CMP-9, P3
+    # The first commit is the view's.
+    died = start_dying(behind.name, PAST_LAG, "after_commit", ledger_url=behind.ledger_url)
+    _, log = died.communicate(timeout=240)
+    assert died.returncode == -signal.SIGKILL, log
+    assert behind.read() == [(2, b"b", b"1"), (3, b"a", b"3"), (4, b"c", b"1")], "gone from the view, and still in the log"
+    outcome = behind.run(PAST_LAG, "message_cleaner")
+    assert (outcome.name, outcome.removed) == ("published", (("ttl", 1),))
+    assert behind.read() == [(2, b"b", b"1"), (4, b"c", b"1")]
+    assert behind.run(PAST_LAG, "message_cleaner").name == "no_op"
+    assert behind.run(PAST_LAG).name == "published"
+    assert behind.read() == [(2, b"b", b"1"), (4, b"c", b"1")]
+
+
+def test_behind_its_lag_a_topic_shows_the_same_to_sql(behind: Topic) -> None:  # CMP-6, CMP-9
+    view = latest_view(behind.s, behind.name)
+    plan = behind.judged(PAST_LAG, "message_cleaner")
+    behind.append(message(b"b", b"2", time=500))
+    steps.publish(behind.s, plan.plan_id)
+    shown = spark_session("tests").table(str(view)).select("offset").collect()
+    assert sorted(row.offset for row in shown) == [2, 4, 5], "the view of SQL names the compacted table as it was before"
+    assert steps.verify(behind.s, plan.plan_id).name == "published"
+    assert behind.read() == [(2, b"b", b"1"), (4, b"c", b"1"), (5, b"b", b"2")]
+
+
+def test_behind_its_lag_a_cleaner_is_refused_when_the_topic_was_compacted_after_all(behind: Topic) -> None:  # CMP-9
+    plan = behind.judged(PAST_LAG, "message_cleaner")
+    # By a run that the ledger does not know of, up to a time before the newest messages.
+    compaction = steps.preview(behind.s, behind.name, as_of=Instant(250 * SECOND), work="compaction")
+    staged = behind.s.compactor.stage(compaction)
+    behind.s.compactor.publish(let_pass(compaction, staged), ledger=behind.s.ledger.next_identity(behind.name))
+    with pytest.raises(PlanConflict, match="compacted since it was planned"):
+        steps.publish(behind.s, plan.plan_id)
+    assert [m.offset for m in behind.s.reader.messages(behind.name)] == [0, 1, 2, 3, 4]

@@ -145,3 +145,58 @@ def test_a_view_that_was_there_and_is_gone_is_not_made_anew(topic: Topic) -> Non
         topic.run(LATER)
     with pytest.raises(CompactedTableMissing):
         topic.read()
+
+
+@pytest.fixture
+def behind() -> Topic:
+    """In the view: a and b. Past its horizon, and long dead: a newer a; a c that lives, and a newer c that is dead."""
+    settings = {"max_removed_fraction": 1.0, "allow_msg_ttl": True, "max_compaction_lag": 1}
+    made = Topic(memory_world({}), Log(settings=settings, batches=(), partitions=1))
+    made.append([message(b"a", b"0"), message(b"b", b"1")])
+    assert made.run(Instant(80 * SECOND)).name == "published"
+    made.append([dying(b"a", b"2"), message(b"c", b"3"), dying(b"c", b"4")])
+    return made
+
+
+def dying(key: bytes, value: bytes) -> NewMessage:
+    return replace(message(key, value), headers=(("Nats-TTL", b"1s"),))
+
+
+def test_past_the_lag_what_goes_takes_its_key_from_the_view(behind: Topic) -> None:  # CMP-9
+    behind.world.set_now(AS_OF)
+    plan = steps.plan(behind.world.services, behind.name, as_of=AS_OF).plan
+    assert [(action.partition, action.offsets, action.reason) for action in plan.view_removals] == [(0, "0", "superseded")]
+    assert [action.offsets for action in plan.row_removals] == ["2"]
+    (bound,) = [bound for bound in plan.bounds if bound.name == "compaction"]
+    assert bound.offset == 4
+    assert "20 s old, more than max_compaction_lag = 1 s" in bound.reason
+    (warning,) = plan.warnings
+    assert "has compacted up to offset 1" in warning
+    assert "20 s old, more than max_compaction_lag = 1 s" in warning
+    (held,) = plan.held
+    assert (held.holder, held.rows, held.last_offset) == ("compaction", 1, 4)
+    outcome = steps.run(behind.world.services, behind.name, as_of=AS_OF)
+    assert dict(outcome.removed) == {"ttl": 1}
+    assert [row.message.offset for row in behind.view()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("forgotten", "wanted"),
+    [
+        ({"of_view": {}}, {"outlived_view"}),
+        ({"in_log": {}}, {"outlived_log"}),
+        ({"of_view": {0: [1]}}, {"outlived_view"}),
+    ],
+)
+def test_a_cleaner_that_would_bring_an_older_value_back_is_blocked(
+    behind: Topic, forgotten: dict[str, object], wanted: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # CMP-9, P3
+    s = behind.world.services
+    behind.world.set_now(AS_OF)
+    right = s.views.outlived
+    monkeypatch.setattr(type(s.views), "outlived", lambda _self, view, plan: replace(right(view, plan), **forgotten))
+    plan = steps.plan(s, behind.name, as_of=AS_OF).plan
+    steps.stage(s, plan.plan_id)
+    assert {check.id for check in steps.gate(s, plan.plan_id).blocking} == wanted
+    assert [m.offset for m in s.reader.messages(behind.name)] == [0, 1, 2, 3, 4]
+    assert [row.message.offset for row in behind.view()] == [0, 1]

@@ -15,7 +15,6 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.view import Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.inputs import columns_of, files_by_partition
-from message_lifecycle.stores.iceberg.compaction.past_horizon import oldest_past, outlived
 from message_lifecycle.stores.iceberg.compaction.tails import tails_of
 from message_lifecycle.stores.iceberg.compaction.view_table import document_of, state_of
 from message_lifecycle.stores.iceberg.layout import COMPACTED, COUNTS, PLAN_ID
@@ -39,9 +38,13 @@ class IcebergViewReader:
         return tails_of(self._tables.load(log.topic), log, after, as_of=as_of)
 
     def oldest_past(self, log: LogState, view: ViewState) -> Mapping[int, Instant]:
+        from message_lifecycle.stores.iceberg.compaction.past_horizon import oldest_past
+
         return oldest_past(self._tables.load(log.topic), log, view.horizons)
 
     def outlived(self, view: ViewState, plan: Plan) -> Outlived:
+        from message_lifecycle.stores.iceberg.compaction.past_horizon import outlived
+
         return outlived(self._tables, plan, view.horizons, view_id=view.snapshot_id)
 
     def view_rows(self, name: TopicName, view: ViewState, *, partition: int | None = None, start: int = 0) -> Iterator[ViewRow]:
