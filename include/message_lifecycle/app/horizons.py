@@ -33,9 +33,8 @@ def horizons_of(s: Services, name: TopicName) -> Mapping[int, int]:
 
 
 def heeds_horizon(s: Services, plan: Plan) -> bool:
-    """Whether a plan still knows all that binds it: a compaction may have come after it. A request, and the
-    cleaner where it does not wait for compaction, name what goes from the view as it was; else any horizon binds the cleaner, for horizons
-    only rise."""
+    """Whether a plan still knows all that binds it: a compaction may have come after it. A request, and the cleaner where it does not
+    wait for compaction, name what goes from the view as it was; else any horizon binds the cleaner, for horizons only rise."""
     if plan.operation == "message_request" or plan.past_horizon:
         view, done = s.views.view(plan.topic), s.views.published(plan.topic, plan.plan_id)
         # A run that died between its two commits has changed the view itself.

@@ -238,6 +238,9 @@ def publish(s: Services, plan_id: str) -> Published | Outcome | None:
         raise NotReady(plan_id, record.state, "a plan that the gate has judged")
     plan = record.plan
     with s.ledger.lock(plan.topic):
+        closed = s.ledger.record(plan_id).outcome
+        if closed is not None:
+            return closed  # another plan took its place while this one waited for its turn
         now_hash = policy_of(s, plan.topic).hash
         if now_hash != plan.requirements.policy_hash and deeds.published(s, plan) is None:
             raise PlanConflict(plan.plan_id, "the topic's settings were changed after it was planned")
@@ -256,7 +259,7 @@ def publish(s: Services, plan_id: str) -> Published | Outcome | None:
             return close(s, plan, verdict.outcome, verdict.reason)
         if changes_nothing(plan, record.staged):
             return None
-        if not heeds_horizon(s, plan):
+        if not heeds_horizon(s, plan) and deeds.published(s, plan) is None:
             raise PlanConflict(plan.plan_id, "the topic has been compacted since it was planned")
         return deeds.publish(s, verdict)
 

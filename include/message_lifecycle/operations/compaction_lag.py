@@ -46,9 +46,9 @@ class Lag:
         if age is None:
             return reader
         cut = cuts.get(partition)
-        keeps = "it keeps nothing here any more" if cut is None else f"it keeps what lies at offset {cut} and above, for {_BACK}"
+        waits = "nothing waits for it any more" if cut is None else f"from offset {cut} on all waits for it, because {_BACK}"
         through = (end if cut is None else cut) - 1
-        return replace(reader, lift=Lift(through=through, reason=f"{_reached(horizon)}, and {self._told(age)}: {keeps}"))
+        return replace(reader, lift=Lift(through=through, reason=f"{_reached(horizon)}, and {self._told(age)}: {waits}"))
 
     def _told(self, age: int) -> str:
         return f"the oldest message past that is {_seconds(age)} s old, more than max_compaction_lag = {_seconds(self.limit_us)} s"
@@ -78,7 +78,7 @@ class Lag:
         return min((time for time in times if time is not None), default=None)
 
 
-_BACK = "it goes while an older message of its key stays, which would come back"
+_BACK = "a message there would go before an older one of its key, which would then come back"
 
 
 def takes_past(made: Plan, view: ViewState) -> bool:

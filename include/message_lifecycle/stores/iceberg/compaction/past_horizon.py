@@ -130,6 +130,9 @@ def _read_log(
 ) -> None:
     """Fill `past` with the keys of what lies past the horizon, and whether it goes."""
     prefix, vectors = location_prefix(table.location()), vectors_by_file(table, snapshot)
+    named: dict[str, list[RemoveRows]] = {}
+    for action in plan.row_removals:
+        named.setdefault(action.file, []).append(action)
     connection.execute('CREATE TABLE past (key BLOB, "offset" BIGINT, goes BOOLEAN)')
     for file in files:
         path = absolute(prefix, file.name)
@@ -139,9 +142,8 @@ def _read_log(
             raise UnreadableFile(".".join(table.name()), file.name, type(error).__name__) from error
         offsets = rows["offset"].to_numpy()
         goes = np.full(len(offsets), plan.drops(file.partition, file.segment))
-        for action in plan.row_removals:
-            if action.file == file.name:
-                goes |= within(offsets, action.offsets)
+        for action in named.get(file.name, ()):
+            goes |= within(offsets, action.offsets)
         connection.register("rows", rows.append_column("goes", pa.array(goes)))
         connection.execute(f'INSERT INTO past SELECT key, "offset", goes FROM rows WHERE key IS NOT NULL AND "offset" > {horizon}')
         connection.unregister("rows")
