@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """`dropped`: the DataFileSet of files that go. `vectors`: deletion vectors that come, `replaced`: those they take the place of.
+    """`dropped`: the DataFileSet of files that go. `vectors`: deletion vectors that come, `replaced`: those that go, with their
+    files or for others.
     `added`: data files that come (markers; of a compaction, the view's)."""
 
     dropped: Java
@@ -36,12 +37,10 @@ class Change:
         added: list[Java] = []
         for snapshot in reversed(staged):
             changes = jvm.org.apache.iceberg.SnapshotChanges.builderFor(table).snapshot(snapshot).build()
-            gone = jvm.org.apache.iceberg.util.DataFileSet.of(changes.removedDataFiles())
-            dropped.addAll(gone)
-            going = {str(file.location()) for file in _each(gone)} if changes.removedDeleteFiles().iterator().hasNext() else set()
+            dropped.addAll(jvm.org.apache.iceberg.util.DataFileSet.of(changes.removedDataFiles()))
             for vector in _each(changes.removedDeleteFiles()):
-                # Vectors of files that go fall away with their files.
-                if vectors.pop(_place(vector), None) is None and str(vector.referencedDataFile()) not in going:
+                # Also those of files that go: Iceberg looks for them where it has other vectors to replace, and nowhere else.
+                if vectors.pop(_place(vector), None) is None:
                     replaced.append(vector)
             for vector in _each(changes.addedDeleteFiles()):
                 vectors[_place(vector)] = vector
