@@ -51,11 +51,11 @@ class ViewState:
 class Outlived:
     """What would be seen again if a plan took messages from past the horizon as it stands (CMP-9). Messages without a key hide none.
 
-    `of_view`: by partition, ascending offsets of messages in the view of whose key a newer one goes. `in_log`: by partition, the first
-    message that goes from past the horizon although an older one of its key stays there."""
+    Ascending offsets by partition. `of_view`: of messages in the view of whose key a newer one goes. `in_log`: of messages that go from
+    past the horizon although an older one of their key stays there."""
 
     of_view: Mapping[int, Sequence[int]]
-    in_log: Mapping[int, int]
+    in_log: Mapping[int, Sequence[int]]
 
 
 NONE_OUTLIVED = Outlived(of_view={}, in_log={})

@@ -1,21 +1,65 @@
 """The way out where compaction has stopped: past `max_compaction_lag` the cleaner no longer waits for it (CMP-9).
 
 What is dead past the horizon then goes as anywhere else, and in the same plan, before it, what is older of its keys in the view.
-A message stays while an older one of its key, past the horizon too, does: compaction, once it runs again, would take that for the latest.
+A message waits while an older one of its key, past the horizon too, stays: compaction, once it runs again, would take that for the latest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from message_lifecycle.model.facts import Facts, Lift, Progress
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
 from message_lifecycle.model.plan import DropSegments, Plan, RemoveRows, RemoveViewRows, ViewRequirements
-from message_lifecycle.model.rows import AgeReason, ranges_of, ranges_text
+from message_lifecycle.model.rows import AgeReason, DueRows, RowAnswer, offsets_of, ranges_of, ranges_text
 from message_lifecycle.model.view import NOTHING, Outlived, ViewState
 from message_lifecycle.operations.barriers import READER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """What waits for compaction all the same, by partition: `rows` single messages, `cuts` all from an offset on, for segments go whole.
+
+    They would go before an older message of their key, which would come back; or, by another limit than age, while they live."""
+
+    cuts: Mapping[int, int] = field(default_factory=dict)
+    rows: Mapping[int, frozenset[int]] = field(default_factory=dict)
+
+    def __or__(self, more: Waiting) -> Waiting:
+        rows = {
+            partition: self.rows.get(partition, frozenset()) | more.rows.get(partition, frozenset())
+            for partition in {*self.rows, *more.rows}
+        }
+        return Waiting(cuts={**self.cuts, **more.cuts}, rows=rows)
+
+    def __bool__(self) -> bool:
+        return bool(self.cuts or self.rows)
+
+    def heeded(self, answer: RowAnswer) -> RowAnswer:
+        """The answer with these messages held. What expires out of a segment is held by its segment alone."""
+        return replace(answer, due=tuple(self._held(entry) for entry in answer.due)) if self.rows else answer
+
+    def _held(self, entry: DueRows) -> DueRows:
+        waiting = self.rows.get(entry.partition)
+        if not waiting or entry.reason == "expiry":
+            return entry
+        taken = [offset for offset in offsets_of(entry.taken) if offset not in waiting]
+        if len(taken) == entry.rows:
+            return entry
+        return replace(entry, taken=ranges_text(taken), rows=len(taken), held=entry.held + entry.rows - len(taken))
+
+    def told(self, partition: int) -> str:
+        cut, rows = self.cuts.get(partition), self.rows.get(partition, frozenset())
+        parts = [f"from offset {cut} on all waits for it"] if cut is not None else []
+        parts += [f"{len(rows)} message(s) wait for it, the first at offset {min(rows)}"] if rows else []
+        if not parts:
+            return "nothing waits for it any more"
+        return f"{' and '.join(parts)}; their keys would else show older values, or be lost"
+
+
+NOTHING_WAITS = Waiting()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,21 +78,19 @@ class Lag:
         ages = ((partition, self.as_of - oldest) for partition, oldest in sorted(self.oldest.items()))
         return {partition: age for partition, age in ages if age > self.limit_us}
 
-    def lifted(self, facts: Facts, cuts: Mapping[int, int]) -> Facts:
-        """The facts by which compaction keeps nothing any more where it is too far behind. `cuts`: from which offset on it does."""
+    def lifted(self, facts: Facts, waiting: Waiting) -> Facts:
+        """The facts by which compaction keeps nothing any more, but for what is `waiting`, where it is too far behind."""
         readers = [reader for reader in facts.consumers if reader.kind != "compaction"]
         ends = facts.log.end_offsets
-        return replace(facts, consumers=(*readers, *(self._reader(partition, ends[partition], cuts) for partition in sorted(ends))))
+        return replace(facts, consumers=(*readers, *(self._reader(partition, ends[partition], waiting) for partition in sorted(ends))))
 
-    def _reader(self, partition: int, end: int, cuts: Mapping[int, int]) -> Progress:
+    def _reader(self, partition: int, end: int, waiting: Waiting) -> Progress:
         horizon, age = self.view.horizon(partition), self.exceeded.get(partition)
         reader = Progress(consumer=READER, partition=partition, offset=horizon, at=None, kind="compaction")
         if age is None:
             return reader
-        cut = cuts.get(partition)
-        waits = "nothing waits for it any more" if cut is None else f"from offset {cut} on all waits for it, because {_BACK}"
-        through = (end if cut is None else cut) - 1
-        return replace(reader, lift=Lift(through=through, reason=f"{_reached(horizon)}, and {self._told(age)}: {waits}"))
+        reason = f"{_reached(horizon)}, and {self._told(age)}: {waiting.told(partition)}"
+        return replace(reader, lift=Lift(through=waiting.cuts.get(partition, end) - 1, reason=reason))
 
     def _told(self, age: int) -> str:
         return f"the oldest message past that is {_seconds(age)} s old, more than max_compaction_lag = {_seconds(self.limit_us)} s"
@@ -78,9 +120,6 @@ class Lag:
         return min((time for time in times if time is not None), default=None)
 
 
-_BACK = "a message there would go before an older one of its key, which would then come back"
-
-
 def takes_past(made: Plan, view: ViewState) -> bool:
     """Whether the plan takes anything past a horizon; of a whole segment it may say so though all that is left in it is compacted."""
     dropped = (action for action in made.actions if isinstance(action, DropSegments))
@@ -89,15 +128,28 @@ def takes_past(made: Plan, view: ViewState) -> bool:
     )
 
 
-def cuts_of(made: Plan, view: ViewState, outlived: Outlived) -> dict[int, int]:
-    """By partition, the first message that goes and must wait for compaction all the same."""
-    cuts = dict(outlived.in_log)
+def waiting_of(made: Plan, view: ViewState, outlived: Outlived) -> Waiting:
+    """What the plan takes and must leave all the same."""
+    rows: dict[int, set[int]] = {}
+    single: dict[int, set[int]] = {}
     for action in made.row_removals:
+        if _first_past(action, view) is None:
+            continue
+        past = {offset for offset in offsets_of(action.offsets) if offset > view.horizon(action.partition)}
         # What an age takes is dead to the view, too. Any other limit bounds the log alone: what lives must be compacted first.
-        first = None if action.reason in get_args(AgeReason) else _first_past(action, view)
-        if first is not None:
-            cuts[action.partition] = min(first, cuts.get(action.partition, first))
-    return cuts
+        if action.reason not in get_args(AgeReason):
+            rows.setdefault(action.partition, set()).update(past)
+        elif action.reason != "expiry":
+            single.setdefault(action.partition, set()).update(past)
+    cuts: dict[int, int] = {}
+    for partition, offsets in outlived.in_log.items():
+        singly = single.get(partition, set()).intersection(offsets)
+        if singly:
+            rows.setdefault(partition, set()).update(singly)
+        with_segment = [offset for offset in offsets if offset not in singly and offset not in rows.get(partition, ())]
+        if with_segment:
+            cuts[partition] = min(with_segment)
+    return Waiting(cuts=cuts, rows={partition: frozenset(offsets) for partition, offsets in rows.items()})
 
 
 def _first_past(action: RemoveRows, view: ViewState) -> int | None:

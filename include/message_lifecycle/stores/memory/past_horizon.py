@@ -13,7 +13,7 @@ def outlived(past: Sequence[Message], rows: Iterable[ViewRow], plan: Plan) -> Ou
     """`past`: what lies past the horizons, in order of (partition, offset); `rows`: of the view."""
     going: set[tuple[int, bytes]] = set()
     staying: set[tuple[int, bytes]] = set()
-    in_log: dict[int, int] = {}
+    in_log: dict[int, list[int]] = {}
     for message in past:
         if message.key is None:
             continue
@@ -23,7 +23,7 @@ def outlived(past: Sequence[Message], rows: Iterable[ViewRow], plan: Plan) -> Ou
             continue
         going.add(place)
         if place in staying:
-            in_log.setdefault(message.partition, message.offset)
+            in_log.setdefault(message.partition, []).append(message.offset)
     of_view: dict[int, list[int]] = {}
     for row in rows:
         message = row.message

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 _IN_LOG = """
-SELECT min(p."offset") FROM past AS p JOIN (SELECT key, min("offset") AS stays FROM past WHERE NOT goes GROUP BY key) AS s USING (key)
-WHERE p.goes AND p."offset" > s.stays
+SELECT p."offset" FROM past AS p JOIN (SELECT key, min("offset") AS stays FROM past WHERE NOT goes GROUP BY key) AS s USING (key)
+WHERE p.goes AND p."offset" > s.stays ORDER BY 1
 """
 _IN_VIEW = """
 SELECT r."offset" FROM rows AS r SEMI JOIN (SELECT key FROM past WHERE goes) AS p USING (key) WHERE NOT coalesce(r.remembered, false)
@@ -86,14 +86,12 @@ def outlived(tables: Tables, plan: Plan, horizons: Mapping[int, int], *, view_id
     if snapshot is None:
         raise PlanConflict("not yet made", f"its snapshot {plan.requirements.snapshot_id} is gone")
     of_view: dict[int, list[int]] = {}
-    in_log: dict[int, int] = {}
+    in_log: dict[int, list[int]] = {}
     view_files = files_by_partition(view, view.snapshot_by_id(view_id))
     for partition, files in _by_partition(log, snapshot, plan, horizons):
         with tempfile.TemporaryDirectory() as spill, duckdb.connect(config={"temp_directory": spill}) as connection:
             _read_log(connection, log, snapshot, files, plan, horizons.get(partition, NOTHING))
-            ((first,),) = connection.execute(_IN_LOG).fetchall()
-            if first is not None:
-                in_log[partition] = int(first)
+            in_log[partition] = [int(offset) for (offset,) in connection.execute(_IN_LOG).fetchall()]
             try:
                 of_view[partition] = _older_in_view(connection, view, view_files.get(partition, ()))
             except (OSError, ValueError) as error:  # a file that is gone, or damaged; PyArrow's errors are ValueErrors
@@ -106,7 +104,7 @@ def outlived_evidence(tables: Tables, plan: Plan, view_id: int) -> pa.Table:
     horizons."""
     view = state_of(tables, plan.topic)
     found = outlived(tables, plan, {} if view is None else view.horizons, view_id=view_id)
-    row = {"in_view": sum(len(offsets) for offsets in found.of_view.values()), "in_log": len(found.in_log)}
+    row = {name: sum(map(len, offsets.values())) for name, offsets in (("in_view", found.of_view), ("in_log", found.in_log))}
     return pa.Table.from_pylist([row], schema=pa.schema([(name, pa.int64()) for name in row]))
 
 
