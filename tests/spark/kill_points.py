@@ -62,9 +62,13 @@ def with_ledger(make: Callable[[str], Made], folder: Path) -> Iterator[Made]:
 
 def dies(topic: Topic, step: str) -> None:
     """A run of the topic comes to the step, and no further."""
-    died = topic.start(step)
-    _, log = died.communicate(timeout=_ENDS_WITHIN_SECONDS)
-    assert died.returncode == -signal.SIGKILL, log
+    is_killed(topic.start(step))
+
+
+def is_killed(run: subprocess.Popen[str]) -> None:
+    """It has come to the step at which it was to die."""
+    _, log = run.communicate(timeout=_ENDS_WITHIN_SECONDS)
+    assert run.returncode == -signal.SIGKILL, log
 
 
 def next_run_finishes(topic: Topic) -> None:

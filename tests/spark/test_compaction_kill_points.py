@@ -12,7 +12,7 @@ from secrets import token_hex
 import pytest
 from pyspark.sql import SparkSession
 from tests.logs import SECOND
-from tests.spark.kill_points import dies, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
+from tests.spark.kill_points import dies, is_killed, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
 from tests.spark.lake import LEDGER, let_pass
 from tests.spark.tables import unheard
 
@@ -188,9 +188,7 @@ def behind(topic: Topic) -> Topic:
 
 def test_behind_its_lag_a_killed_cleaner_never_shows_an_older_value(behind: Topic) -> None:  # CMP-9, P3
     # The first commit is the view's.
-    died = start_dying(behind.name, PAST_LAG, "after_commit", ledger_url=behind.ledger_url)
-    _, log = died.communicate(timeout=240)
-    assert died.returncode == -signal.SIGKILL, log
+    is_killed(start_dying(behind.name, PAST_LAG, "after_commit", ledger_url=behind.ledger_url))
     assert behind.read() == [(2, b"b", b"1"), (3, b"a", b"3"), (4, b"c", b"1")], "gone from the view, and still in the log"
     outcome = behind.run(PAST_LAG, "message_cleaner")
     assert (outcome.name, outcome.removed) == ("published", (("ttl", 1),))
