@@ -32,6 +32,7 @@ from message_lifecycle.local.layout import find_layout
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.segment import ActiveSegment
+from message_lifecycle.model.settings import Value
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.layout import LogSummary
@@ -146,11 +147,11 @@ def remove(name: TopicName, *, gate: bool) -> dict[str, float]:
     published = store.publish(lake.verdict(plan, staged), ledger=("bench", 1))
     assert sum(count for _, count in published.removed) == plan.expected.removed_rows
     done("publish")
-    _end(lake.session)
+    end(lake.session)
     return took
 
 
-def _end(session: SparkSession) -> None:
+def end(session: SparkSession) -> None:
     """Wait for the JVM: only then does its CPU count as this process's."""
     gateway: Any = session.sparkContext._gateway
     session.stop()
@@ -169,9 +170,10 @@ def rewrite(data: Path, to: Path) -> None:
         )
 
 
-def generated() -> Path:
-    """The files, made once: `<partition>/<base offset>.parquet`, with the columns and field ids of a topic."""
-    folder = find_layout().scratch / "bench-ttl-rows"
+def generated(name: str = "bench-ttl-rows", *, ascending: bool = False) -> Path:
+    """The files, made once: `<partition>/<base offset>.parquet`, with the columns and field ids of a topic. `ascending`: each segment is
+    of a later time than the one before."""
+    folder = find_layout().scratch / name
     data = folder / "data"
     if not data.exists():
         making = folder / "making"
@@ -179,20 +181,23 @@ def generated() -> Path:
         for partition in range(PARTITIONS):
             (making / str(partition)).mkdir(parents=True, exist_ok=True)
             for segment in range(SEGMENTS):
+                later = segment * 3600 * SECOND if ascending else 0
                 pq.write_table(
-                    _rows(partition, segment * ROWS, schema), making / str(partition) / f"{segment * ROWS}.parquet", compression="zstd"
+                    _rows(partition, segment * ROWS, schema, later),
+                    making / str(partition) / f"{segment * ROWS}.parquet",
+                    compression="zstd",
                 )
         making.rename(data)
     return data
 
 
-def _rows(partition: int, base: int, schema: pa.Schema) -> pa.Table:
+def _rows(partition: int, base: int, schema: pa.Schema, later: int) -> pa.Table:
     chance = np.random.default_rng((partition, base))
     offsets = np.arange(base, base + ROWS)
     own = np.isin(np.arange(ROWS), chance.choice(ROWS, ROWS // DUE_EVERY + ROWS // 10, replace=False))
     due = own.copy()
     due[np.flatnonzero(own)[chance.permutation(own.sum())[: ROWS // 10]]] = False
-    appended = _START + np.sort(chance.integers(0, 3600 * SECOND, ROWS))
+    appended = _START + later + np.sort(chance.integers(0, 3600 * SECOND, ROWS))
     expires = np.where(due, NOW - chance.integers(0, 3600 * SECOND, ROWS), NOW + chance.integers(1, 86_400 * SECOND, ROWS))
     keys = chance.zipf(1.3, ROWS) % 1_000_000
     ttl = pa.array([[{"name": "Nats-TTL", "value": b"24h"}] if one else [] for one in own.tolist()], schema.field("headers").type)
@@ -215,9 +220,9 @@ def _rows(partition: int, base: int, schema: pa.Schema) -> pa.Table:
     return pa.table([columns[field.name] for field in schema], schema=schema)
 
 
-def prepared(lake: Lake, data: Path) -> TopicName:
-    """A topic of its own with links to the files, appended in one commit."""
-    name = lake.topic(partitions=PARTITIONS, message_expiry=0, allow_msg_ttl=True)
+def prepared(lake: Lake, data: Path, **settings: Value) -> TopicName:
+    """A topic of its own with links to the files, appended in one commit. `settings`: those of the topic, by default TTL."""
+    name = lake.topic(partitions=PARTITIONS, message_expiry=0, **(settings or {"allow_msg_ttl": True}))
     table = java_table(lake.session, name)
     _append(lake.session, table, _linked(data, local_path(str(table.location()))))
     return name

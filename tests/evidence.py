@@ -41,6 +41,7 @@ SCHEMAS: Mapping[str, str] = {
     "marked": "rows long, as_made boolean",
     "sample": "partition int, segment long, offset long, append_time long, too_young boolean, outside_bounds boolean",
     "left": "partition int, base_offset long, last_offset long, rows long, named boolean",
+    "limits": "most_records long, most_bytes long, within long, beyond long",
     "figures": "rows_in long, rows_removed long, rows_kept long, bytes_in long, bytes_removed long, fraction_rows double, fraction_bytes double, asks int",
 }
 

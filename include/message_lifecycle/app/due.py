@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from message_lifecycle.app.due_state import consumer_state, note_due
 from message_lifecycle.app.steps import Services, belongs_to_another, policy_of, preview
@@ -28,9 +29,21 @@ class Due:
     error: LifecycleError | None = None
 
 
-def due(s: Services, names: Iterable[TopicName], *, as_of: Instant, run: str | None = None) -> list[Due]:
-    """Judge every topic; remembers what was learnt, so that the next look is cheaper. `run`: whose own open plans are no rival's."""
-    states, questions = s.ledger.due_states(), Questions(s)
+def due(
+    s: Services,
+    names: Iterable[TopicName],
+    *,
+    as_of: Instant,
+    run: str | None = None,
+    work: Literal["message_cleaner", "retention"] = "message_cleaner",
+) -> list[Due]:
+    """Judge every topic; remembers what was learnt, so that the next look is cheaper. `run`: whose own open plans are no rival's.
+
+    What is remembered is of the cleaner: for `retention` alone each topic is looked at anew."""
+    questions = Questions(s)
+    if work == "retention":
+        return judge_each(of_messages(s, names), lambda name: _beyond_limits(s, name, questions.about(name), as_of, run))
+    states = s.ledger.due_states()
     return judge_each(of_messages(s, names), lambda name: _one(s, name, states.get(name), questions.about(name), as_of, run))
 
 
@@ -82,6 +95,18 @@ def _one(
     return due_unless_hindered(
         s, made, f"{made.expected.removed_rows} messages in {made.expected.segments} segments can go", as_of=as_of, run=run
     )
+
+
+def _beyond_limits(s: Services, name: TopicName, question: str | None, as_of: Instant, run: str | None) -> Due:
+    """Whether anything lies beyond the topic's limits by age, number and size (RET-5)."""
+    if question is not None:
+        return Due(topic=name, due=False, reason=question)
+    s.ledger.check(name, s.topics.describe(name).ledger)
+    made = preview(s, name, as_of=as_of, work="retention")
+    if made.is_empty:
+        return Due(topic=name, due=False, reason=_not_before(made.next_due_at))
+    reason = f"{made.expected.removed_rows} messages lie beyond its limits"
+    return due_unless_hindered(s, made, reason, as_of=as_of, run=run)
 
 
 class Questions:

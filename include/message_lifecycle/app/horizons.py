@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.plan import CLEANING, Plan
 from message_lifecycle.model.view import ViewState
 from message_lifecycle.operations.barriers import READER
 
@@ -40,6 +40,6 @@ def heeds_horizon(s: Services, plan: Plan) -> bool:
         # A run that died between its two commits has changed the view itself.
         relied_on = done.snapshot_id if done is not None else None if plan.view is None else plan.view.snapshot_id
         return (None if view is None else view.snapshot_id) == relied_on
-    if plan.operation != "message_cleaner" or any(bound.name == READER for bound in plan.bounds):
+    if plan.operation not in CLEANING or any(bound.name == READER for bound in plan.bounds):
         return True
     return not horizons_of(s, plan.topic)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from message_lifecycle.app import scenario_documents, steps
-from message_lifecycle.app.compacted_read import read_compacted
 from message_lifecycle.app.copying import copy_topic
 from message_lifecycle.app.horizons import horizons_of
+from message_lifecycle.app.reading import read
 from message_lifecycle.app.scenario_file import (
     AppendedMessage,
     CopyStep,
@@ -33,7 +33,6 @@ from message_lifecycle.model.rows import offsets_of
 from message_lifecycle.model.settings import Value, server_settings, topic_changes, topic_settings
 from message_lifecycle.model.topic_config import origin_of
 from message_lifecycle.operations.lifetime import Refusal
-from message_lifecycle.operations.visibility import visible
 from message_lifecycle.ports import MessageWriter, PlanRecord
 
 Position = tuple[int, int]
@@ -267,12 +266,8 @@ class ScenarioRun:
         at = None if step.raw else Instant(step.at) if step.at is not None else self._as_of
         progress = [p for p in services.ledger.consumers(name) if step.consumer is not None and p.consumer == normalise_name(step.consumer)]
         since = None if step.since is None else Instant(step.since)
-        if step.compacted:
-            shown = list(read_compacted(services, name, start=step.start, at=at))
-        else:
-            stored = services.reader.messages(name, start=step.start)
-            shown = list(visible(stored, steps.policy_of(services, name), at=at, progress=progress, since=since))
-        shown = shown[-step.limit :] if step.limit else shown
+        asked = read(services, name, at=at, start=step.start, compacted=step.compacted, progress=progress, since=since, limit=step.limit)
+        shown = list(asked)
         return {
             "messages": [[text_of(m.key), text_of(m.value)] for m in shown],
             "offsets": [self._shown((m.partition, m.offset)) for m in shown],

@@ -112,7 +112,7 @@ class DetachStep(_Strict):
 
 
 class RunStep(_Strict):
-    operation: Literal["message_cleaner", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge"]
+    operation: Literal["message_cleaner", "retention", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge"]
     as_of: At
     approve: bool = True
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from message_lifecycle.app import deeds
@@ -23,10 +24,10 @@ from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import Instant, format_instant, seconds
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, OutcomeName, Published, Staged
-from message_lifecycle.model.plan import MARKING, Plan
+from message_lifecycle.model.plan import CLEANING, MARKING, Plan
 from message_lifecycle.model.request import Request
 from message_lifecycle.model.settings import Policy, Value, resolve
-from message_lifecycle.operations import compaction, compaction_purge, marker_sweep, requests, snapshot_with_purge
+from message_lifecycle.operations import compaction, compaction_purge, marker_sweep, requests, retention_run, snapshot_with_purge
 from message_lifecycle.operations.verdict import Withheld, decide
 from message_lifecycle.ports import (
     Copier,
@@ -71,7 +72,7 @@ def policy_of(s: Services, name: TopicName) -> Policy:
     return resolve(topic=s.topics.describe(name).settings, server=s.server)
 
 
-Scheduled = Literal["message_cleaner", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge"]
+Scheduled = Literal["message_cleaner", "retention", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge"]
 Work = Request | Scheduled
 """What a plan is made for: what a person asks to have removed, or a scheduled operation."""
 
@@ -101,6 +102,8 @@ def preview(s: Services, name: TopicName, *, as_of: Instant, work: Work = "messa
         # Before the first sweep nobody has looked, and nothing is owed for what nobody can tell.
         removals = () if since is None or log.snapshot_id is None else s.reader.removed_by_others(log, since)
         return marker_sweep.plan(facts, policy, removals, as_of=as_of)
+    if work == "retention":
+        return retention_run.plan(facts, policy, as_of=as_of, ask=partial(s.reader.rows, log))
     if work != "message_cleaner":
         requests.check(log, work)
         found, view = s.reader.requested(log, work, as_of=as_of), s.views.view(name)
@@ -287,15 +290,16 @@ def verify(s: Services, plan_id: str) -> Outcome:
         accept(s, plan, record.staged)
     if plan.operation == "compaction" and not wrong:
         keep_view(s, plan.topic)
-    if plan.operation != "message_cleaner":
+    if plan.operation not in CLEANING:
         return close(s, plan, "failed" if wrong else done, "; ".join(wrong), published=published, staged=record.staged)
-    after = preview(s, plan.topic, as_of=plan.as_of)
-    wrong += overdue_without_holder(plan, after)
+    after = preview(s, plan.topic, as_of=plan.as_of, work=scheduled(plan))
+    wrong += overdue_without_holder(plan, after, markers=published.markers if published else 0)
     if wrong:
         return close(s, plan, "failed", "; ".join(wrong), published=published)
     outcome = close(s, plan, done, "", published=published, after=after)
     accept_removal(s, plan)
-    note_due(s, after)
+    if plan.operation == "message_cleaner":
+        note_due(s, after)
     return outcome
 
 

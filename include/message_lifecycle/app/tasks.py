@@ -66,8 +66,8 @@ def due(*, run: str, as_of: str, topics: list[str], dry_run: bool = False, work:
 
 def _judged(s: Services, names: list[TopicName], work: steps.Scheduled, *, as_of: Instant, run: str, named: bool) -> list[Due]:
     match work:
-        case "message_cleaner":
-            return judge_due(s, names, as_of=as_of, run=run)
+        case "message_cleaner" | "retention":
+            return judge_due(s, names, as_of=as_of, run=run, work=work)
         case "marker_generation":
             return judge_sweeps(s, names, as_of=as_of)
         case "compaction":

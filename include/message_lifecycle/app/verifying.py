@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from message_lifecycle.app import document_deeds
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import DropSegments, Plan, RemoveRows
+from message_lifecycle.model.rows import LimitReason
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.ports import PlanRecord
 
@@ -63,10 +64,11 @@ def differences(s: Services, record: PlanRecord, published: Published | None) ->
     return wrong
 
 
-def overdue_without_holder(plan: Plan, after: Plan) -> list[str]:
+def overdue_without_holder(plan: Plan, after: Plan, *, markers: int) -> list[str]:
     """What a new plan at the same `as_of` would still take, of what was there when the first was made and had no holder then: a
     reader may have moved on since, or the segment that stood before may have lost its last message to a rule of its own in this very
-    run, and what they held waits for the next."""
+    run, and what they held waits for the next. `markers`: how many the run made; each is a message more, and what it takes the place
+    of within a limit by number or size waits for the next run, too."""
     ends = dict(plan.requirements.end_offsets)
     left = [
         action
@@ -74,6 +76,7 @@ def overdue_without_holder(plan: Plan, after: Plan) -> list[str]:
         if isinstance(action, DropSegments | RemoveRows)
         and action.last_offset < ends.get(action.partition, 0)
         and not _was_held(plan, action)
+        and not (markers and action.reason in get_args(LimitReason))
     ]
     if not left or plan.more:
         return []

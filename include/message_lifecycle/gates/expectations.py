@@ -24,6 +24,7 @@ from message_lifecycle.gates.declared import (
 )
 from message_lifecycle.gates.documents_suite import documents_suite
 from message_lifecycle.gates.markers_suite import markers_suite
+from message_lifecycle.gates.retention_suite import kept_suite
 from message_lifecycle.gates.rows_suite import purged_suite, rows_suite
 from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.model.outcome import Staged
@@ -39,6 +40,8 @@ def suite_for(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     match plan.operation:
         case "message_cleaner":
             return message_cleaner_suite(plan, staged, policy)
+        case "retention":
+            return retention_suite(plan, staged, policy)
         case "message_request":
             return message_request_suite(plan, staged, policy)
         case "marker_generation":
@@ -80,7 +83,30 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "segments out of order",
             count("order", 0),
         ),
-        *_left(plan, policy),
+        *_left(plan, enabled=policy.cleaner_enabled),
+        *kept_suite(plan, policy, enabled=policy.cleaner_enabled),
+        *_figures(plan, staged),
+        *markers_suite(plan, staged, policy),
+        *_limits(plan, policy),
+    )
+
+
+def retention_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
+    """What the operation `retention` is held to: as the cleaner, and no segment expires by it (RET-5)."""
+    return (
+        Declared(
+            id="policy",
+            says="The settings judged by are those the plan was made with.",
+            what="hash of the settings",
+            kind="rule",
+            test=Same(found=policy.hash, wanted=plan.requirements.policy_hash),
+        ),
+        rule("going", "No segment goes whole but by its messages.", "files that go", count("going", 0)),
+        *rows_suite(plan, staged),
+        *_sample(plan),
+        rule("difference", "Beside what the plan names nothing differs.", "other files that differ", count("difference", 0)),
+        *_left(plan),
+        *kept_suite(plan, policy),
         *_figures(plan, staged),
         *markers_suite(plan, staged, policy),
         *_limits(plan, policy),
@@ -229,9 +255,9 @@ def _sample(plan: Plan) -> Suite:
     )
 
 
-def _left(plan: Plan, policy: Policy) -> Suite:
+def _left(plan: Plan, *, enabled: bool = True) -> Suite:
     what = "segments with overdue messages that stay"
-    if not policy.cleaner_enabled:
+    if not enabled:
         return (
             rule(
                 "left",

@@ -19,9 +19,13 @@ from message_lifecycle.model.settings import Value
 
 PLAN_FORMAT = 4
 
-Operation = Literal["message_cleaner", "message_request", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge"]
-MARKING: frozenset[Operation] = frozenset(("message_cleaner", "message_request", "marker_generation"))
+Operation = Literal[
+    "message_cleaner", "retention", "message_request", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge"
+]
+MARKING: frozenset[Operation] = frozenset(("message_cleaner", "retention", "message_request", "marker_generation"))
 """Operations that may leave a key without a live message, and then make its marker (MRK-1, MRK-2)."""
+CLEANING: frozenset[Operation] = frozenset(("message_cleaner", "retention"))
+"""Operations that remove what the topic's own rules take, and after which nothing of it is left but what somebody holds (DEL-6)."""
 Holder = Literal["consumer", "replica", "compaction", "budget", "earlier_segment", "unknown_time", "active_segment", "open_approval"]
 
 

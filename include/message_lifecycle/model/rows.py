@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.limits import Limits
 from message_lifecycle.model.rules import Rule
 
 AgeReason = Literal["expiry", "ttl", "retention_age"]
-RemovalReason = Literal["removed", "purged", "expiry", "ttl", "retention_age", "superseded", "compacted"]
+LimitReason = Literal["retention_count", "retention_bytes"]
+RemovalReason = Literal[
+    "removed", "purged", "expiry", "ttl", "retention_age", "retention_count", "retention_bytes", "superseded", "compacted"
+]
 """In the order in which the first that applies counts (CNT-1). `compacted`: the compacted view covers it (CMP-9)."""
 ViewReason = Literal["removed", "purged", "expiry", "ttl", "retention_age", "superseded", "tombstoned", "null_key"]
 """Why a message is not in the compacted view (CNT-1): an older one of its key, else the first of the others that applies."""
@@ -32,12 +36,27 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Beyond:
+    """The limits by number and by size, for what no `Reason` of the question takes or holds (DEL-9).
+
+    `lapsed`: what no read shows any more, though it stays with its segment: it ranks after all others. `dead`: segments whose messages
+    an earlier rule has, and somebody holds: they are not counted. `below`: as of a `Reason`."""
+
+    limits: Limits
+    lapsed: Rule | None = None
+    dead: frozenset[Place] = frozenset()
+    below: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowQuestion:
-    """Which messages do these rules take at `as_of`? Segments in `going` go as a whole and are not looked at."""
+    """Which messages do these rules take at `as_of`, and which lie beyond the limits? Segments in `going` go as a whole and are not
+    looked at."""
 
     as_of: Instant
     reasons: tuple[Reason, ...]
     going: frozenset[Place] = frozenset()
+    beyond: Beyond | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +79,31 @@ class DueRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What the limits met. `left`: messages that no rule of age has; `most_records` and `most_bytes`: the most that one group keeps (bytes:
+    0 where they are not limited, and of a single message that `min_keep` keeps)."""
+
+    left: int = 0
+    most_records: int = 0
+    most_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowAnswer:
     """`due`: in order of (partition, segment, file, reason). `whole`: files all of whose messages are taken, with their sizes in
     bytes; without them the segment still shows its newest time and last offset, or is gone (EXP-4).
 
-    `next_at`: the first instant after `as_of` at which one of the rules takes another message (None: none is known)."""
+    `next_at`: the first instant after `as_of` at which one of the rules takes another message (None: none is known). `emptied`: groups
+    of which nothing is kept, as the newest message alone passes the limit of bytes; `oversized`: those that keep it nevertheless (RET-3)."""
 
     due: tuple[DueRows, ...] = ()
     whole: Mapping[str, int] = field(default_factory=dict)
     next_at: Instant | None = None
+    emptied: int = 0
+    oversized: int = 0
+    unknown_times: int = 0
+    """Messages that are there and whose time is not known, at the most: no rule of age takes them (RET-2)."""
+    limited: Kept = field(default_factory=Kept)
 
 
 AskRows = Callable[[RowQuestion], RowAnswer]

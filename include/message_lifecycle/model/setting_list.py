@@ -5,6 +5,7 @@ One list serves `lifecycle.toml`, table properties, the command line, scenarios 
 
 from __future__ import annotations
 
+from message_lifecycle.model.limits import SCOPES
 from message_lifecycle.model.setting import U32_MAX, Setting
 
 FOLDS = ("json_merge_patch", "json_patch", "last_write", "text_splice", "yjs")
@@ -15,8 +16,8 @@ def _shorter_is_tighter(value: float | None) -> float:
     return -(value or float("inf"))
 
 
-def _younger_is_tighter(value: float | None) -> float:
-    """0 is the tightest age, none: no limit."""
+def _less_is_tighter(value: float | None) -> float:
+    """The least is the tightest, 0 included; none: no limit."""
     return float("-inf") if value is None else -value
 
 
@@ -97,7 +98,28 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="max_age_seconds", section=None, on_topic=True, kind="float", default=None, unit="seconds",
         help="Age beyond which single messages go; decimals down to 1 us. Unset: no limit.", reason="nothing goes unless somebody said so",
-        tightness=_younger_is_tighter,
+        tightness=_less_is_tighter,
+    ),
+    Setting(
+        name="max_records", section=None, on_topic=True, kind="int", default=None, minimum=1, unit="messages",
+        help="Only the newest messages of each group of retention_scope are kept, this many. Unset: no limit; to keep none, ask for a purge.",
+        reason="nothing goes unless somebody said so", tightness=_less_is_tighter,
+    ),
+    Setting(
+        name="max_total_bytes", section=None, on_topic=True, kind="int", default=None, minimum=1, unit="bytes",
+        help="Only the newest messages of each group of retention_scope that together fit are kept (bytes of key, value and headers). "
+        "Unset: no limit; to keep none, ask for a purge.",
+        reason="nothing goes unless somebody said so", tightness=_less_is_tighter,
+    ),
+    Setting(
+        name="min_keep", section=None, on_topic=True, kind="int", default=0, maximum=1, unit="messages",
+        help="1: the newest message of each group of retention_scope stays, with a warning, also where it alone passes max_total_bytes.",
+        reason="a limit that is set is meant, and a log emptied by it asks a person", tightness=lambda kept: -float(kept),
+    ),
+    Setting(
+        name="retention_scope", section=None, on_topic=True, kind="text", default="topic", choices=SCOPES,
+        help="Within what max_records and max_total_bytes count: the topic, each partition, or each key (messages without a key have then no such limit).",
+        reason="who bounds a topic means all of it", tightness=lambda scope: -float(SCOPES.index(scope)),
     ),
     Setting(
         name="origin", section=None, on_topic=True, kind="name", default=None,

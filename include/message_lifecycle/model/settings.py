@@ -13,6 +13,7 @@ from typing import Literal
 
 from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.instants import MICROS_PER_SECOND, seconds
+from message_lifecycle.model.limits import SCOPES, Limits
 from message_lifecycle.model.setting import PROPERTY_PREFIX as PROPERTY_PREFIX
 from message_lifecycle.model.setting import U32_MAX as U32_MAX
 from message_lifecycle.model.setting import U63_MAX as U63_MAX
@@ -103,6 +104,20 @@ class Policy:
         assert value is None or isinstance(value, float)
         # A float of seconds is exact to the microsecond for ages below 140 years.
         return None if value is None else round(value * MICROS_PER_SECOND)
+
+    @property
+    def limits(self) -> Limits | None:
+        """None: neither number nor size is limited (RET-1)."""
+        records, total = self["max_records"], self["max_total_bytes"]
+        if records is None and total is None:
+            return None
+        scope = next(scope for scope in SCOPES if scope == self["retention_scope"])
+        return Limits(
+            max_records=None if records is None else self._int("max_records"),
+            max_total_bytes=None if total is None else self._int("max_total_bytes"),
+            min_keep=self._int("min_keep"),
+            scope=scope,
+        )
 
     @property
     def segment_size_bytes(self) -> int:

@@ -1,330 +1,86 @@
 """The message cleaner: what goes from a topic at `as_of`, and what holds the rest (EXP-1 to EXP-7, TTL-5 to TTL-7, CLK-4, DEL-9).
 
 Whole segments first: per partition the leading run of expired ones, by metadata alone. Then single messages, which the store
-is asked for: those of an expired segment that keeps some, those past their own TTL, those past the topic's age. The active
-segment goes only when all of it is expired: the plan then seals it first.
+is asked for: those of an expired segment that keeps some, those past their own TTL, those past the topic's age, and of what is
+left those beyond its limits of number and size. The active segment goes only when all of it is expired: the plan then seals it first.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 
-from message_lifecycle.model.facts import READERS, Facts
+from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.plan import (
-    Action,
-    Bound,
-    DropSegments,
-    Expected,
-    Held,
-    Holder,
-    Plan,
-    RemoveRows,
-    SealSegment,
-    Selection,
-)
-from message_lifecycle.model.rows import AgeReason, AskRows, DueRows, Place, Reason, RowAnswer, RowQuestion, offsets_of
-from message_lifecycle.model.segment import Segment
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.rows import AskRows, Beyond, Place, Reason, RowAnswer, RowQuestion
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import age_rules, expiry_walk
 from message_lifecycle.operations.barriers import Barriers, barriers
-from message_lifecycle.operations.budget import Budget
 from message_lifecycle.operations.expiry_walk import Expired, Walk
-from message_lifecycle.operations.required import required
-
-_REASONS: tuple[AgeReason, ...] = ("expiry", "ttl", "retention_age")
-_BUDGET = "the pass took as much as [message_cleaner] allows; the next pass goes on"
-
-
-@dataclass(slots=True, kw_only=True)
-class _Taken:
-    """What the plan takes, in order of (partition, segment)."""
-
-    whole: list[Expired] = field(default_factory=list)
-    by_row: list[Expired] = field(default_factory=list)
-    """Segments that go but for messages that stay."""
-    rows: list[DueRows] = field(default_factory=list)
-    held: list[Held] = field(default_factory=list)
-    bounds: list[Bound] = field(default_factory=list)
+from message_lifecycle.operations.removal import below, may_keep_some, place_of, removal, silent
 
 
 def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
     """What the cleaner removes from one topic at `as_of`. Pure: same facts, answers, policy and `as_of`, same plan."""
-    log = facts.log
     readers = barriers(facts.consumers, policy, as_of)
-    warnings = [
-        f"consumer {name} has been silent for longer than {policy['consumer_expiry']} s and keeps nothing any more"
-        for name in readers.silent
-    ]
+    warnings = silent(readers, policy)
     walks: dict[int, Walk] = {}
     answer = RowAnswer()
     if not policy.cleaner_enabled:
         warnings = ["the message cleaner is disabled ([message_cleaner] enabled = false): nothing is removed"]
     else:
         if policy.message_expiry_us:
-            for partition, group in groupby(log.segments, key=lambda segment: segment.partition):
+            for partition, group in groupby(facts.log.segments, key=lambda segment: segment.partition):
                 segments = tuple(group)
                 warnings += expiry_walk.warnings(segments, policy.message_expiry_us)
                 walks[partition] = expiry_walk.walk(partition, segments, readers, policy, as_of)
         question = _question(walks, facts, readers, policy, as_of)
-        if question.reasons:
+        if question.reasons or question.beyond is not None:
             answer = ask(question)
-
-    taken = _take(walks, answer, readers, policy)
-    warnings += _unread(taken.rows, readers)
-    going = taken.whole + taken.by_row
-    removed = Counter[str]({"expiry": sum(entry.segment.rows for entry in taken.whole)})
-    for entry in taken.rows:
-        removed[entry.reason] += entry.rows
-    whole_files = _whole_files(answer, taken.rows)
-    tightened = (
-        policy.tightened_since(facts.accepted) if facts.accepted is not None else ("everything: no earlier run of this topic is known",)
-    )
-    actions = tuple(_actions(taken, facts))
-    return Plan(
-        operation="message_cleaner",
-        topic=log.topic,
+    return removal(
+        "message_cleaner",
+        facts,
+        policy,
+        readers,
+        answer,
         as_of=as_of,
-        policy=tuple(sorted(policy.values.items())),
-        requirements=required(log, policy),
-        bounds=tuple(_bounds(walks, readers, log.end_offsets) if policy.cleaner_enabled else ()) + tuple(taken.bounds),
-        actions=actions,
-        selection=Selection(files=tuple(sorted([*(name for entry in taken.whole for name in entry.segment.files), *whole_files]))),
-        expected=Expected(
-            rows_in=sum(segment.rows for segment in log.segments),
-            removed=tuple((reason, removed[reason]) for reason in _REASONS if removed[reason]),
-            removed_bytes=sum(entry.segment.size_bytes for entry in taken.whole) + sum(whole_files.values()),
-            bytes_in=sum(segment.size_bytes for segment in log.segments),
-            segments=len(going),
-        ),
-        held=tuple(taken.held),
-        warnings=tuple(warnings),
-        asks=tuple(f"tightened since the last accepted run: {name}" for name in tightened) if actions else (),
-        more=any(entry.holder == "budget" for entry in taken.held),
-        due_since=min([*_due_times(going, policy), *(entry.since for entry in taken.rows if entry.reason != "expiry")], default=None),
-        next_due_at=_next_due(walks, answer, taken, readers, as_of),
+        walks=walks,
+        bounded=policy.cleaner_enabled,
+        warnings=warnings,
     )
-
-
-def _due_times(expired: Iterable[Expired], policy: Policy) -> Iterator[Instant]:
-    for entry in expired:
-        due_at = entry.segment.expires_at(policy.message_expiry_us)
-        if due_at is not None:
-            yield due_at
 
 
 def _question(walks: Mapping[int, Walk], facts: Facts, readers: Barriers, policy: Policy, as_of: Instant) -> RowQuestion:
-    """The reasons, in the order in which the first that applies counts (CNT-1)."""
+    """The reasons, in the order in which the first that applies counts (CNT-1), and the limits on what they leave."""
     expired = [entry for walk in walks.values() for entry in walk.expired]
-    partly = frozenset(_place(entry.segment) for entry in expired if _may_keep_some(entry.segment, policy))
-    going = frozenset(_place(entry.segment) for entry in expired if entry.holder is None) - partly
+    partly = frozenset(place_of(entry.segment) for entry in expired if may_keep_some(entry.segment, policy))
+    going = frozenset(place_of(entry.segment) for entry in expired if entry.holder is None) - partly
     reasons = []
     rule = rule_of_held = age_rules.expiry(policy)
-    free = frozenset(_place(entry.segment) for entry in expired if entry.holder is None) & partly
+    free = frozenset(place_of(entry.segment) for entry in expired if entry.holder is None) & partly
     if rule is not None and free:
         reasons.append(Reason(name="expiry", rule=rule, segments=free))
     partitions = facts.log.end_offsets
     if (rule := age_rules.ttl(policy)) is not None:
-        reasons.append(Reason(name="ttl", rule=rule, below=_below(partitions, readers, of_ttl=True)))
+        reasons.append(Reason(name="ttl", rule=rule, below=below(partitions, readers, of_ttl=True)))
     if (rule := age_rules.retention_age(policy)) is not None:
-        reasons.append(Reason(name="retention_age", rule=rule, below=_below(partitions, readers, of_ttl=False)))
+        reasons.append(Reason(name="retention_age", rule=rule, below=below(partitions, readers, of_ttl=False)))
     if rule_of_held is not None and partly - free:
         # Counted last and never taken: what another reason takes of a segment that is held is not held.
         reasons.append(Reason(name="expiry", rule=rule_of_held, segments=partly - free, below=dict.fromkeys(partitions, 0)))
-    return RowQuestion(as_of=as_of, reasons=tuple(reasons), going=going)
+    return RowQuestion(as_of=as_of, reasons=tuple(reasons), going=going, beyond=_beyond(expired, partly, readers, policy, partitions))
 
 
-def _below(partitions: Iterable[int], readers: Barriers, *, of_ttl: bool) -> dict[int, int]:
-    slowest = ((partition, readers.slowest(partition, of_ttl=of_ttl)) for partition in partitions)
-    return {partition: found[0].offset or 0 for partition, found in slowest if found is not None}
-
-
-def _may_keep_some(segment: Segment, policy: Policy) -> bool:
-    """Whether some of an expired segment's messages may stay: late ones (CLK-4), and those that their own TTL keeps (EXP-5)."""
-    own = policy.allow_msg_ttl and (segment.never or (segment.own_ttl and policy.ttl_overrides_age))
-    return segment.late_rows > 0 or own
-
-
-def _take(walks: Mapping[int, Walk], answer: RowAnswer, readers: Barriers, policy: Policy) -> _Taken:
-    """Expired segments in order, then single messages, until the budget is spent (DEL-9, EXP-7)."""
-    budget, taken = Budget.of(policy), _Taken()
-    expiring: dict[Place, list[DueRows]] = {}
-    for entry in answer.due:
-        if entry.reason == "expiry":
-            expiring.setdefault((entry.partition, entry.base_offset), []).append(entry)
-    held: list[Expired] = []
-    for expired in (entry for _, walk in sorted(walks.items()) for entry in walk.expired):
-        segment, due = expired.segment, expiring.get(_place(expired.segment), [])
-        partly = _may_keep_some(segment, policy)
-        rows = sum(entry.rows for entry in due) if partly else segment.rows
-        if expired.holder is not None:
-            held.append(expired)
-        elif partly and not rows:
-            continue  # what is left of it stays of its own right
-        elif not budget.admits(rows=rows, size_bytes=segment.size_bytes):
-            held.append(replace(expired, holder="budget", detail=_BUDGET))
-        elif partly:
-            taken.by_row.append(expired)
-            taken.rows += due
-        else:
-            taken.whole.append(expired)
-    # All of such a segment is overdue and held: nothing of it is told twice.
-    told = {_place(entry.segment) for entry in held if not _may_keep_some(entry.segment, policy)}
-    for entry in answer.due:
-        if entry.reason != "expiry":
-            _take_rows(entry, taken, budget, readers, told)
-    otherwise = Counter[Place]()
-    for entry in taken.rows:
-        otherwise[entry.partition, entry.base_offset] += entry.rows
-    for refused in taken.held:
-        if refused.holder == "budget":
-            otherwise[refused.partition, refused.first_base] += refused.rows
-
-    def overdue(expired: Expired) -> int:
-        place = _place(expired.segment)
-        if _may_keep_some(expired.segment, policy):
-            return sum(entry.rows + entry.held for entry in expiring.get(place, []))
-        return expired.segment.rows - otherwise[place]
-
-    taken.held = [*_held_segments(((entry, overdue(entry)) for entry in held), policy), *taken.held]
-    for stopped in held:
-        if stopped.holder == "budget" and all(bound.partition != stopped.segment.partition for bound in taken.bounds):
-            reason = "max_segments, max_rows or max_bytes of [message_cleaner]"
-            taken.bounds.append(
-                Bound(name="budget", partition=stopped.segment.partition, offset=stopped.segment.base_offset, reason=reason)
-            )
-    return taken
-
-
-def _take_rows(entry: DueRows, taken: _Taken, budget: Budget, readers: Barriers, told: set[Place]) -> None:
-    if entry.rows and budget.admits(rows=entry.rows):
-        taken.rows.append(entry)
-    elif entry.rows:
-        taken.held.append(_held_rows(entry, entry.rows, "budget", _BUDGET))
-    if entry.held and (entry.partition, entry.base_offset) not in told:
-        slowest = readers.slowest(entry.partition, of_ttl=entry.reason == "ttl")
-        assert slowest is not None, "a bound was asked for because somebody sets it"
-        taken.held.append(_held_rows(entry, entry.held, slowest[1], f"{slowest[0].name} {slowest[0].reason}"))
-
-
-def _held_rows(entry: DueRows, rows: int, holder: Holder, detail: str) -> Held:
-    return Held(
-        partition=entry.partition,
-        first_base=entry.base_offset,
-        last_offset=entry.last_offset,
-        rows=rows,
-        overdue_since=entry.since,
-        holder=holder,
-        detail=detail,
-        reason=entry.reason,
+def _beyond(
+    expired: list[Expired], partly: frozenset[Place], readers: Barriers, policy: Policy, partitions: Iterable[int]
+) -> Beyond | None:
+    """Number and size bound what is left (DEL-9): a message that an earlier rule has is not, though somebody holds it."""
+    if policy.limits is None:
+        return None
+    return Beyond(
+        limits=policy.limits,
+        lapsed=age_rules.expiry(policy),
+        dead=frozenset(place_of(entry.segment) for entry in expired) - partly,
+        below=below(partitions, readers, of_ttl=False),
     )
-
-
-def _held_segments(entries: Iterable[tuple[Expired, int]], policy: Policy) -> Iterator[Held]:
-    """With the overdue messages of each; neighbours with the same holder are one run."""
-    overdue = [(entry, rows) for entry, rows in entries if rows]
-    for (partition, holder, detail), group in groupby(overdue, key=lambda e: (e[0].segment.partition, e[0].holder, e[0].detail)):
-        found = list(group)
-        segments = [entry.segment for entry, _ in found]
-        assert holder is not None, "only what is held is told here"
-        yield Held(
-            partition=partition,
-            first_base=segments[0].base_offset,
-            last_offset=segments[-1].last_offset,
-            rows=sum(rows for _, rows in found),
-            overdue_since=min(_due_times((entry for entry, _ in found), policy), default=None),
-            holder=holder,
-            detail=detail,
-        )
-
-
-def _whole_files(answer: RowAnswer, rows: Iterable[DueRows]) -> dict[str, int]:
-    """Files of which every message goes in this very plan, with their sizes: all that a segment may lose whole, or none of them, for
-    that it still shows its newest time was judged without all of them (EXP-4)."""
-    taken = Counter[str]()
-    for entry in rows:
-        taken[entry.file] += entry.rows
-    due = Counter[str]()
-    place_of: dict[str, Place] = {}
-    for entry in answer.due:
-        due[entry.file] += entry.rows + entry.held
-        place_of[entry.file] = entry.partition, entry.base_offset
-    stay = {place_of[name] for name in answer.whole if taken[name] != due[name]}
-    return {name: size for name, size in answer.whole.items() if place_of[name] not in stay}
-
-
-def _unread(rows: Iterable[DueRows], readers: Barriers) -> Iterator[str]:
-    """TTL waits for no consumer: what goes unread is told (TTL-7)."""
-    gone = [entry for entry in rows if entry.reason == "ttl"]
-    for reader in readers.readers:
-        if reader.kind != "consumer":
-            continue
-        # From its bound on a reader has read nothing.
-        unread = sum(
-            sum(offset >= (reader.bound(entry.partition).offset or 0) for offset in offsets_of(entry.taken))
-            for entry in gone
-            if entry.last_offset >= (reader.bound(entry.partition).offset or 0)
-        )
-        if unread:
-            yield f"{unread} message(s) go by their own TTL before consumer {reader.name} has read them (TTL-7)"
-
-
-def _bounds(walks: Mapping[int, Walk], readers: Barriers, partitions: Iterable[int]) -> Iterator[Bound]:
-    for partition in sorted({*partitions, *walks}):
-        if partition in walks:
-            yield from walks[partition].bounds
-        yield from (reader.bound(partition) for reader in readers.readers)
-
-
-def _next_due(walks: Mapping[int, Walk], answer: RowAnswer, taken: _Taken, readers: Barriers, as_of: Instant) -> Instant | None:
-    if any(entry.holder == "budget" for entry in taken.held):
-        return as_of
-    times = [walk.next_due_at for walk in walks.values()] + [answer.next_at]
-    if any(entry.reason != "expiry" and entry.holder in READERS for entry in taken.held):
-        times.append(readers.next_silent_at)
-    return min((instant for instant in times if instant is not None), default=None)
-
-
-def _actions(taken: _Taken, facts: Facts) -> Iterator[Action]:
-    going = sorted(taken.whole + taken.by_row, key=lambda entry: _place(entry.segment))
-    for entry in going:
-        if not entry.segment.sealed:
-            segment = entry.segment
-            yield SealSegment(
-                partition=segment.partition, base_offset=segment.base_offset, next_offset=facts.log.end_offsets[segment.partition]
-            )
-    # Segments that follow each other in the log go as one action: names stay exact, plans stay short.
-    numbered = enumerate(taken.whole)
-    for _, group in groupby(numbered, key=lambda entry: (entry[1].segment.partition, entry[1].position - entry[0])):
-        yield _drop([expired.segment for _, expired in group])
-    for rows in sorted(taken.rows, key=lambda due: (due.partition, due.base_offset, due.file, _REASONS.index(due.reason))):
-        yield RemoveRows(
-            partition=rows.partition,
-            base_offset=rows.base_offset,
-            file=rows.file,
-            offsets=rows.taken,
-            first_offset=rows.first_offset,
-            last_offset=rows.last_offset,
-            rows=rows.rows,
-            reason=rows.reason,
-        )
-
-
-def _drop(run: list[Segment]) -> DropSegments:
-    return DropSegments(
-        partition=run[0].partition,
-        first_base=run[0].base_offset,
-        last_base=run[-1].base_offset,
-        last_offset=run[-1].last_offset,
-        segments=len(run),
-        rows=sum(segment.rows for segment in run),
-        size_bytes=sum(segment.size_bytes for segment in run),
-        newest_at=max(segment.newest_at for segment in run if segment.newest_at is not None),
-    )
-
-
-def _place(segment: Segment) -> Place:
-    return segment.partition, segment.base_offset

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -44,10 +43,8 @@ def read(
 
     With --output json, one object per line.
     """
-    from message_lifecycle.app.compacted_read import read_compacted
-    from message_lifecycle.app.steps import policy_of
+    from message_lifecycle.app.reading import read as messages_of
     from message_lifecycle.model.errors import UnknownConsumer, UnknownPartition
-    from message_lifecycle.operations.visibility import visible
 
     if compacted and consumer is not None:
         raise typer.BadParameter("--compacted and --consumer exclude each other: what is kept for a consumer is in the log")
@@ -55,7 +52,6 @@ def read(
     earliest = None if since is None else instant(since)
     given = None if at is None else instant(at)
     s = services(ctx)
-    policy = policy_of(s, name)
     judged_at = None if raw else s.ledger.now() if given is None else given
     progress = []
     if consumer is not None:
@@ -64,14 +60,17 @@ def read(
             raise UnknownConsumer(str(name), consumer)
     if partition is not None and partition not in (known := range(s.topics.describe(name).partitions)):
         raise UnknownPartition(str(name), partition, known)
-    shown: Iterable[Message]
-    if compacted:
-        shown = visible(read_compacted(s, name, partition=partition, start=start, at=judged_at), policy, at=None, since=earliest)
-    else:
-        stored = s.reader.messages(name, partition=partition, start=start)
-        shown = visible(stored, policy, at=judged_at, progress=progress, since=earliest)
-    if limit is not None:
-        shown = deque(shown, maxlen=limit)
+    shown = messages_of(
+        s,
+        name,
+        at=judged_at,
+        partition=partition,
+        start=start,
+        compacted=compacted,
+        progress=progress,
+        since=earliest,
+        limit=limit,
+    )
     if output is Output.json:
         for message in shown:
             emit_line(_message_view(message))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from message_lifecycle.app.reading import beyond_limits
 from message_lifecycle.app.steps import Services, policy_of, preview
 from message_lifecycle.app.views.plans import approval_view
 from message_lifecycle.app.views.state import open_question
@@ -39,7 +40,9 @@ def explain_message(s: Services, name: TopicName, partition: int, offset: int, *
     removal = None if message else _removal(s, name, partition, offset)
     question = open_question(s.ledger.waiting(), name, policy, s.ledger.now())
     asked = None if question is None else question.plan_id
-    verdict, why = _verdict(plan, policy, log, (partition, offset), message, segment, removal, asked)
+    # What the limits hide, and only those: what a rule of age hides is told from the message itself.
+    beyond = message is not None and message in beyond_limits(s, log, policy, as_of)
+    verdict, why = _verdict(plan, policy, log, (partition, offset), message, segment, removal, asked, beyond=beyond)
     return {
         "topic": str(name),
         "partition": partition,
@@ -47,7 +50,7 @@ def explain_message(s: Services, name: TopicName, partition: int, offset: int, *
         "as_of": when(as_of),
         "verdict": verdict,
         "why": why,
-        "message": None if message is None else _message_view(message, policy, as_of),
+        "message": None if message is None else _message_view(message, policy, as_of, beyond=beyond),
         "segment": None if segment is None else _segment_view(segment, policy),
         "message_expiry": {"value": policy["message_expiry"], "origin": dict(policy.settings)["message_expiry"].origin},
         "bounds": [{"bound": b.name, "stops_at": b.offset, "reason": b.reason} for b in plan.bounds if b.partition == partition],
@@ -90,6 +93,8 @@ def _verdict(
     segment: Segment | None,
     removal: View | None,
     asked: str | None,
+    *,
+    beyond: bool,
 ) -> tuple[str, str]:
     partition, offset = position
     if offset >= log.end_offsets[partition]:
@@ -109,7 +114,7 @@ def _verdict(
         if asked is not None:
             return "held", f"{what}, and plan {asked} waits for a person's approval"
         return "due", f"{what} and nothing holds it: the next run removes it"
-    if is_hidden(message, policy, plan.as_of):
+    if beyond or is_hidden(message, policy, plan.as_of):
         for entry in plan.held:
             if entry.partition == partition and entry.first_base <= segment.base_offset <= entry.last_offset:
                 overdue = "its segment is" if entry.reason == "expiry" else "it is"
@@ -124,6 +129,8 @@ _RULES = {
     "expiry": "it is past its message_expiry, and its segment is expired",
     "ttl": "it is past its own TTL",
     "retention_age": "it is older than max_age_seconds",
+    "retention_count": "max_records newer messages are kept",
+    "retention_bytes": "it does not fit max_total_bytes with the newer messages",
 }
 
 
@@ -136,7 +143,8 @@ def _why_kept(message: Message, segment: Segment, policy: Policy, as_of: Instant
             else f"its own TTL counts: it expires at {format_instant(message.expires_at)}"
         )
     if not policy.message_expiry_us:
-        return "message_expiry is 0: segments of this topic never expire"
+        limits = " and it is among the newest that max_records and max_total_bytes keep" if policy.limits is not None else ""
+        return f"message_expiry is 0: segments of this topic never expire{limits}"
     return _why_not_expired(message, segment, policy)
 
 
@@ -152,7 +160,7 @@ def _why_not_expired(message: Message, segment: Segment, policy: Policy) -> str:
     )
 
 
-def _message_view(message: Message, policy: Policy, as_of: Instant) -> View:
+def _message_view(message: Message, policy: Policy, as_of: Instant, *, beyond: bool) -> View:
     expires_at = None
     if message.append_time is not None and policy.message_expiry_us:
         expires_at = deadline(message.append_time, policy.message_expiry_us)
@@ -160,7 +168,7 @@ def _message_view(message: Message, policy: Policy, as_of: Instant) -> View:
         "append_time": when(message.append_time),
         "past_expiry_at": when(expires_at),
         "own_ttl": "never" if message.never else when(message.expires_at),
-        "hidden_from_reads": is_hidden(message, policy, as_of),
+        "hidden_from_reads": beyond or is_hidden(message, policy, as_of),
     }
 
 
@@ -208,6 +216,10 @@ def _setting(reason: RemovalReason, policy: Policy) -> str:
             return "the message's own TTL (header Nats-TTL)"
         case "retention_age":
             return f"max_age_seconds = {policy['max_age_seconds']}"
+        case "retention_count":
+            return f"max_records = {policy['max_records']} of each {policy['retention_scope']}"
+        case "retention_bytes":
+            return f"max_total_bytes = {policy['max_total_bytes']} of each {policy['retention_scope']}"
         case "removed" | "purged":
             return "a person's request"
         case "superseded":

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Staged
-from message_lifecycle.model.plan import Plan, SealSegment
+from message_lifecycle.model.plan import CLEANING, Plan, SealSegment
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg import evidence_frames as frames
 from message_lifecycle.stores.iceberg.data_rows import Vectors
 from message_lifecycle.stores.iceberg.evidence_files import files_of_both
+from message_lifecycle.stores.iceberg.evidence_limits import limit_evidence
 from message_lifecycle.stores.iceberg.evidence_markers import marker_evidence
 from message_lifecycle.stores.iceberg.evidence_rows import Place, RowEvidence
 from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
@@ -79,9 +80,14 @@ def evidence(
     )
     segments = frames.segments(live_before, late_after)
     rows.newest.update(_newest_in_time(rows, segments, live_before, late_after))
+    expired = [place for place in rows.newest if rows.is_expired(place)]
+    rows.limits = limit_evidence(table, plan, policy, expired, before=was.snapshot_id, after=now.snapshot_id)
     going = frames.going(whole, frames.may_keep(whole, heeded=policy.allow_msg_ttl, overrides=policy.ttl_overrides_age), planned, active)
     lost = rows.lost(sorted(single.items()), set(live_after["name"].to_pylist()), {path: path.removeprefix(prefix) for path in single})
     overdue = dict(_overdue(rows, live_after, policy, plan.as_of))
+    for place, (last, count) in rows.limits.left.items():
+        known = overdue.get(place, (last, 0))
+        overdue[place] = max(last, known[0] or 0), known[1] + count
     removed = sum((pc.sum(frame["rows"]).as_py() or 0) for frame in (going, lost))
     if horizons is not None:
         going = frames.with_compacted(going, horizons)
@@ -93,6 +99,7 @@ def evidence(
         "order": frames.order(going, plan.expiring_by_row, _standing(rows, frames.segments(live_after, late_after), overdue)),
         "sample": rows.sample(frames.sampled(going) if horizons is None else going.slice(0, 0)),
         "left": frames.left(((place, last, count) for place, (last, count) in overdue.items() if count), plan.held),
+        "limits": rows.limits.frame,
         "figures": frames.figures(live_before, live_after, removed, asks=len(plan.asks)),
         **marks.frames,
     }
@@ -122,12 +129,10 @@ def _newest_in_time(rows: RowEvidence, segments: pa.Table, files: pa.Table, late
 
 def _overdue(rows: RowEvidence, files: pa.Table, policy: Policy, as_of: int) -> Iterator[tuple[Place, tuple[int | None, int]]]:
     """Per segment that stays and has files which may hold overdue messages: its last offset, and how many are overdue."""
-    expiry, max_age = policy.message_expiry_us, policy.max_age_us
-    if (
-        rows.plan.operation != "message_cleaner"
-        or not policy.cleaner_enabled
-        or not (expiry or max_age is not None or policy.allow_msg_ttl)
-    ):
+    # The operation `retention` leaves expiry and TTL alone (RET-5).
+    cleans = rows.plan.operation == "message_cleaner"
+    expiry, heeds_ttl, max_age = policy.message_expiry_us if cleans else 0, policy.allow_msg_ttl and cleans, policy.max_age_us
+    if rows.plan.operation not in CLEANING or (cleans and not policy.cleaner_enabled) or not (expiry or max_age is not None or heeds_ttl):
         return
     kept = frames.may_keep(files, heeded=policy.allow_msg_ttl, overrides=policy.ttl_overrides_age).to_pylist()
     names = (
@@ -146,13 +151,13 @@ def _overdue(rows: RowEvidence, files: pa.Table, policy: Policy, as_of: int) -> 
     for may_keep, row in zip(kept, zip(*(files[name].to_pylist() for name in names), strict=True), strict=True):
         name, partition, segment, alive, written, last, oldest, newest, expires_from, without_expiry = row
         place = partition, segment
-        expired = rows.is_expired(place)
+        expired = bool(expiry) and rows.is_expired(place)
         sure = (
             newest is not None
             and not may_keep
             and ((expired and newest <= as_of - expiry) or (max_age is not None and newest < as_of - max_age))
         )
-        ttl = policy.allow_msg_ttl and without_expiry != written and (expires_from is None or expires_from <= as_of)
+        ttl = heeds_ttl and without_expiry != written and (expires_from is None or expires_from <= as_of)
         aged = max_age is not None and (oldest is None or oldest < as_of - max_age)
         if sure or expired or ttl or aged:
             count = alive if sure else rows.overdue(name, place)

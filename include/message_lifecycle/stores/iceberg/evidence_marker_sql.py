@@ -10,7 +10,7 @@ VIEWS = {
         SELECT t.partition, t.offset, t.key, t.value, t.headers, unix_micros(t.append_time) AS appended, t._file AS file
         FROM {{table}} VERSION AS OF {{after}} t WHERE ({{new}}) AND {IS_MARKER}
     """,
-    # What was there and is not, but for older markers that a new one replaces.
+    # What was there and is not, but for older markers that a new one replaces, and for what went by number or size (DEL-9).
     "gate_gone": f"""
         SELECT b.partition, b.offset, b.key, b.causes_none, coalesce(l.reason, 'expiry') AS reason
         FROM (SELECT t.partition, t.offset, t.key, {CAUSES_NONE} AS causes_none
@@ -18,7 +18,7 @@ VIEWS = {
         LEFT ANTI JOIN (SELECT t.partition, t.offset FROM {{table}} VERSION AS OF {{after}} t WHERE {{reach}}) a
                ON a.partition = b.partition AND a.offset = b.offset
         LEFT JOIN {{listed}} l ON l.partition = b.partition AND l.offset = b.offset
-        WHERE coalesce(l.reason, '') <> 'superseded'
+        WHERE coalesce(l.reason, '') NOT IN ('superseded', 'retention_count', 'retention_bytes')
     """,
     "gate_emptied": f"""
         SELECT n.key, n.last.partition AS partition, n.last.offset AS offset, n.last.reason AS reason

@@ -20,6 +20,7 @@ from message_lifecycle.model.plan import Plan, RemoveRows
 from message_lifecycle.model.rows import ranges_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Vectors, keys_at, read_rows
+from message_lifecycle.stores.iceberg.evidence_limits import BY_LIMIT, LimitEvidence
 from message_lifecycle.stores.iceberg.rule_columns import UNKNOWN
 
 Place = tuple[int, int]
@@ -50,7 +51,7 @@ SAMPLE = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RowEvidence:
     """`before` and `after`: deletion vectors of the plan's and of the staged snapshot. `newest`: per segment, its newest known time
     that is not late; a segment without one is not expired. `removals`: every list of single messages; `renewed`: positions of older
@@ -65,6 +66,7 @@ class RowEvidence:
     removals: Sequence[RemoveRows] = ()
     renewed: frozenset[tuple[int, int]] = frozenset()
     newest: dict[Place, int | None] = field(default_factory=dict)
+    limits: LimitEvidence = field(default_factory=LimitEvidence)
     _overdue: dict[str, int] = field(default_factory=dict)
     """Per file, found while its columns were at hand: kept are counts, for the columns of a whole log are more than memory."""
     _purged: list[pa.Array] = field(default_factory=list)
@@ -77,10 +79,10 @@ class RowEvidence:
         for action in self.removals:
             named.setdefault(action.file, []).append((action.reason, action.offsets))
         return pa.Table.from_pylist(
-            [self._lost(path, place, path in stays, named.get(relative[path], [])) for path, place in files], schema=ROWS
+            [self._lost(path, relative[path], place, path in stays, named.get(relative[path], [])) for path, place in files], schema=ROWS
         )
 
-    def _lost(self, path: str, place: Place, stays: bool, named: list[tuple[str, str]]) -> dict[str, Any]:
+    def _lost(self, path: str, name: str, place: Place, stays: bool, named: list[tuple[str, str]]) -> dict[str, Any]:
         whole = self._read(path)
         left = _alive(len(whole.offsets), self.before[path])
         if stays:
@@ -90,7 +92,12 @@ class RowEvidence:
         open_, unjustified, expires = np.ones(len(rows.offsets), np.bool_), 0, False
         for reason, offsets in named:
             mine = _within(rows.offsets, offsets)
-            unjustified += int((mine & ~self._is_due(reason, rows, place)).sum())
+            due = (
+                _within(rows.offsets, self.limits.beyond.get((name, reason), ""))
+                if reason in BY_LIMIT
+                else self._is_due(reason, rows, place)
+            )
+            unjustified += int((mine & ~due).sum())
             expires = expires or (reason == "expiry" and bool(mine.any()))
             open_ &= ~mine
             if reason == "purged" and mine.any():
@@ -167,7 +174,8 @@ class RowEvidence:
             return np.full(len(no), self.plan.operation == "message_request")  # a person named it
         if reason == "superseded":
             return np.fromiter(((place[0], int(offset)) in self.renewed for offset in rows.offsets), np.bool_, len(rows.offsets))
-        if not policy.cleaner_enabled:
+        of_cleaner = self.plan.operation != "retention"
+        if (of_cleaner and not policy.cleaner_enabled) or (not of_cleaner and reason != "retention_age"):
             return no
         if reason == "ttl":
             if not policy.allow_msg_ttl:

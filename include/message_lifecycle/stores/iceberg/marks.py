@@ -75,7 +75,8 @@ def _start_over(session: SparkSession, plan: Plan, staged: Staged) -> Staged:
 
 
 def _markers(session: SparkSession, plan: Plan, staged: Staged, marker_ttl_us: int) -> Iterator[Marker]:
-    with removal_list(session, plan.row_removals) as listed:
+    # What goes by number or size makes none (DEL-9), and may be most of a log.
+    with removal_list(session, [action for action in plan.row_removals if action.reason in REASONS]) as listed:
         marks: dict[str, object] = {
             "table": sql_table(plan.topic),
             "before": plan.requirements.snapshot_id,

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import groupby
+from typing import get_args
 
 from message_lifecycle.model.instants import INT64_MAX, Instant
-from message_lifecycle.model.marker import REASON_HEADER, REASONS, ROLLUP_HEADER, Marker, causes_none, digest, go_duration, is_marker
+from message_lifecycle.model.marker import REASON_HEADER, ROLLUP_HEADER, Marker, causes_none, digest, go_duration, is_marker
+from message_lifecycle.model.marker import REASONS as MARKER_REASONS
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan, RemoveRows, SealSegment
-from message_lifecycle.model.rows import offsets_of
+from message_lifecycle.model.rows import LimitReason, offsets_of
 from message_lifecycle.model.rules import holds
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.ttl import TTL_HEADER
 from message_lifecycle.model.view import NOTHING
 from message_lifecycle.operations import age_rules
+from message_lifecycle.stores.memory.limit_evidence import Ranked, beyond, limits_row, ranked
 from message_lifecycle.stores.memory.log import Position, Version, segments
 from message_lifecycle.stores.memory.marks import Gone, told_already
 
@@ -32,6 +35,8 @@ def evidence_of(
         if policy.cleaner_enabled and policy.message_expiry_us and segment.is_expired(policy.message_expiry_us, plan.as_of)
     }
     overdue_by = {"expiry": age_rules.expiry(policy), "ttl": age_rules.ttl(policy), "retention_age": age_rules.retention_age(policy)}
+    acting = plan.operation == "retention" or (plan.operation == "message_cleaner" and policy.cleaner_enabled)
+    ages = ("retention_age",) if plan.operation == "retention" else tuple(overdue_by)
     kept = age_rules.kept_by_own_ttl(policy)
 
     made = [
@@ -46,10 +51,23 @@ def evidence_of(
             return plan.operation == "message_request"  # a person named it
         if reason == "superseded":
             return is_marker(message.headers) and message.key in renewed
+        if reason in ("retention_count", "retention_bytes"):
+            return why.get((message.partition, message.offset)) == reason
         rule = overdue_by[reason]
-        if rule is None or not policy.cleaner_enabled or not holds(rule, message, plan.as_of):
+        if rule is None or not acting or reason not in ages or not holds(rule, message, plan.as_of):
             return False
         return reason != "expiry" or (message.partition, message.segment) in expired
+
+    def lapsed(message: Message) -> bool:
+        return any((rule := overdue_by[reason]) is not None and holds(rule, message, plan.as_of) for reason in ("expiry", "ttl"))
+
+    limits = policy.limits if acting else None
+    why: dict[Position, LimitReason] = {}
+    counted: list[Ranked] = []
+    if limits is not None:
+        of_no_age = [m for _, m in sorted(before.messages.items()) if not any(is_due(m, reason) for reason in ages)]
+        counted = ranked(of_no_age, limits, lapsed)
+        why = beyond(counted, limits)
 
     def active(place: Position) -> bool:
         return before.active[place[0]].base_offset <= place[1] and place not in sealed_by_plan
@@ -90,10 +108,9 @@ def evidence_of(
     purged = [m for m in gone if (action := plan.taking(m.partition, m.offset)) is not None and action.reason == "purged"]
     keyless = [m for m in purged if m.key is None]
     left = []
-    by_age = plan.operation == "message_cleaner"
     in_order = [message for position, message in sorted(after.messages.items()) if position in before.messages]
     for place, group in groupby(in_order, key=lambda message: (message.partition, message.segment)):
-        due = [message for message in group if by_age and any(is_due(message, reason) for reason in overdue_by)]
+        due = [message for message in group if acting and any(is_due(message, reason) for reason in (*ages, *get_args(LimitReason)))]
         if due:
             left.append(
                 {
@@ -147,6 +164,7 @@ def evidence_of(
             for message in with_segment[:: max(1, len(with_segment) // 100)]
         ],
         "left": left,
+        "limits": [] if limits is None else [limits_row(counted, why, limits, plan, set(after.messages))],
         "figures": [
             {
                 "rows_in": len(before.messages),
@@ -177,7 +195,12 @@ def _marks(
         return {"markers": [], "unmarked": [], "marked": []}
     live = {message.key for message in after.messages.values() if not is_marker(message.headers)}
     newest: dict[bytes, Message] = {}
-    taken = [m for position, m in before.messages.items() if position not in after.messages and plan.taking(*position) is not None]
+    # What goes by number or size makes none (DEL-9).
+    taken = [
+        message
+        for position, message in before.messages.items()
+        if position not in after.messages and (action := plan.taking(*position)) is not None and action.reason in MARKER_REASONS
+    ]
     for message in sorted(taken + [m for m, _ in owed], key=lambda m: (m.partition, m.offset)):
         if message.key is not None:
             newest[message.key] = message
@@ -193,7 +216,7 @@ def _marks(
         action = None if cause is None else plan.taking(cause.partition, cause.offset)
         if plan.swept and cause is not None:
             return dict(marker.headers)[REASON_HEADER] == b"Remove"
-        return action is not None and dict(marker.headers)[REASON_HEADER].decode() == REASONS[action.reason]
+        return action is not None and dict(marker.headers)[REASON_HEADER].decode() == MARKER_REASONS[action.reason]
 
     def formed(marker: Message) -> bool:
         assert policy.marker_ttl_us is not None

@@ -3,56 +3,109 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import get_args
 
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, Request
-from message_lifecycle.model.rows import DueRows, Reason, RowAnswer, RowQuestion, ranges_text
-from message_lifecycle.model.rules import holds_from
-from message_lifecycle.stores.memory.log import Version
+from message_lifecycle.model.rows import Beyond, DueRows, LimitReason, Reason, RemovalReason, RowAnswer, RowQuestion, ranges_text
+from message_lifecycle.model.rules import holds, holds_from
+from message_lifecycle.operations.retention import Cuts, Row, cuts
+from message_lifecycle.stores.memory.log import Position, Version
+
+_LIMITS: tuple[LimitReason, ...] = get_args(LimitReason)
 
 
 def due_rows(version: Version, question: RowQuestion) -> RowAnswer:
-    due, whole, later = [], {}, []
+    """See `ports.MessageReader.rows`."""
     ordered = [version.messages[position] for position in sorted(version.messages)]
-    for place, group in groupby(ordered, key=lambda message: (message.partition, message.segment)):
-        if place in question.going:
-            continue
+    looked_at = [message for message in ordered if _place(message) not in question.going]
+    reasons: dict[Position, Reason] = {}
+    later: list[Instant] = []
+    for message in looked_at:
+        for reason in question.reasons:
+            if reason.segments is not None and _place(message) not in reason.segments:
+                continue
+            begins = holds_from(reason.rule, message)
+            if begins is not None and begins <= question.as_of:
+                reasons[message.partition, message.offset] = reason
+                break
+            if begins is not None:
+                later.append(begins)
+    left = [message for message in looked_at if (message.partition, message.offset) not in reasons]
+    beyond, found = ({}, None) if question.beyond is None else _beyond(left, question.beyond, question.as_of)
+    due, whole = [], {}
+    for place, group in groupby(looked_at, key=_place):
         messages = list(group)
         by_reason: dict[int, list[Message]] = {}
         for message in messages:
-            for at, reason in enumerate(question.reasons):
-                if reason.segments is not None and place not in reason.segments:
-                    continue
-                begins = holds_from(reason.rule, message)
-                if begins is not None and begins <= question.as_of:
-                    by_reason.setdefault(at, []).append(message)
-                    break
-                if begins is not None:
-                    later.append(begins)
+            reason_of = reasons.get((message.partition, message.offset)) or beyond.get((message.partition, message.offset))
+            if reason_of is not None:
+                at = (
+                    question.reasons.index(reason_of) if isinstance(reason_of, Reason) else len(question.reasons) + _LIMITS.index(reason_of)
+                )
+                by_reason.setdefault(at, []).append(message)
         file = f"{place[0]}/{place[1]}"
-        found = [_due(file, question.reasons[at], of_reason) for at, of_reason in sorted(by_reason.items())]
-        due += found
-        if sum(entry.rows for entry in found) == len(messages):
+        of_place = [_due(file, question, at, of_reason) for at, of_reason in sorted(by_reason.items())]
+        due += of_place
+        if sum(entry.rows for entry in of_place) == len(messages):
             whole[file] = sum(message.size_bytes for message in messages)
-    return RowAnswer(due=tuple(due), whole=whole, next_at=min(later, default=None))
+    return RowAnswer(
+        due=tuple(due),
+        whole=whole,
+        next_at=min(later, default=None),
+        emptied=0 if found is None else found.emptied,
+        oversized=0 if found is None else found.oversized,
+        unknown_times=sum(message.append_time is None for message in looked_at),
+    )
 
 
-def _due(file: str, reason: Reason, messages: list[Message]) -> DueRows:
-    below = reason.below.get(messages[0].partition, INT64_MAX)
+def _place(message: Message) -> Position:
+    return message.partition, message.segment
+
+
+def _beyond(left: list[Message], beyond: Beyond, as_of: Instant) -> tuple[dict[Position, LimitReason], Cuts]:
+    """Why messages that no rule of age takes lie beyond the limits."""
+    rows = [
+        Row(
+            partition=message.partition,
+            offset=message.offset,
+            append_time=message.append_time,
+            size_bytes=message.size_bytes,
+            key=message.key,
+            lapsed=beyond.lapsed is not None and holds(beyond.lapsed, message, as_of),
+        )
+        for message in left
+        if _place(message) not in beyond.dead
+    ]
+    found = cuts(rows, beyond.limits)
+    return {(row.partition, row.offset): reason for row in rows if (reason := found.reason(row)) is not None}, found
+
+
+def _due(file: str, question: RowQuestion, at: int, messages: list[Message]) -> DueRows:
+    """By the reason at this place: those of the question, then the limits."""
+    name: RemovalReason
+    if at < len(question.reasons):
+        reason = question.reasons[at]
+        name, bounds = reason.name, reason.below
+        since = min(begins for message in messages if (begins := holds_from(reason.rule, message)) is not None)
+    else:
+        assert question.beyond is not None
+        # No instant makes a log too long: a message does, and who looks finds it.
+        name, bounds, since = _LIMITS[at - len(question.reasons)], question.beyond.below, question.as_of
+    below = bounds.get(messages[0].partition, INT64_MAX)
     taken = [message for message in messages if message.offset < below]
-    since = [begins for message in messages if (begins := holds_from(reason.rule, message)) is not None]
     return DueRows(
         partition=messages[0].partition,
         base_offset=messages[0].segment,
         file=file,
-        reason=reason.name,
+        reason=name,
         taken=ranges_text(message.offset for message in taken),
         rows=len(taken),
         first_offset=messages[0].offset,
         last_offset=messages[-1].offset,
         held=len(messages) - len(taken),
-        since=min(since),
+        since=since,
     )
 
 

@@ -1,0 +1,54 @@
+"""A topic's messages as a reader sees them: what is dead, too old or beyond the limits is hidden while it is still there (RET-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from message_lifecycle.app.compacted_read import read_compacted
+from message_lifecycle.model.facts import LogState, Progress
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Message
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations import retention_run
+from message_lifecycle.operations.visibility import NONE_BEYOND, BeyondLimits, newest, visible
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.steps import Services
+
+
+def read(
+    s: Services,
+    name: TopicName,
+    *,
+    at: Instant | None,
+    partition: int | None = None,
+    start: int = 0,
+    compacted: bool = False,
+    progress: Iterable[Progress] = (),
+    since: Instant | None = None,
+    limit: int | None = None,
+) -> Iterable[Message]:
+    """Messages in order of (partition, offset), from offset `start` of each partition, as they are shown at `at` (None: raw).
+
+    After the limits of the topic: only those at or after `since` and of unknown time, then the newest `limit` of these, at least 1.
+    `progress`: the reading consumer's. A compacted read is bound by no limit of number or size: those are the log's.
+    Raises UnknownTopic, CompactedTableMissing."""
+    from message_lifecycle.app.steps import policy_of
+
+    policy = policy_of(s, name)
+    shown: Iterator[Message]
+    if compacted:
+        shown = visible(read_compacted(s, name, partition=partition, start=start, at=at), policy, at=None, since=since)
+    else:
+        beyond = NONE_BEYOND if at is None else beyond_limits(s, s.reader.log(name), policy, at)
+        stored = s.reader.messages(name, partition=partition, start=start)
+        shown = visible(stored, policy, at=at, progress=progress, since=since, beyond=beyond)
+    return shown if limit is None else newest(shown, limit)
+
+
+def beyond_limits(s: Services, log: LogState, policy: Policy, at: Instant) -> BeyondLimits:
+    """What of the whole log lies beyond its limits by number and size at `at`, as the store counts it for a plan, too."""
+    question = retention_run.shown(policy, at)
+    return NONE_BEYOND if question is None else BeyondLimits.of(s.reader.rows(log, question))

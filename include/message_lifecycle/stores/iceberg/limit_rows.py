@@ -1,0 +1,304 @@
+"""Which messages of a table lie beyond its limits by number and by size (RET-1 to RET-4), without reading what is far from a cut.
+
+Each file is a block with a span of ranks, from metadata. A block is surely kept where all that may rank as high as its lowest row fits the
+limit together, and surely goes where what surely ranks above its highest row fills the limit. Only the rows of the blocks between are
+looked at one by one. What is surely kept may rank below some of these, but only below such as are kept, too: so the rows between, counted
+after all that is surely kept, are cut where the whole log is.
+
+Within one partition rows rank by offset alone. The two limits cut independently: a message is kept where both keep it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import accumulate, groupby
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN
+from message_lifecycle.model.limits import Limits
+from message_lifecycle.model.rows import LimitReason
+from message_lifecycle.operations.retention import Walk
+from message_lifecycle.stores.iceberg.data_rows import Longs
+from message_lifecycle.stores.iceberg.left_rows import Files, Left, time_bounds
+from message_lifecycle.stores.iceberg.rule_columns import UNKNOWN
+
+Flags = NDArray[np.bool_]
+Rank = tuple[int, int, int, int]
+"""Not lapsed, running maximum of the times, partition, offset; within one partition the second is always the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """What is left of one file, or of several whose offsets overlap, with their lowest and highest rank; `before`: what stands before it
+    in its lane, that is in its partition, lapsed or not."""
+
+    parts: tuple[Left, ...]
+    lowest: Rank
+    highest: Rank
+    before: Block | None
+
+    @property
+    def rows(self) -> int:
+        return sum(left.rows for left in self.parts)
+
+    @property
+    def lane(self) -> tuple[int, int]:
+        """(1 unless lapsed, partition)"""
+        return int(not self.parts[0].lapsed), self.parts[0].file.partition
+
+
+class Rows(NamedTuple):
+    """Single rows of a block, in order of offset. `parts`: of which of its files each is."""
+
+    offsets: Longs
+    times: Longs
+    """Running maxima of the times in the partition."""
+    sizes: Longs
+    parts: Longs
+
+
+class Gone(NamedTuple):
+    """Messages of one file that lie beyond a limit, ascending; None: all that is left of it."""
+
+    left: Left
+    reason: LimitReason
+    offsets: Longs | range | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeyondRows:
+    """`emptied` and `oversized`: as of `RowAnswer`. `left`: messages that no rule of age has; `most_records` and `most_bytes`: the most
+    that a group keeps (bytes 0 where they are not limited, or of a single message that `min_keep` keeps)."""
+
+    gone: tuple[Gone, ...] = ()
+    left: int = 0
+    most_records: int = 0
+    most_bytes: int = 0
+    emptied: int = 0
+    oversized: int = 0
+
+
+def beyond_of_group(files: Files, left: Sequence[Left], limits: Limits) -> BeyondRows:
+    """Of one group: a topic's files, or a partition's."""
+    by_time = len({entry.file.partition for entry in left}) > 1
+    blocks = [block for _, lane in groupby(sorted(left, key=_lane), key=_lane) for block in _blocks(list(lane), by_time=by_time)]
+    ranks = _Ranks(files=files, by_time=by_time)
+    numbers = sizes = None
+    if limits.max_records is not None:
+        numbers = _cut(blocks, Limits(max_records=limits.max_records, max_total_bytes=None), lambda block: block.rows, ranks)
+    if limits.max_total_bytes is not None:
+        of_size = Limits(max_records=None, max_total_bytes=limits.max_total_bytes, min_keep=limits.min_keep)
+        sizes = _cut(blocks, of_size, lambda block: sum(files.size_bytes(left) for left in block.parts), ranks)
+    gone: list[Gone] = []
+    kept_records = kept_bytes = 0
+    for block in blocks:
+        of_block, stay = _gone(block, numbers, sizes, ranks)
+        gone += of_block
+        kept_records += block.rows if stay is None else int(stay.sum())
+        if sizes is not None and (stay is None or stay.any()):
+            kept_bytes += sum(files.size_bytes(left) for left in block.parts) if stay is None else int(ranks.of(block).sizes[stay].sum())
+    passes = sizes is not None and sizes.newest_passes
+    return BeyondRows(
+        gone=tuple(gone),
+        left=sum(block.rows for block in blocks),
+        most_records=kept_records,
+        most_bytes=0 if passes and limits.min_keep else kept_bytes,
+        emptied=int(passes and not limits.min_keep),
+        oversized=int(passes and bool(limits.min_keep)),
+    )
+
+
+def _lane(left: Left) -> tuple[int, bool]:
+    return left.file.partition, left.lapsed
+
+
+def _blocks(lane: list[Left], *, by_time: bool) -> Iterator[Block]:
+    """In order of offset, as far as the bounds of files tell it."""
+    before: Block | None = None
+    least, most = INT64_MIN, INT64_MIN
+    for parts in _apart(lane):
+        partition, visible = parts[0].file.partition, int(not parts[0].lapsed)
+        lowest = (visible, least, partition, min(_offsets(left)[0] for left in parts))
+        for at_least, at_most in (time_bounds(left) for left in parts if by_time):
+            least, most = max(least, INT64_MIN if at_least is None else at_least), max(most, INT64_MIN if at_most is None else at_most)
+        highest = (visible, most, partition, max(_offsets(left)[1] for left in parts))
+        before = Block(parts=parts, lowest=lowest, highest=highest, before=before)
+        yield before
+
+
+def _apart(lane: list[Left]) -> Iterator[tuple[Left, ...]]:
+    """Files in order of offset; those whose offsets may overlap together."""
+    together: list[Left] = []
+    reach = -1
+    for left in sorted(lane, key=_offsets):
+        first, last = _offsets(left)
+        if together and first > reach:
+            yield tuple(together)
+            together = []
+        together.append(left)
+        reach = max(reach, last)
+    if together:
+        yield tuple(together)
+
+
+def _offsets(left: Left) -> tuple[int, int]:
+    file = left.file
+    return 0 if file.first_offset is None else file.first_offset, INT64_MAX if file.last_offset is None else file.last_offset
+
+
+@dataclass(slots=True, kw_only=True)
+class _Ranks:
+    """Ranks of single rows: of each block read once, and of those before it what the running maximum needs."""
+
+    files: Files
+    by_time: bool
+    _newest: dict[int, int] = field(default_factory=dict)
+    _rows: dict[int, Rows] = field(default_factory=dict)
+
+    def of(self, block: Block) -> Rows:
+        """Read once; only of blocks that a cut may fall in."""
+        if id(block) not in self._rows:
+            self._rows[id(block)] = self._read(block)
+        return self._rows[id(block)]
+
+    def _read(self, block: Block) -> Rows:
+        columns = ("append_time", "size_bytes") if self.by_time else ("size_bytes",)
+        read = [self.files.rows_of(left, columns) for left in block.parts]
+        offsets = np.concatenate([rows.offsets for rows in read])
+        order = np.argsort(offsets, kind="stable")
+        times = np.full(len(offsets), INT64_MIN)
+        if self.by_time:
+            times = np.concatenate([rows.columns["append_time"] for rows in read])[order]
+            times = np.maximum.accumulate(np.maximum(times, self._before(block)))
+        sizes = np.concatenate([rows.columns["size_bytes"] for rows in read])
+        parts = np.concatenate([np.full(len(rows.offsets), at) for at, rows in enumerate(read)])
+        return Rows(offsets=offsets[order], times=times, sizes=sizes[order], parts=parts[order])
+
+    def _before(self, block: Block) -> int:
+        """The newest known time of the lane before the block."""
+        waiting, at = [], block.before
+        while at is not None and id(at) not in self._newest:
+            waiting.append(at)
+            at = at.before
+        newest = INT64_MIN if at is None else self._newest[id(at)]
+        for entry in reversed(waiting):
+            for left in entry.parts:
+                least, most = time_bounds(left)
+                if most is not None and most > newest:
+                    newest = max(newest, most if least == most else self._read_newest(left))
+            self._newest[id(entry)] = newest
+        return newest
+
+    def _read_newest(self, left: Left) -> int:
+        times = self.files.rows_of(left, ("append_time",)).columns["append_time"]
+        return int(times.max()) if len(times) else UNKNOWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """`kept` and `gone`: blocks that one limit keeps or takes whole, by identity; of all others the rows ranked from `lowest` on are kept
+    (None: none)."""
+
+    kept: frozenset[int]
+    gone: frozenset[int]
+    lowest: Rank | None
+    newest_passes: bool
+
+
+def _cut(blocks: list[Block], limits: Limits, weight: Callable[[Block], int], ranks: _Ranks) -> _Cut:
+    """Where one limit cuts; `limits` states that one alone. The weights are asked from the newest block back, as far as they decide."""
+    limit = limits.max_records if limits.max_records is not None else limits.max_total_bytes
+    assert limit is not None
+    weights = _weighed(blocks, limit, weight, of_rows=limits.max_records is not None)
+    looked_at = sorted((block for block in blocks if id(block) in weights), key=lambda block: block.highest, reverse=True)
+    # What may rank as high as a block's lowest row: all down to that rank.
+    highest = [_turned(block.highest) for block in looked_at]
+    sums = list(accumulate((weights[id(block)] for block in looked_at), initial=0))
+    kept = {id(block) for block in looked_at if sums[bisect_right(highest, _turned(block.lowest))] <= limit}
+    walk = Walk(limits=limits)
+    if kept:
+        sure = [block for block in looked_at if id(block) in kept]
+        total = sum(weights[id(block)] for block in sure)
+        rows = sum(block.rows for block in sure)
+        assert walk.take(rows, total if limits.max_total_bytes is not None else None) == "kept", "they fit together"
+    between = [block for block in looked_at if id(block) not in kept]
+    lowest = _lowest_kept(between, walk, ranks)
+    return _Cut(
+        kept=frozenset(kept),
+        gone=frozenset(id(block) for block in blocks if id(block) not in weights),
+        lowest=lowest,
+        newest_passes=walk.newest_passes,
+    )
+
+
+def _weighed(blocks: list[Block], limit: int, weight: Callable[[Block], int], *, of_rows: bool) -> dict[int, int]:
+    """Weights by identity, from the newest block back until what surely ranks above the next one fills the limit: it goes, and so does
+    every block after it. A message without bytes still fits where the rest fits exactly; one more message never does."""
+    weights: dict[int, int] = {}
+    surely: list[tuple[Rank, int]] = []
+    above = 0
+    for block in sorted(blocks, key=lambda block: block.highest, reverse=True):
+        while surely and surely[0][0] < _turned(block.highest):
+            above += heappop(surely)[1]
+        if above > limit or (above == limit and of_rows):
+            break
+        weights[id(block)] = weight(block)
+        heappush(surely, (_turned(block.lowest), weights[id(block)]))
+    return weights
+
+
+def _turned(rank: Rank) -> Rank:
+    """For what sorts upwards only."""
+    visible, time, partition, offset = rank
+    return -visible, -time, -partition, -offset
+
+
+def _lowest_kept(between: list[Block], walk: Walk, ranks: _Ranks) -> Rank | None:
+    if not between:
+        return None
+    found = [(block.lane, ranks.of(block)) for block in between]
+    visible, partitions = (np.concatenate([np.full(len(rows.offsets), lane[at]) for lane, rows in found]) for at in range(2))
+    offsets, times, sizes = (np.concatenate([rows[at] for _, rows in found]) for at in range(3))
+    order = np.lexsort((offsets, partitions, times, visible))
+    kept, _ = walk.split(sizes[order].tolist())
+    if kept == len(order):
+        return None
+    at = order[kept]
+    return int(visible[at]), int(times[at]), int(partitions[at]), int(offsets[at])
+
+
+def _gone(block: Block, numbers: _Cut | None, sizes: _Cut | None, ranks: _Ranks) -> tuple[list[Gone], Flags | None]:
+    """What goes, by number where both limits leave a message out (CNT-1), and which of its rows stay (None: all)."""
+    limits: list[tuple[LimitReason, _Cut | None]] = [("retention_count", numbers), ("retention_bytes", sizes)]
+    cuts = [(reason, cut) for reason, cut in limits if cut is not None and id(block) not in cut.kept]
+    if not cuts:
+        return [], None
+    if id(block) in cuts[0][1].gone:
+        # Also where it goes by size alone: the limit by number keeps all of it.
+        return [Gone(left, cuts[0][0], None) for left in block.parts], np.zeros(1, np.bool_)
+    rows, gone = ranks.of(block), []
+    open_ = np.ones(len(rows.offsets), np.bool_)
+    for reason, cut in cuts:
+        mine = open_ if id(block) in cut.gone else open_ & _below(block, rows, cut.lowest)
+        for at, left in enumerate(block.parts):
+            if (of_part := mine & (rows.parts == at)).any():
+                gone.append(Gone(left, reason, rows.offsets[of_part]))
+        open_ = open_ & ~mine
+    return gone, open_
+
+
+def _below(block: Block, rows: Rows, lowest: Rank | None) -> Flags:
+    """Which rows of the block rank below."""
+    if lowest is None:
+        return np.ones(len(rows.offsets), np.bool_)
+    (visible, partition), time = block.lane, lowest[1]
+    if visible != lowest[0]:
+        return np.full(len(rows.offsets), visible < lowest[0])
+    at_time = rows.offsets < lowest[3] if partition == lowest[2] else partition < lowest[2]
+    return np.asarray((rows.times < time) | ((rows.times == time) & at_time), np.bool_)
