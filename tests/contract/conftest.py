@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 
+from message_lifecycle.app.scenario import MakeWorld as MakeWorld
 from message_lifecycle.app.scenario import World
-from message_lifecycle.app.wiring import iceberg_world, memory_world
+from message_lifecycle.app.wiring import WORLDS
+from message_lifecycle.model.backends import NO_OPTIONS, Backend, StoreOptions
 from message_lifecycle.model.settings import Value
 
-MakeWorld = Callable[[Mapping[str, Value]], World]
+NEEDS = {"iceberg": (pytest.mark.spark, pytest.mark.postgres)}
+"""Marks of the stores whose tests start something."""
+WHOLE_LOGS: tuple[Backend, ...] = ("memory", "iceberg")
+"""Stores that every operation runs on; the others have retention alone (RET-5)."""
 
 
-@pytest.fixture(params=["memory", pytest.param("iceberg", marks=[pytest.mark.spark, pytest.mark.postgres])])
-def store_kind(request: pytest.FixtureRequest) -> str:
-    kind: str = request.param
+def on(*stores: Backend) -> list[object]:
+    """Parameters of `store_kind`."""
+    return [pytest.param(store, marks=NEEDS.get(store, ())) for store in stores]
+
+
+@pytest.fixture(params=on(*WHOLE_LOGS))
+def store_kind(request: pytest.FixtureRequest) -> Backend:
+    kind: Backend = request.param
     if kind == "iceberg":
         request.getfixturevalue("embedded")
     return kind
 
 
 @pytest.fixture
-def make_world(store_kind: str) -> Iterator[MakeWorld]:
+def make_world(store_kind: Backend) -> Iterator[MakeWorld]:
     """Makes worlds of the store; what they left is gone after the test."""
     made: list[World] = []
 
-    def make(server: Mapping[str, Value]) -> World:
-        made.append((iceberg_world if store_kind == "iceberg" else memory_world)(server))
+    def make(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:
+        made.append(WORLDS[store_kind](server, options))
         return made[-1]
 
     yield make

@@ -1,4 +1,4 @@
-"""Every scenario file, on every store: one case stated once."""
+"""Every scenario file, on every store that can hold it: one case stated once."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ import pytest
 
 from message_lifecycle.app import scenario_file
 from message_lifecycle.app.scenario import ScenarioRun
-from tests.contract.conftest import MakeWorld
+from message_lifecycle.app.wiring import WORLDS
+from message_lifecycle.model.backends import Backend
+from tests.contract.conftest import NEEDS, WHOLE_LOGS, MakeWorld
 
 FILES = sorted((Path(__file__).parents[1] / "scenarios").glob("*.jsonl"))
-CASES = [(path.name, scenario) for path in FILES for scenario in scenario_file.load(path)]
+STORES: dict[str, tuple[Backend, ...]] = {"retention.jsonl": tuple(WORLDS), "backends.jsonl": ("json_file", "rotating_file")}
+"""Where a file holds; all others are about what only stores of whole logs do."""
+CASES = [
+    pytest.param(store, path.name, scenario, id=f"{store}-{path.stem}-{scenario.id}", marks=NEEDS.get(store, ()))
+    for path in FILES
+    for scenario in scenario_file.load(path)
+    for store in STORES.get(path.name, WHOLE_LOGS)
+]
 
 
-@pytest.mark.parametrize(("file", "scenario"), CASES, ids=[f"{file.removesuffix('.jsonl')}-{scenario.id}" for file, scenario in CASES])
+@pytest.mark.parametrize(("store_kind", "file", "scenario"), CASES, indirect=["store_kind"])
 def test_scenario_holds(file: str, scenario: scenario_file.Scenario, make_world: MakeWorld) -> None:
     results = list(ScenarioRun(scenario, make_world, file=file).results())
     assert [result for result in results if not result.ok] == []

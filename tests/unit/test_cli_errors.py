@@ -253,7 +253,7 @@ def test_every_command_and_option_says_what_it_is_for(lake: Lake) -> None:
     ]
     assert listed == [
         "demo", "up", "down", "topic", "ingest", "read", "consumer", "compact", "document", "due", "run", "plan", "stage", "mark", "gate", "approve",
-        "refuse", "publish", "verify", "message", "key", "status", "explain", "ledger", "scenario",
+        "refuse", "publish", "verify", "message", "key", "status", "explain", "backends", "ledger", "scenario",
     ]  # fmt: skip
 
 

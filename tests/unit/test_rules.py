@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
-from message_lifecycle.model.rules import After, Either, Known, Never, Not, Rule, holds, holds_from
+from message_lifecycle.model.rules import After, Either, Known, Never, Not, Rule, holds, holds_from, predicate
 from message_lifecycle.operations import age_rules
 from message_lifecycle.stores.iceberg import rule_bounds, rule_columns
 from message_lifecycle.stores.iceberg.compaction import rule_duckdb
@@ -50,6 +50,14 @@ def metrics(stored: list[Row], unknown: Iterable[str] = ()) -> FileMetrics:
         never=max(never, default=None), without_never=len(stored) - len(never),
     )  # fmt: skip
     return known._replace(**dict.fromkeys(unknown))
+
+
+@given(rule=rules(), stored=FILES, as_of=times().filter(lambda time: time is not None))
+@example(rule=After("append_time", 0), stored=[Row(append_time=Instant(INT64_MAX), expires_at=None, never=None)], as_of=Instant(INT64_MAX))
+@example(rule=After("append_time", 5), stored=[Row(append_time=Instant(0), expires_at=None, never=None)], as_of=Instant(10))
+def test_a_rule_made_a_function_says_the_same(rule: Rule, stored: list[Row], as_of: Instant) -> None:
+    is_held = predicate(rule, as_of)
+    assert [is_held(row) for row in stored] == [holds(rule, row, as_of) for row in stored]
 
 
 @settings(deadline=None)  # the machine may be busy

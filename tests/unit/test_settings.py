@@ -89,7 +89,15 @@ def test_turning_the_cleaner_on_is_tightening() -> None:
 
 
 def test_property_texts_read_back() -> None:
-    of_kind = {"name": "shop/orders", "int": 7, "float": 0.000001, "period": "1 month", "object": '{"text": "Text"}', "text": "yjs"}
+    of_kind = {
+        "name": "shop/orders",
+        "int": 7,
+        "float": 0.000001,
+        "period": "1 month",
+        "object": '{"text": "Text"}',
+        "text": "yjs",
+        "folder": "/archive",
+    }
     for setting in SETTINGS:
         value = setting.default if setting.default is not None else of_kind[setting.kind]
         assert setting.parse(property_text(value), where="t") == value

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.limits import Limits
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.operations.visibility import visible
+from message_lifecycle.operations.retention import Row, cuts
+from message_lifecycle.operations.visibility import kept_of_one, visible
 
 AS_OF = Instant(100_000_000)
 
@@ -24,3 +28,18 @@ def test_expiry_waits_for_a_consumer_and_a_ttl_for_none(dies: int | None, shown:
     unread = Progress(consumer="c", partition=0, offset=4, at=None)
     assert list(visible([message], policy, at=AS_OF, progress=[unread])) == ([message] if shown else [])
     assert list(visible([message], policy, at=AS_OF)) == []
+
+
+@given(
+    st.lists(st.integers(0, 12), max_size=12),
+    st.builds(
+        Limits, max_records=st.none() | st.integers(1, 8), max_total_bytes=st.none() | st.integers(1, 30), min_keep=st.sampled_from([0, 1])
+    ),
+)
+def test_one_pass_over_one_partition_keeps_what_the_cuts_keep(sizes: list[int], limits: Limits) -> None:  # RET-1, RET-3
+    log = [
+        Message(partition=0, offset=offset, append_time=None, key=None, value=b"v" * size, segment=0) for offset, size in enumerate(sizes)
+    ]
+    rows = [Row(partition=0, offset=m.offset, append_time=None, size_bytes=m.size_bytes) for m in log]
+    found = cuts(rows, limits)
+    assert [m.offset for m in kept_of_one(log, limits)] == [row.offset for row in rows if found.reason(row) is None]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from message_lifecycle.app import document_deeds
+from message_lifecycle.app import archiving, document_deeds
 from message_lifecycle.app.live_view import latest_view
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Published, Staged
@@ -24,12 +24,12 @@ def stage(s: Services, plan: Plan) -> Staged:
         return s.compactor.stage(plan)
     if plan.operation == "snapshot_with_purge":
         return s.document_store.stage_documents(plan)
-    if not plan.view_removals:
-        return s.store.stage(plan)
-    of_view = s.compactor.stage(plan)
-    if not plan.of_log:
-        return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id, view=of_view.view)
-    return replace(s.store.stage(plan), view=of_view.view)
+    of_view = s.compactor.stage(plan).view if plan.view_removals else None
+    if of_view is not None and not plan.of_log:
+        return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id, view=of_view)
+    staged = s.store.stage(plan)
+    archiving.archive(s, plan)
+    return replace(staged, view=of_view)
 
 
 def evidence(s: Services, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
@@ -37,7 +37,7 @@ def evidence(s: Services, plan: Plan, staged: Staged, policy: Policy) -> Mapping
         return s.compactor.evidence(plan, staged, policy)
     if plan.operation == "snapshot_with_purge":
         return document_deeds.evidence(s, plan, staged, policy)
-    of_log = s.store.evidence(plan, staged, policy)
+    of_log = archiving.evidence(s, plan, s.store.evidence(plan, staged, policy))
     return {**of_log, **s.compactor.evidence(plan, staged, policy)} if plan.view_removals or plan.past_horizon else of_log
 
 
@@ -50,6 +50,8 @@ def publish(s: Services, verdict: Verdict) -> Published:
         return document_deeds.publish(s, verdict)
     if plan.operation == "compaction":
         return s.compactor.publish(verdict, ledger=s.ledger.next_identity(plan.topic))
+    if plan.of_log and published(s, plan) is None:
+        archiving.require(plan)
     if plan.view_removals:
         if plan.of_log and plan.requirements.snapshot_id is not None:
             others = s.reader.removed_by_others(s.reader.log(plan.topic), plan.requirements.snapshot_id)
@@ -82,3 +84,5 @@ def discard(s: Services, plan: Plan) -> None:
         s.compactor.discard(plan)
     if plan.operation != "compaction":
         s.store.discard(plan)
+    if archiving.archives(plan) and published(s, plan) is None:
+        archiving.forget(plan)

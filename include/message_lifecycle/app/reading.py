@@ -10,9 +10,9 @@ from message_lifecycle.model.facts import LogState, Progress
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.operations import retention_run
-from message_lifecycle.operations.visibility import NONE_BEYOND, BeyondLimits, newest, visible
+from message_lifecycle.operations.visibility import NONE_BEYOND, BeyondLimits, kept_of_one, newest, visible
 
 if TYPE_CHECKING:
     from message_lifecycle.app.steps import Services
@@ -35,12 +35,19 @@ def read(
     After the limits of the topic: only those at or after `since` and of unknown time, then the newest `limit` of these, at least 1.
     `progress`: the reading consumer's. A compacted read is bound by no limit of number or size: those are the log's.
     Raises UnknownTopic, CompactedTableMissing."""
-    from message_lifecycle.app.steps import policy_of
-
-    policy = policy_of(s, name)
+    topic = s.topics.describe(name)
+    policy = resolve(topic=topic.settings, server=s.server)
+    progress = tuple(progress)
     shown: Iterator[Message]
     if compacted:
         shown = visible(read_compacted(s, name, partition=partition, start=start, at=at), policy, at=None, since=since)
+    elif at is not None and policy.limits is not None and topic.partitions == 1 and policy.limits.scope != "key" and not progress:
+        # One partition is one group, and its order the rank: one pass tells, instead of a count of the whole log before it.
+        kept = kept_of_one(visible(s.reader.messages(name), policy, at=at), policy.limits)
+        shown = iter(kept)
+        if start or partition is not None or since is not None:
+            here = (message for message in kept if message.offset >= start and partition in (None, message.partition))
+            shown = visible(here, policy, at=None, since=since)
     else:
         beyond = NONE_BEYOND if at is None else beyond_limits(s, s.reader.log(name), policy, at)
         stored = s.reader.messages(name, partition=partition, start=start)

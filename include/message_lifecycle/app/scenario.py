@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from message_lifecycle.app import scenario_documents, steps
 from message_lifecycle.app.copying import copy_topic
@@ -22,6 +22,7 @@ from message_lifecycle.app.scenario_file import (
     text_of,
 )
 from message_lifecycle.app.topics import alter_topic, create_topic
+from message_lifecycle.model.backends import StoreOptions, store_options
 from message_lifecycle.model.errors import InvalidScenario, IsADocumentTopic, LifecycleError
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.marker import is_marker
@@ -43,6 +44,7 @@ class World:
     """A scratch store and ledger for one scenario. `set_now` moves the ledger's clock: scenarios bring their own time.
 
     `scratch`: put before the scenario's stream, so that no topic of a shared catalog is met; `close` takes all of it away.
+    `damage`: spoils a line of a topic's file, counted from 1; None: the store has no files of lines. `quarantined`: damaged lines.
     """
 
     services: steps.Services
@@ -50,6 +52,14 @@ class World:
     set_now: Callable[[Instant], None]
     scratch: str = ""
     close: Callable[[], None] = lambda: None
+    damage: Callable[[TopicName, int, str], None] | None = None
+    quarantined: Callable[[TopicName], int] = lambda _name: 0
+
+
+class MakeWorld(Protocol):
+    """A world with these server settings and options of its store."""
+
+    def __call__(self, server: Mapping[str, Value], options: StoreOptions = ...) -> World: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +88,7 @@ class _Last:
 class ScenarioRun:
     """One scenario on one world, step by step."""
 
-    def __init__(self, scenario: Scenario, make_world: Callable[[dict[str, Value]], World], *, file: str) -> None:
+    def __init__(self, scenario: Scenario, make_world: MakeWorld, *, file: str) -> None:
         self._scenario, self._make_world, self._file = scenario, make_world, file
         self._world: World | None = None
         self._several = any(message.partition for step in scenario.steps for message in step.append or ())
@@ -136,12 +146,13 @@ class ScenarioRun:
 
     def _load(self) -> dict[str, Any]:
         server = server_settings(self._scenario.server, where="server")
+        options = store_options(self._scenario.store, where="store")
         own = {self._scenario.topic: self._scenario.config, **self._scenario.topics}
         checked = {name: topic_settings(config, where=f"config of {name}") for name, config in own.items()}
         for name in own:
             self._name(name)  # a name that is not valid is found before anything is made
         partitions = 1 + max((m.partition for step in self._scenario.steps for m in step.append or ()), default=0)
-        self._world = world = self._make_world(server)
+        self._world = world = self._make_world(server, options)
         for name in _origins_first(checked):
             create_topic(world.services, self._name(name), partitions=partitions, settings=checked[name])
         return {"topics": sorted(own)}
@@ -173,6 +184,10 @@ class ScenarioRun:
         elif step.foreign_delete is not None:
             self._check_messages(name)
             self.world.writer.foreign_delete(name, [self._position(entry) for entry in step.foreign_delete.offsets])
+        elif step.corrupt is not None:
+            if self.world.damage is None:
+                raise InvalidScenario("corrupt", step.corrupt.line, "a verb of stores that keep lines in files: json_file, rotating_file")
+            self.world.damage(name, step.corrupt.line, step.corrupt.text)
         elif step.delete is not None:
             return self._delete(name, step.delete)
         elif step.change is not None:
@@ -306,7 +321,7 @@ class ScenarioRun:
         if field_name in ("changes", "snapshot") and field_name not in self._last.found:
             return scenario_documents.look(self.world.services, name, field_name, expected)
         if field_name == "quarantined":
-            return self._quarantined.get(name, 0)
+            return self._quarantined.get(name, 0) + self.world.quarantined(name)
         if field_name not in self._last.found:
             where = f"steps[{index}].expect.{field_name}"
             raise InvalidScenario(

@@ -136,6 +136,11 @@ class ForeignDeleteStep(_Strict):
     offsets: Offsets
 
 
+class CorruptStep(_Strict):
+    line: int = Field(ge=1)
+    text: str
+
+
 class DeleteStep(_Strict):
     offsets: Offsets | None = None
     key: Bytes = None
@@ -180,6 +185,7 @@ class Step(_Strict):
     configure: dict[str, Any] | None = None
     delete: DeleteStep | None = None
     foreign_delete: ForeignDeleteStep | None = None
+    corrupt: CorruptStep | None = None
     run: RunStep | None = None
     read: ReadStep | None = None
     expect: ExpectStep | None = None

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Literal
 
 from message_lifecycle.app import deeds
+from message_lifecycle.app.archiving import archives
 from message_lifecycle.app.cleaning import plan_cleaning
 from message_lifecycle.app.compaction_facts import compaction_facts
 from message_lifecycle.app.document_facts import document_facts
@@ -326,6 +327,7 @@ def close(
         rows_kept=plan.expected.rows_in - (sum(count for _, count in published.removed) if published else 0),
         held=after.held if after else plan.held,
         first_plan_id=first.plan.plan_id if first else None,
+        archived=plan.expected.removed_rows if published and archives(plan) else 0,
     )
     recorded = s.ledger.record_outcome(outcome)
     deeds.discard(s, plan)

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from secrets import token_hex
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.app.config import CATALOG_HOME, load_config
+from message_lifecycle.app.damage import spoil
 from message_lifecycle.app.steps import Services
+from message_lifecycle.model.backends import NO_OPTIONS, Backend, StoreOptions
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Value
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.scenario import World  # pydantic comes with it: only where a scenario runs
+    from message_lifecycle.app.scenario import MakeWorld, World  # pydantic comes with it: only where a scenario runs
     from message_lifecycle.ledger.ledger import SqlLedger
-    from message_lifecycle.ports import Ledger
+    from message_lifecycle.ports import Gate, Ledger
     from message_lifecycle.stores.iceberg.catalog import Tables
+    from message_lifecycle.stores.record_log.log import RecordLogs
+    from message_lifecycle.stores.record_log.store import RecordLogStore
 
 
 def lake(*, app_name: str = "lifecycle", spark_ahead: bool = False) -> Services:
@@ -84,7 +92,7 @@ def _tables(_home: str | None) -> Tables:
     return Tables()
 
 
-def memory_world(server: Mapping[str, Value]) -> World:
+def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:  # noqa: ARG001  # it has no options
     """A scratch log in memory, with a scratch ledger: the reference for every scenario."""
     from message_lifecycle.app.scenario import World
     from message_lifecycle.gates.plain import PlainGate
@@ -112,7 +120,7 @@ def memory_world(server: Mapping[str, Value]) -> World:
     return World(services=services, writer=store, set_now=clock.set)
 
 
-def iceberg_world(server: Mapping[str, Value]) -> World:
+def iceberg_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:  # noqa: ARG001  # it has no options
     """Scratch tables in the configured lake, with a scratch ledger. One Spark session serves all scenarios of a process."""
     from message_lifecycle.app.scenario import World
     from message_lifecycle.ledger.ledger import open_ledger
@@ -135,6 +143,53 @@ def iceberg_world(server: Mapping[str, Value]) -> World:
     return World(services=services, writer=writer, set_now=clock.set, scratch=scratch, close=close)
 
 
+def record_log(store: RecordLogStore, logs: RecordLogs, server: Mapping[str, Value], *, ledger: Ledger, gate: Gate) -> Services:
+    """Services over a backend of single records, which has neither views nor documents nor copies."""
+    from message_lifecycle.stores.record_log.absent import NoCopies, NoDocuments, NoViews
+
+    views, documents = NoViews(logs.backend), NoDocuments(logs.backend)
+    return Services(
+        topics=store,
+        reader=store,
+        store=store,
+        copier=NoCopies(logs.backend),
+        views=views,
+        compactor=views,
+        documents=documents,
+        document_store=documents,
+        gate=gate,
+        ledger=ledger,
+        server=server,
+    )
+
+
+def record_log_world(logs: RecordLogs, server: Mapping[str, Value], close: Callable[[], None]) -> World:
+    """Scratch logs of single records, with a scratch ledger."""
+    from message_lifecycle.app.scenario import World
+    from message_lifecycle.gates.plain import PlainGate
+    from message_lifecycle.ledger.ledger import open_ledger
+    from message_lifecycle.stores.record_log.store import RecordLogStore
+
+    clock = _Clock()
+    log = RecordLogStore(logs, server=server)
+    services = record_log(log, logs, server, ledger=open_ledger("sqlite://", clock=clock), gate=PlainGate())
+    return World(services=services, writer=log, set_now=clock.set, close=close, quarantined=log.quarantined)
+
+
+def json_file_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:  # noqa: ARG001  # it has no options
+    """Scratch files in a folder of their own."""
+    from message_lifecycle.stores.json_file.files import JsonFiles
+
+    folder = TemporaryDirectory(prefix="lifecycle-")
+    logs = JsonFiles(Path(folder.name))
+    made = record_log_world(logs, server, folder.cleanup)
+
+    def damage(name: TopicName, line: int, text: str) -> None:
+        spoil([logs.file(name)], line + 1, text)  # the first line is the log's head
+
+    return replace(made, damage=damage)
+
+
 class _Clock:
     """A scenario's own time: it stands where the running step put it."""
 
@@ -146,3 +201,28 @@ class _Clock:
 
     def set(self, now: Instant) -> None:
         self._now = now
+
+
+def rotating_file_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:
+    """Scratch files in a folder of their own."""
+    from message_lifecycle.stores.rotating_file.files import MAX_BYTES, RotatingFiles
+    from message_lifecycle.stores.rotating_file.manifest import read_manifest
+
+    folder = TemporaryDirectory(prefix="lifecycle-")
+    logs = RotatingFiles(Path(folder.name), max_bytes=options.max_bytes or MAX_BYTES)
+    made = record_log_world(logs, server, folder.cleanup)
+
+    def damage(name: TopicName, line: int, text: str) -> None:
+        of_topic = logs.folder(name)
+        spoil([of_topic / file for file in read_manifest(of_topic).files], line, text)
+
+    return replace(made, damage=damage)
+
+
+WORLDS: Mapping[Backend, MakeWorld] = {
+    "memory": memory_world,
+    "iceberg": iceberg_world,
+    "json_file": json_file_world,
+    "rotating_file": rotating_file_world,
+}
+"""By the name that `--store` gives."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from message_lifecycle.gates.archive_suite import archive_suite
 from message_lifecycle.gates.compaction_suite import compaction_suite, outlived_suite, view_removals_suite
 from message_lifecycle.gates.declared import (
     FIGURES,
@@ -85,6 +86,7 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         ),
         *_left(plan, enabled=policy.cleaner_enabled),
         *kept_suite(plan, policy, enabled=policy.cleaner_enabled),
+        *archive_suite(plan, policy),
         *_figures(plan, staged),
         *markers_suite(plan, staged, policy),
         *_limits(plan, policy),
@@ -107,6 +109,7 @@ def retention_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         rule("difference", "Beside what the plan names nothing differs.", "other files that differ", count("difference", 0)),
         *_left(plan),
         *kept_suite(plan, policy),
+        *archive_suite(plan, policy),
         *_figures(plan, staged),
         *markers_suite(plan, staged, policy),
         *_limits(plan, policy),

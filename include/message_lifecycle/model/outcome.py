@@ -161,6 +161,8 @@ class Outcome:
     warnings: tuple[str, ...] = ()
     detail: str = ""
     first_plan_id: str | None = None
+    archived: int = 0
+    """Of the messages that went, those that the archive has (RET-7)."""
 
     @property
     def removed_rows(self) -> int:

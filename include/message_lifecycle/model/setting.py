@@ -44,7 +44,7 @@ class Setting:
     name: str
     section: str | None
     on_topic: bool
-    kind: Literal["int", "float", "bool", "text", "name", "period", "object"]
+    kind: Literal["int", "float", "bool", "text", "name", "period", "object", "folder"]
     default: Value | None
     minimum: float = 0
     maximum: float = U63_MAX
@@ -71,6 +71,8 @@ class Setting:
             return "a topic as stream/topic"
         if self.kind == "period":
             return f"whole seconds from {self.minimum:g} to {int(self.maximum)}, or text such as 10 days, 1 month, 2 years, or permanent"
+        if self.kind == "folder":
+            return "the absolute path of a folder"
         if self.kind == "object":
             return 'a JSON object of texts, such as {"text": "Text"}'
         number = "a whole number" if self.kind == "int" else "a number"
@@ -89,6 +91,8 @@ class Setting:
             ok = isinstance(value, str) and value in self.choices
         elif self.kind == "name":
             ok = isinstance(value, str) and is_topic(value)
+        elif self.kind == "folder":
+            ok = isinstance(value, str) and value.startswith("/") and "\0" not in value
         elif self.kind == "object":
             ok = isinstance(value, str) and _is_object_of_texts(value)
         elif self.kind == "period" and isinstance(value, str):
@@ -107,7 +111,7 @@ class Setting:
     def parse(self, text: str, *, where: str) -> Value:
         """Read the text of a table property or of the command line. Raises InvalidSetting."""
         try:
-            value: object = text if self.kind in ("text", "name", "object") else json.loads(text)
+            value: object = text if self.kind in ("text", "name", "object", "folder") else json.loads(text)
         except ValueError:
             value = text
         return self.check(value, where=where)

@@ -122,6 +122,15 @@ SETTINGS: tuple[Setting, ...] = (
         reason="who bounds a topic means all of it", tightness=lambda scope: -float(SCOPES.index(scope)),
     ),
     Setting(
+        name="on_remove", section=None, on_topic=True, kind="text", default="delete", choices=("delete", "archive"),
+        help="What becomes of messages that expiry, TTL or retention removes; archive: written to archive_to and compared before they go.",
+        reason="what is to be kept is kept by its limits", tightness=lambda deed: float(deed == "delete"),
+    ),
+    Setting(
+        name="archive_to", section=None, on_topic=True, kind="folder", default=None,
+        help="The folder of Parquet files that takes what goes, where on_remove is archive.", reason="no place is anybody's archive by chance",
+    ),
+    Setting(
         name="origin", section=None, on_topic=True, kind="name", default=None,
         help="The topic that this one copies (role source or mirror). Fixed when the topic is made.", reason="a topic is its own unless it says so",
     ),

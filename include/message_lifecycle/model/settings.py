@@ -182,6 +182,11 @@ class Policy:
         return share
 
     @property
+    def archive_to(self) -> str | None:
+        """The folder that takes what goes (RET-7); None: it is deleted."""
+        return str(self["archive_to"]) if self["on_remove"] == "archive" else None
+
+    @property
     def fold(self) -> str | None:
         """None: the topic holds messages, not documents (SNP-10)."""
         fold = self["fold"]

@@ -21,6 +21,8 @@ _OF_MESSAGES = (
     "max_total_bytes",
     "min_keep",
     "retention_scope",
+    "on_remove",
+    "archive_to",
     "cleanup_policy",
     "max_compaction_lag",
     "origin",
@@ -125,6 +127,9 @@ def _check(settings: Mapping[str, Value], where: str) -> None:
     if "fold" in settings:
         _check_documents(settings, where)
         return
+    if (settings.get("on_remove") == "archive") is not ("archive_to" in settings):
+        allowed = "a folder where on_remove is archive, else unset (RET-7)"
+        raise InvalidSetting(where=where, key="archive_to", value=settings.get("archive_to"), allowed=allowed)
     role = role_of(settings)
     if (role == "local") is ("origin" in settings):
         allowed = "source or mirror where origin is set" if role == "local" else f"local, or set the origin of the {role}"

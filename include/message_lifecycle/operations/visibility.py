@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.limits import Limits
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.rows import RowAnswer, ranges_of
-from message_lifecycle.model.rules import holds
+from message_lifecycle.model.rules import holds, predicate
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import age_rules
 from message_lifecycle.operations.retention import Row, ranked
@@ -55,6 +57,10 @@ class BeyondLimits:
 NONE_BEYOND = BeyondLimits()
 
 
+def _never(_message: Message) -> bool:
+    return False
+
+
 def visible(
     messages: Iterable[Message],
     policy: Policy,
@@ -68,16 +74,45 @@ def visible(
     sees what is kept for it alone: what it has not processed, while it is not silent (EXP-6). `beyond`: what the limits by number
     and size leave out, counted over the whole log."""
     unread_from = {p.partition: p.offset + 1 for p in progress if at is None or p.pins_at(at, policy.consumer_expiry_us)}
-    hidden, ttl = age_rules.hidden(policy), age_rules.ttl(policy)
+    ttl = age_rules.ttl(policy)
+    is_hidden_now = _never if at is None else predicate(age_rules.hidden(policy), at)
+    is_dead = _never if at is None or ttl is None else predicate(ttl, at)
+    limited = at is not None and bool(beyond.firsts)
     for message in messages:
         if since is not None and message.append_time is not None and message.append_time < since:
             continue
-        # Of its own TTL a message is kept for nobody.
-        kept_for_reader = message.offset >= unread_from.get(message.partition, message.offset + 1)
-        rule = ttl if kept_for_reader else hidden
-        if at is not None and ((rule is not None and holds(rule, message, at)) or (message in beyond and not kept_for_reader)):
-            continue
-        yield message
+        if unread_from and message.offset >= unread_from.get(message.partition, message.offset + 1):
+            # Of its own TTL a message is kept for nobody.
+            if not is_dead(message):
+                yield message
+        elif not (is_hidden_now(message) or (limited and message in beyond)):
+            yield message
+
+
+def kept_of_one(messages: Iterable[Message], limits: Limits) -> deque[Message]:
+    """What the limits keep of messages in ascending rank that are one group (RET-1, RET-3): one partition's, all that no rule of age hides.
+
+    In one pass, which holds no more than is kept up to there: what does not fit with a newer message does not fit with more of them."""
+    kept: deque[Message] = deque()
+    newest_one: Message | None = None
+    sizes: deque[int] = deque()
+    total, records, most = 0, limits.max_records, limits.max_total_bytes
+    for newest_one in messages:
+        kept.append(newest_one)
+        if most is not None:
+            size = newest_one.size_bytes
+            sizes.append(size)
+            total += size
+            while total > most:
+                kept.popleft()
+                total -= sizes.popleft()
+        if records is not None and len(kept) > records:
+            kept.popleft()
+            if most is not None:
+                total -= sizes.popleft()
+    if limits.min_keep and not kept and newest_one is not None:
+        kept.append(newest_one)
+    return kept
 
 
 def newest(messages: Iterable[Message], limit: int) -> list[Message]:

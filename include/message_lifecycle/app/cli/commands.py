@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from message_lifecycle.app.cli import (
+    backends,
     compaction,
     consumers,
     documents,
@@ -45,7 +46,7 @@ _ORDER = {
     _SETUP: ("demo", "up", "down"),
     _TOPICS: ("topic", "ingest", "read", "consumer", "compact", "document"),
     _RUN: ("due", "run", "plan", "stage", "mark", "gate", "approve", "refuse", "publish", "verify", "message", "key"),
-    _LOOK: ("status", "explain", "ledger"),
+    _LOOK: ("status", "explain", "backends", "ledger"),
     _TRY: ("scenario",),
 }
 _GROUPS = {
@@ -76,6 +77,7 @@ _COMMANDS: dict[str, Callable[..., int | None]] = {
     "verify": verbs.verify,
     "status": health.status,
     "explain": explaining.explain,
+    "backends": backends.backends,
 }
 
 app = typer.Typer(

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from message_lifecycle.app.cli.screen import Output
+from message_lifecycle.model.backends import BACKENDS, NO_OPTIONS, Backend, StoreOptions
 from message_lifecycle.model.errors import BadInput
 from message_lifecycle.model.instants import Instant, parse_instant
 from message_lifecycle.model.settings import SETTINGS, Value, resolve
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.scenario import World
+    from message_lifecycle.app.scenario import MakeWorld, World
     from message_lifecycle.app.steps import Services
     from message_lifecycle.ledger.ledger import SqlLedger
 
@@ -29,17 +30,16 @@ def _lake() -> Services:
     return wiring.lake()
 
 
-def _memory_world(server: dict[str, Value]) -> World:
-    from message_lifecycle.app import wiring
+def _world(store: Backend) -> MakeWorld:
+    """Of the store that has this name; what it needs is imported when it is made."""
 
-    return wiring.memory_world(server)
+    def make(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:
+        from message_lifecycle.app import wiring
 
+        found: World = wiring.WORLDS[store](server, options)
+        return found
 
-def _iceberg_world(server: dict[str, Value]) -> World:
-    from message_lifecycle.app import wiring
-
-    world: World = wiring.iceberg_world(server)
-    return world
+    return make
 
 
 def _ledger_url() -> str:
@@ -54,9 +54,7 @@ class Wiring:
 
     lake: Callable[[], Services] = _lake
     ledger_url: Callable[[], str] = _ledger_url
-    worlds: Mapping[str, Callable[[dict[str, Value]], World]] = field(
-        default_factory=lambda: {"memory": _memory_world, "iceberg": _iceberg_world}
-    )
+    worlds: Mapping[str, MakeWorld] = field(default_factory=lambda: {backend: _world(backend) for backend in BACKENDS})
 
     def ledger(self) -> SqlLedger:
         """The ledger alone, for its own care. Raises LedgerNotMigrated and what else `open_ledger` raises."""

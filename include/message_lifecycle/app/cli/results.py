@@ -39,6 +39,7 @@ def headline(screen: Screen, view: View) -> None:
         [
             ("  plan", view["plan_id"] or ""),
             ("  snapshot", str(view["snapshot_id"] or "")),
+            ("  archived", f"{count(view['archived'])} messages" if view["archived"] else ""),
             ("  markers", _markers(view)),
             ("  done before by", view["first_plan_id"] or ""),
             ("  why", view["detail"]),

@@ -17,7 +17,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Try a policy on data that a file states, before it touches yours.\n\n"
     "A file is one JSON object (or, as .jsonl, one a line) with the fields id, server, stream, topic, config, store, topics and steps. "
-    "Each step has one verb: append, seal, commit, copy, configure, delete, foreign_delete, run, read or expect, "
+    "Each step has one verb: append, seal, commit, copy, configure, delete, foreign_delete, corrupt, run, read or expect, "
     "of documents change, sync or detach; "
     "expect says what the step before must have left.",
 )
@@ -28,6 +28,8 @@ class Store(StrEnum):
 
     memory = "memory"
     iceberg = "iceberg"
+    json_file = "json_file"
+    rotating_file = "rotating_file"
 
 
 @app.callback()
@@ -42,7 +44,10 @@ def run(
         list[Path], typer.Argument(metavar="FILE...", help="Scenario files: .json holds one, .jsonl one a line.", show_default=False)
     ],
     store: Annotated[
-        Store, typer.Option("--store", help="Where the scenario's messages lie: in memory, or in scratch Iceberg tables.")
+        Store,
+        typer.Option(
+            "--store", help="Where the scenario's messages lie: in memory, in scratch Iceberg tables, or in scratch files of JSON lines."
+        ),
     ] = Store.memory,
     output: OutputOption = Output.text,
 ) -> int:

@@ -23,6 +23,7 @@ def outcome_view(outcome: Outcome, at: Instant | None = None) -> View:
         "removed": dict(outcome.removed),
         "removed_messages": outcome.removed_rows,
         "removed_bytes": outcome.removed_bytes,
+        "archived": outcome.archived,
         "markers": outcome.markers,
         "cancelled_markers": outcome.cancelled_markers,
         "messages_before": outcome.rows_in,

@@ -3,6 +3,11 @@
 `exit_code` is the status of the `lifecycle` command and of the Spark applications, by kind of error.
 """
 
+from message_lifecycle.model.errors.backends import DamagedLog as DamagedLog
+from message_lifecycle.model.errors.backends import LogLocked as LogLocked
+from message_lifecycle.model.errors.backends import LogReplaced as LogReplaced
+from message_lifecycle.model.errors.backends import UnsafePath as UnsafePath
+from message_lifecycle.model.errors.backends import UnsupportedLimit as UnsupportedLimit
 from message_lifecycle.model.errors.compacted import CompactedTableMissing as CompactedTableMissing
 from message_lifecycle.model.errors.compacted import CompactedTableThere as CompactedTableThere
 from message_lifecycle.model.errors.compacted import CompactionRunning as CompactionRunning

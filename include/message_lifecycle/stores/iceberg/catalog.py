@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, cast
 
+from message_lifecycle.model.backends import check_policy
 from message_lifecycle.model.errors import (
     CatalogUnavailable,
     ForeignTable,
@@ -155,7 +156,8 @@ class IcebergTopics:
         self._scratch = scratch
 
     def create(self, name: TopicName, *, partitions: int, settings: Mapping[str, Value], ledger: tuple[str, int]) -> Topic:
-        """Make the topic with an empty log; its ledger is the one that makes it. Raises TopicExists, ForeignTable."""
+        """Make the topic with an empty log; its ledger is the one that makes it. Raises TopicExists, ForeignTable, UnsupportedLimit."""
+        self._check(name, settings)
         from pyiceberg.exceptions import TableAlreadyExistsError
 
         from message_lifecycle.stores.iceberg import table_file
@@ -186,17 +188,21 @@ class IcebergTopics:
         return self.describe(name)
 
     def alter(self, name: TopicName, settings: Mapping[str, Value | None]) -> Topic:
-        """Set the given settings, None unsets; the log does not change."""
+        """Set the given settings, None unsets; the log does not change. Raises UnsupportedLimit."""
         from message_lifecycle.stores.iceberg import table_file
 
         topic = self.describe(name)
         after = {key: value for key, value in {**topic.settings, **settings}.items() if value is not None}
+        self._check(name, after)
         changes = {f"{PROPERTY_PREFIX}{key}": None if value is None else property_text(value) for key, value in settings.items()}
         with reaching_catalog():
             table_file.set_properties(
                 self._tables.catalog, (name.namespace, name.table()), {**changes, UNDO_PROPERTY: self._undo_ms(after)}
             )
         return self.describe(name)
+
+    def _check(self, name: TopicName, own: Mapping[str, Value]) -> None:
+        check_policy("iceberg", resolve(topic=own, server=self._server), own, where=f"topic {name}")
 
     def describe(self, name: TopicName) -> Topic:
         document = self._tables.document(name)

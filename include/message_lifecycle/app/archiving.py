@@ -1,0 +1,84 @@
+"""What goes is kept elsewhere, where the policy says so: written when it is staged, compared by the gate, found again before it goes (RET-7).
+
+Through the store's own reader, so it serves every store that offers the whole log; a store of very large logs reads only what goes, and
+has its own way in the place of `_going` then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from message_lifecycle.model.archive import archived
+from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.message import Message
+from message_lifecycle.model.plan import CLEANING, Plan
+from message_lifecycle.model.settings import Policy
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.steps import Services
+    from message_lifecycle.stores.archive.parquet import ParquetArchive
+
+FRAME = "archive"
+
+
+def archives(plan: Plan) -> bool:
+    """What a person asks to have removed is kept nowhere."""
+    return plan.operation in CLEANING and bool(plan.expected.removed_rows) and Policy.of_values(plan.policy).archive_to is not None
+
+
+def archive(s: Services, plan: Plan) -> None:
+    """Write what the plan names. Again: the same. Raises StorageFull, UnsafePath."""
+    if archives(plan):
+        _archive(plan).write(plan.topic, plan.plan_id, _going(s, plan))
+
+
+def evidence(s: Services, plan: Plan, frames: Mapping[str, object]) -> Mapping[str, object]:
+    """The store's frames, and `archive`: one row about the file, read once more and compared with what goes."""
+    if not archives(plan):
+        return frames
+    try:
+        kept = archived(_archive(plan).read(plan.topic, plan.plan_id))
+    except FileNotFoundError:
+        rows: list[Mapping[str, object]] = []
+    else:
+        rows = [{"rows": kept.rows, "same": kept == archived(_going(s, plan))}]
+    if isinstance(frames.get("figures"), list):
+        return {**frames, FRAME: rows}
+    import pyarrow as pa
+
+    return {**frames, FRAME: pa.Table.from_pylist(rows)}
+
+
+def require(plan: Plan) -> None:
+    """Raises PlanConflict where the archive has not all of what goes any more."""
+    if not archives(plan):
+        return
+    try:
+        kept = archived(_archive(plan).read(plan.topic, plan.plan_id)).rows
+    except FileNotFoundError:
+        kept = 0
+    if kept != plan.expected.removed_rows:
+        raise PlanConflict(plan.plan_id, f"the archive has {kept} of the {plan.expected.removed_rows} messages that go")
+
+
+def forget(plan: Plan) -> None:
+    """Of a plan that has not been published: nothing has gone, so nothing is archived."""
+    if archives(plan):
+        _archive(plan).drop(plan.topic, plan.plan_id)
+
+
+def _going(s: Services, plan: Plan) -> Iterator[Message]:
+    from message_lifecycle.stores.record_log.versions import removal_of
+
+    takes = removal_of(plan, plan.expected.removed_rows).taker()
+    return (message for message in s.reader.messages(plan.topic) if takes(message.partition, message.offset))
+
+
+def _archive(plan: Plan) -> ParquetArchive:
+    from message_lifecycle.stores.archive.parquet import ParquetArchive
+
+    folder = Policy.of_values(plan.policy).archive_to
+    assert folder is not None, "asked only where there is one"
+    return ParquetArchive(Path(folder))

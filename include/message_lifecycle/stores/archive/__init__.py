@@ -1,0 +1,1 @@
+"""Where messages go that are archived instead of deleted (RET-7)."""

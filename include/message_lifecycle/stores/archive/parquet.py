@@ -1,0 +1,105 @@
+"""A folder of Parquet: one file a plan, `<stream>/<topic>/<plan>.parquet`, with every field of a message."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Message
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.record_log.disk import Disk, named_failures, open_to_read
+from message_lifecycle.stores.record_log.folders import make_folder, root_of, stream_folder
+
+SCHEMA = pa.schema(
+    [
+        pa.field("partition", pa.int64(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("append_time", pa.timestamp("us", tz="UTC")),
+        pa.field("event_time", pa.timestamp("us", tz="UTC")),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", pa.list_(pa.struct([pa.field("name", pa.string()), pa.field("value", pa.binary())])), nullable=False),
+        pa.field("segment", pa.int64(), nullable=False),
+        pa.field("origin_offset", pa.int64()),
+        pa.field("expires_at", pa.timestamp("us", tz="UTC")),
+        pa.field("never", pa.bool_(), nullable=False),
+    ]
+)
+_TIMES = ("append_time", "event_time", "expires_at")
+_ROWS_AT_ONCE = 10_000
+
+
+class ParquetArchive:
+    """`folder`: the archive's; made if it is not there."""
+
+    def __init__(self, folder: Path, *, disk: Disk | None = None) -> None:
+        self._root, self._disk = root_of(folder), disk or Disk()
+
+    def file(self, name: TopicName, plan_id: str) -> Path:
+        """Raises UnsafePath where the topic's folder leads elsewhere."""
+        return stream_folder(self._root, name) / name.table() / f"{plan_id}.parquet"
+
+    def write(self, name: TopicName, plan_id: str, messages: Iterable[Message]) -> None:
+        """On disk when it returns, whole; what was there of the plan is replaced."""
+        file = self.file(name, plan_id)
+        new = file.with_name(f"{file.name}.new")
+        with named_failures():
+            make_folder(file.parent.parent, self._disk)
+            make_folder(file.parent, self._disk)
+            self._disk.unlink(new)
+            into = self._disk.create(new)
+            try:
+                with os.fdopen(into, "wb", closefd=False) as sink, pq.ParquetWriter(sink, SCHEMA) as writer:
+                    waiting = iter(messages)
+                    while rows := list(islice(waiting, _ROWS_AT_ONCE)):
+                        writer.write_table(_table(rows))
+                self._disk.sync(into)
+            finally:
+                os.close(into)
+            self._disk.replace(new, file)
+            self._disk.sync_folder(file.parent)
+
+    def read(self, name: TopicName, plan_id: str) -> Iterator[Message]:
+        """In the order in which they were written. Raises FileNotFoundError."""
+        with open_to_read(self.file(name, plan_id)) as source, pq.ParquetFile(source) as file:
+            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
+                times = {name: batch.column(name).cast(pa.int64()).to_pylist() for name in _TIMES}
+                for at, row in enumerate(batch.drop_columns(list(_TIMES)).to_pylist()):
+                    yield Message(
+                        partition=row["partition"],
+                        offset=row["offset"],
+                        append_time=_instant(times["append_time"][at]),
+                        key=row["key"],
+                        value=row["value"],
+                        segment=row["segment"],
+                        headers=tuple((header["name"], header["value"]) for header in row["headers"]),
+                        event_time=_instant(times["event_time"][at]),
+                        origin_offset=row["origin_offset"],
+                        expires_at=_instant(times["expires_at"][at]),
+                        never=row["never"],
+                    )
+
+    def drop(self, name: TopicName, plan_id: str) -> None:
+        """Nothing there is success."""
+        self._disk.unlink(self.file(name, plan_id))
+
+
+def _instant(time: int | None) -> Instant | None:
+    return None if time is None else Instant(time)
+
+
+def _table(messages: list[Message]) -> pa.Table:
+    found = {
+        name: pa.array([getattr(message, name) for message in messages], pa.int64() if name in _TIMES else SCHEMA.field(name).type)
+        for name in SCHEMA.names
+        if name != "headers"
+    }
+    found = {name: column.cast(SCHEMA.field(name).type) for name, column in found.items()}
+    found["headers"] = pa.array([[{"name": n, "value": v} for n, v in m.headers] for m in messages], SCHEMA.field("headers").type)
+    return pa.table([found[name] for name in SCHEMA.names], schema=SCHEMA)

@@ -1,0 +1,1 @@
+"""A topic as one file of JSON lines."""

@@ -1,0 +1,124 @@
+"""What a record log has none of: compacted views, documents, copies. Asking for one is refused by name (RET-6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NoReturn
+
+from message_lifecycle.model.backends import Backend
+from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
+from message_lifecycle.model.errors import UnsupportedLimit
+from message_lifecycle.model.facts import CopyState, LogState
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Message
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.view import Tail, ViewRow, ViewState
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import Copied
+
+# ruff: noqa: ARG002  # the arguments are the ports'; whatever they are, the answer is the same
+
+
+class _Absent:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def _refuse(self, what: str, name: TopicName) -> NoReturn:
+        raise UnsupportedLimit(backend=self._backend, limit=what, where=f"topic {name}", allowed="reading and retention")
+
+
+class NoViews(_Absent):
+    """ViewReader and ViewStore of a store without compacted views."""
+
+    def view(self, name: TopicName) -> ViewState | None:
+        return None
+
+    def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant) -> Sequence[Tail]:
+        self._refuse("compaction", log.topic)
+
+    def view_rows(self, name: TopicName, view: ViewState, *, partition: int | None = None, start: int = 0) -> Iterator[ViewRow]:
+        self._refuse("a compacted view", name)
+
+    def places_of(
+        self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes]
+    ) -> Sequence[tuple[int, int, bytes | None]]:
+        self._refuse("a compacted view", name)
+
+    def tail_messages(self, log: LogState, after: Mapping[int, int], *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
+        self._refuse("a compacted view", log.topic)
+
+    def published(self, name: TopicName, plan_id: str) -> Published | None:
+        return None
+
+    def stage(self, plan: Plan) -> Staged:
+        self._refuse("compaction", plan.topic)
+
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
+        self._refuse("compaction", plan.topic)
+
+    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+        self._refuse("compaction", verdict.plan.topic)
+
+    def discard(self, plan: Plan) -> None:
+        """There is nothing."""
+
+    def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:
+        return None
+
+
+class NoDocuments(_Absent):
+    """DocumentReader and DocumentStore of a store without documents."""
+
+    def tables(self, name: TopicName) -> DocumentTables:
+        self._refuse("documents", name)
+
+    def states(
+        self,
+        name: TopicName,
+        tables: DocumentTables,
+        *,
+        older_than: Instant | None = None,
+        own: Mapping[str, Instant | None] | None = None,
+        only: Collection[str] | None = None,
+    ) -> Sequence[DocumentState]:
+        self._refuse("documents", name)
+
+    def changes(self, name: TopicName, document: str, *, after: int = 0) -> Iterator[Change]:
+        self._refuse("documents", name)
+
+    def snapshots(self, name: TopicName, document: str, *, server_seq: int | None = None) -> Sequence[Snapshot]:
+        self._refuse("documents", name)
+
+    def documents_published(self, name: TopicName, plan_id: str) -> Published | None:
+        return None
+
+    def add(self, name: TopicName, changes: Sequence[Change], *, ledger: tuple[str, int]) -> None:
+        self._refuse("documents", name)
+
+    def stage_documents(self, plan: Plan) -> Staged:
+        self._refuse("documents", plan.topic)
+
+    def documents_evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
+        self._refuse("documents", plan.topic)
+
+    def publish_snapshots(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+        self._refuse("documents", verdict.plan.topic)
+
+    def purge(self, verdict: Verdict, *, ledger: tuple[str, int], behind: Callable[[], Collection[str]]) -> Published:
+        self._refuse("documents", verdict.plan.topic)
+
+    def discard_documents(self, plan: Plan) -> None:
+        """There is nothing."""
+
+
+class NoCopies(_Absent):
+    """Copier of a store that holds no copies."""
+
+    def copied(self, name: TopicName) -> CopyState:
+        self._refuse("copies of another log", name)
+
+    def copy(self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int]) -> Copied:
+        self._refuse("copies of another log", name)

@@ -1,0 +1,181 @@
+"""Messages as lines of JSON, one object each, and what a file of such lines holds: good ones, and damaged ones with the reason.
+
+Bytes are UTF-8 text, or `{"base64": "..."}` where they are not; times are integer microseconds since 1970, UTC. What is absent or
+null is not there, so a message of unknown time has no `append_time`, or one of 0 (CLK-4).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import orjson
+
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Header, Message, known_time
+
+_FIELDS = frozenset(("partition", "offset", "append_time", "event_time", "key", "value", "headers", "segment", "origin_offset"))
+
+
+def line_of(message: Message) -> bytes:
+    """With the line's end."""
+    record: dict[str, Any] = {"partition": message.partition, "offset": message.offset}
+    if message.append_time is not None:
+        record["append_time"] = message.append_time
+    if message.event_time is not None:
+        record["event_time"] = message.event_time
+    if message.key is not None:
+        record["key"] = text_of(message.key)
+    if message.value is not None:
+        record["value"] = text_of(message.value)
+    if message.headers:
+        record["headers"] = [[name, text_of(content)] for name, content in message.headers]
+    if message.segment:
+        record["segment"] = message.segment
+    if message.origin_offset is not None:
+        record["origin_offset"] = message.origin_offset
+    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def text_of(content: bytes) -> str | dict[str, str]:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content).decode()}
+
+
+def message_of(line: bytes) -> Message:
+    """Raises ValueError with the reason."""
+    record = orjson.loads(line)
+    if type(record) is not dict:
+        raise ValueError("not a JSON object")
+    if not record.keys() <= _FIELDS:
+        raise ValueError(f"unknown field {min(record.keys() - _FIELDS)!r}")
+    get = record.get
+    time, event_time, headers = get("append_time"), get("event_time"), get("headers")
+    origin = get("origin_offset")
+    return Message(
+        partition=_whole("partition", get("partition")),
+        offset=_whole("offset", get("offset")),
+        append_time=None if time is None else known_time(_time("append_time", time)),
+        key=bytes_of("key", get("key")),
+        value=bytes_of("value", get("value")),
+        segment=_whole("segment", get("segment", 0)),
+        headers=() if headers is None else _headers(headers),
+        event_time=None if event_time is None else _time("event_time", event_time),
+        origin_offset=None if origin is None else _whole("origin_offset", origin),
+    )
+
+
+def _whole(name: str, value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{name} is no whole number from 0")
+    return value
+
+
+def _time(name: str, value: object) -> Instant:
+    if type(value) is not int:
+        raise ValueError(f"{name} is no whole number of microseconds")
+    return Instant(value)
+
+
+def bytes_of(name: str, value: object) -> bytes | None:
+    if type(value) is str:
+        return value.encode()
+    if value is None:
+        return None
+    if type(value) is dict and value.keys() == {"base64"} and type(value["base64"]) is str:
+        try:
+            return base64.b64decode(value["base64"], validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"{name}: {error}") from None
+    raise ValueError(f"{name} is neither text nor base64")
+
+
+def _headers(value: object) -> tuple[Header, ...]:
+    if type(value) is not list:
+        raise ValueError("headers are no list")
+    found: list[Header] = []
+    for pair in value:
+        if type(pair) is not list or len(pair) != 2 or type(pair[0]) is not str:
+            raise ValueError("a header is no pair of name and value")
+        found.append((pair[0], bytes_of("a header's value", pair[1]) or b""))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damaged:
+    """A line that is no message. `position`: of its first byte in the file; `content`: without the line's end."""
+
+    position: int
+    content: bytes
+    reason: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Found:
+    """What the lines of one file hold, as far as they were read.
+
+    `ends`, `segments` and `last` (the last offset met) are per partition and rise with the messages, through all files of a log;
+    what does not rise is damaged, for an offset is given once (MSG-1). `bounds`: first and last offset by partition in this file.
+    `open_end`: the last line has no end, as a torn append leaves it; it may still be whole. `tail`: the last line that was read."""
+
+    ends: dict[int, int]
+    segments: dict[int, int]
+    last: dict[int, int] = field(default_factory=dict)
+    position: int = 0
+    damaged: list[Damaged] = field(default_factory=list)
+    bounds: dict[int, tuple[int, int]] = field(default_factory=dict)
+    open_end: bool = False
+    tail: bytes = b""
+
+    def goes_on(self, file: BinaryIO) -> bool:
+        """Whether the file is what it was up to here, as far as its last line tells, with more after it or not."""
+        if self.open_end:
+            return False
+        file.seek(self.position - len(self.tail))
+        return file.read(len(self.tail)) == self.tail
+
+    def messages(self, file: BinaryIO) -> Iterator[Message]:
+        """Of the rest of the file, which stands at `position`."""
+        last, ends, line = self.last, self.ends, self.tail
+        for line in file:
+            try:
+                message = message_of(line)
+                partition, offset = message.partition, message.offset
+                if partition not in ends:
+                    raise ValueError(f"no partition {partition}")
+                if offset <= last.get(partition, -1):
+                    raise ValueError("its offset was given before")
+            except ValueError as error:
+                if line.strip():
+                    # It may have been any partition's next message, and no offset is given twice (MSG-1): gaps may be.
+                    for partition in ends:
+                        ends[partition] += 1
+                    self.damaged.append(Damaged(position=self.position, content=line.rstrip(b"\n"), reason=str(error)))
+            else:
+                last[partition] = offset
+                first = self.bounds[partition][0] if partition in self.bounds else offset
+                self.bounds[partition] = first, offset
+                if offset >= ends[partition]:
+                    ends[partition] = offset + 1
+                if message.segment > self.segments[partition]:
+                    self.segments[partition] = message.segment
+                yield message
+            self.position += len(line)
+            self.open_end = not line.endswith(b"\n")
+        self.tail = line
+
+
+def found_none(partitions: int) -> Found:
+    """Before anything was read."""
+    return Found(ends=dict.fromkeys(range(partitions), 0), segments=dict.fromkeys(range(partitions), 0))
+
+
+def closing(file: BinaryIO, found: Found) -> Iterator[Message]:
+    """The messages of the rest of the file, which is closed after them."""
+    with file:
+        yield from found.messages(file)

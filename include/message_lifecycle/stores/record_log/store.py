@@ -1,0 +1,274 @@
+"""Topics, MessageReader, MessageWriter and MessageStore over any record log: the verbs run on it as they do on tables.
+
+A plan is staged as what it is: the names of the messages that go, on one state of the log. The gate judges the log with and
+without them, by the reference store's own rules; publishing takes exactly them, in one step of the backend, and only while
+nothing else has gone since. Messages that were appended meanwhile lie past the plan's ends and stay (DEL-4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from uuid import uuid4
+
+from message_lifecycle.model.backends import check_operation, check_policy
+from message_lifecycle.model.errors import InvalidAppend, LogReplaced, PlanConflict
+from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Message, NewMessage, known_time
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.request import Request
+from message_lifecycle.model.rows import RowAnswer, RowQuestion
+from message_lifecycle.model.segment import ActiveSegment
+from message_lifecycle.model.settings import Policy, Value, resolve, topic_settings
+from message_lifecycle.operations.lifetime import Refusal, lifetime
+from message_lifecycle.operations.numbering import admit
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import Topic
+from message_lifecycle.stores.memory.evidence import evidence_of
+from message_lifecycle.stores.memory.log import Version, segments
+from message_lifecycle.stores.memory.rows import due_rows, requested_rows
+from message_lifecycle.stores.record_log.head import Commit, Head
+from message_lifecycle.stores.record_log.log import RecordLogs, Removal
+from message_lifecycle.stores.record_log.versions import merged, removal_of, version_of, without
+
+Position = tuple[int, int]
+Evidence = Mapping[str, object]
+
+
+def as_rows(evidence: Evidence) -> Evidence:
+    """Frames as lists of dicts, which `gates.plain` judges."""
+    return evidence
+
+
+class RecordLogStore:
+    """`server`: settings below the topics' own, for a policy is refused as a whole. `frames`: how the gate wants its evidence."""
+
+    def __init__(self, logs: RecordLogs, *, server: Mapping[str, Value], frames: Callable[[Evidence], Evidence] = as_rows) -> None:
+        self._logs, self._server, self._frames = logs, server, frames
+
+    # Topics
+
+    def create(self, name: TopicName, *, partitions: int, settings: Mapping[str, Value], ledger: tuple[str, int]) -> Topic:
+        """Raises TopicExists, UnsupportedLimit (RET-6)."""
+        self._check(name, settings)
+        head = Head(
+            uuid=str(uuid4()),
+            partitions=partitions,
+            settings=dict(settings),
+            ledger=ledger,
+            end_offsets=dict.fromkeys(range(partitions), 0),
+            segments=dict.fromkeys(range(partitions), 0),
+        )
+        self._logs.create(name, head)
+        return _topic(name, head)
+
+    def alter(self, name: TopicName, settings: Mapping[str, Value | None]) -> Topic:
+        """Raises UnknownTopic, UnsupportedLimit (RET-6)."""
+        log = self._logs.open(name)
+        with log.lock():
+            head = log.head()
+            merged_ = {**head.settings, **settings}
+            kept = {key: value for key, value in merged_.items() if value is not None}
+            checked = topic_settings(kept, where=f"topic {name}")
+            self._check(name, checked)
+            head = replace(head, settings=checked)
+            log.replace(head)
+        return _topic(name, head)
+
+    def describe(self, name: TopicName) -> Topic:
+        """Raises UnknownTopic, and UnsupportedLimit where the policy has become one that the backend cannot hold (RET-6)."""
+        head = self._logs.open(name).head()
+        self._check(name, head.settings)
+        return _topic(name, head)
+
+    def list(self, stream: str | None = None) -> Sequence[TopicName]:
+        return sorted(name for name in self._logs.names() if stream is None or name.stream == stream)
+
+    def live_view(self, name: TopicName, policy: Policy) -> str | None:  # noqa: ARG002  # nobody reads it but through us
+        return None
+
+    def _check(self, name: TopicName, settings: Mapping[str, Value]) -> None:
+        check_policy(self._logs.backend, resolve(topic=settings, server=self._server), settings, where=f"topic {name}")
+
+    # MessageReader
+
+    def log(self, name: TopicName, *, late_after: Instant | None = None) -> LogState:
+        head = self._logs.open(name).head()
+        return LogState(
+            topic=name,
+            table_uuid=head.uuid,
+            snapshot_id=head.generation,
+            end_offsets=dict(head.end_offsets),
+            segments=tuple(segments(self._version(name, head.generation, head.end_offsets), late_after)),
+        )
+
+    def end_offsets(self, name: TopicName) -> Mapping[int, int]:
+        return dict(self._logs.open(name).head().end_offsets)
+
+    def rows(self, log: LogState, question: RowQuestion) -> RowAnswer:
+        assert log.snapshot_id is not None
+        return due_rows(self._version(log.topic, log.snapshot_id, log.end_offsets), question)
+
+    def requested(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
+        assert log.snapshot_id is not None
+        return requested_rows(self._version(log.topic, log.snapshot_id, log.end_offsets), request, as_of)
+
+    def removed_by_others(self, log: LogState, since: int) -> tuple[int, ...] | None:
+        assert log.snapshot_id is not None
+        commits = self._logs.open(log.topic).head().commits
+        later = [commit for commit in commits if since < commit.generation <= log.snapshot_id]
+        if len(later) != log.snapshot_id - since:
+            return None
+        return tuple(commit.generation for commit in later if commit.plan_id is None)
+
+    def marker(self, name: TopicName) -> str:
+        head = self._logs.open(name).head()
+        return f"{head.uuid}/{head.generation}/" + ",".join(f"{p}:{end}" for p, end in sorted(head.end_offsets.items()))
+
+    def messages(self, name: TopicName, *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
+        """Raises LogReplaced where a backend cannot go on reading what another has removed meanwhile."""
+        log = self._logs.open(name)
+        _, messages = log.scan()
+        if log.head().partitions > 1:
+            # The log is in order of appending, and partitions lie in it side by side.
+            messages = iter(sorted(messages, key=lambda message: (message.partition, message.offset)))
+        for message in messages:
+            if message.offset >= start and (partition is None or message.partition == partition):
+                yield message
+
+    def published(self, name: TopicName, plan_id: str) -> Published | None:
+        found = self._logs.open(name).head().commit_of(plan_id)
+        return None if found is None else _published(plan_id, found)
+
+    def effect(self, name: TopicName, plan_id: str) -> Sequence[str]:
+        found = self._logs.open(name).head().commit_of(plan_id)
+        return () if found is None else found.files
+
+    def quarantined(self, name: TopicName) -> int:
+        """Damaged records that are no messages any more (RET-6)."""
+        return self._logs.open(name).head().quarantined
+
+    def _version(self, name: TopicName, generation: int, ends: Mapping[int, int]) -> Version:
+        """Raises LogReplaced where that state is gone."""
+        log = self._logs.open(name)
+        head = log.head()
+        found, messages = log.scan()
+        if found != generation:
+            raise LogReplaced(str(name), found, generation)
+        return version_of(messages, ends, head.segments)
+
+    # MessageWriter
+
+    def append(self, name: TopicName, messages: Iterable[NewMessage], policy: Policy) -> Sequence[Position | Refusal]:
+        log = self._logs.open(name)
+        with log.lock():
+            head = log.head()
+            ends, bases = dict(head.end_offsets), dict(head.segments)
+            given: list[Position | Refusal] = []
+            new: list[Message] = []
+            for message in messages:
+                own = lifetime(message, policy)
+                if isinstance(own, Refusal):
+                    given.append(own)
+                    continue
+                if message.partition not in ends:
+                    raise InvalidAppend(f"topic {name} has {head.partitions} partitions; there is no partition {message.partition}")
+                made = _numbered(message, ends, bases, policy)
+                new.append(made)
+                given.append((made.partition, made.offset))
+            if new:
+                log.append(new, replace(head, end_offsets=ends, segments=bases))
+        return given
+
+    def seal(self, name: TopicName, partition: int) -> None:
+        log = self._logs.open(name)
+        with log.lock():
+            head = log.head()
+            log.replace(replace(head, segments={**head.segments, partition: head.end_offsets[partition]}))
+
+    def foreign_delete(self, name: TopicName, offsets: Sequence[Position]) -> None:
+        log = self._logs.open(name)
+        named = {partition: merged(range(o, o + 1) for p, o in offsets if p == partition) for partition, _ in offsets}
+        with log.lock():
+            head = log.head()
+            commits = head.with_commit(plan_id=None)
+            log.replace(replace(head, generation=head.generation + 1, commits=commits), Removal(plan_id=None, offsets=named))
+
+    # MessageStore
+
+    def stage(self, plan: Plan) -> Staged:
+        """Raises PlanConflict, and UnsupportedLimit for an operation that is not for this backend (RET-5)."""
+        check_operation(self._logs.backend, plan.operation, where=f"topic {plan.topic}")
+        self._require(plan, self._logs.open(plan.topic).head())
+        branch = None if plan.is_empty else plan.plan_id
+        return Staged(plan_id=plan.plan_id, branch=branch, snapshot_id=plan.requirements.snapshot_id)
+
+    def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:  # noqa: ARG002  # a policy with markers is refused when loaded
+        check_operation(self._logs.backend, "marker_generation", where=f"topic {plan.topic}")
+        return staged
+
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Evidence:
+        """Raises PlanConflict where messages have gone since the plan was made."""
+        head = self._logs.open(plan.topic).head()
+        self._require(plan, head)
+        before = self._version(plan.topic, head.generation, dict(plan.requirements.end_offsets))
+        after = without(before, removal_of(plan, plan.expected.removed_rows))
+        return self._frames(evidence_of(before, after, plan, policy, staged, [], {}))
+
+    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+        plan = verdict.plan
+        log = self._logs.open(plan.topic)
+        with log.lock():
+            head = log.head()
+            done = head.commit_of(plan.plan_id)
+            if done is not None:
+                return _published(plan.plan_id, done)
+            if plan.is_empty:
+                raise PlanConflict(plan.plan_id, "nothing is staged for it")
+            self._require(plan, head)
+            removed = verdict.staged.removed(plan)
+            commits = head.with_commit(plan_id=plan.plan_id, removed=removed, files=plan.selection.files)
+            after = replace(head, generation=head.generation + 1, ledger=ledger, commits=commits)
+            log.replace(after, removal_of(plan, sum(rows for _, rows in removed)))
+        return _published(plan.plan_id, commits[-1])
+
+    def discard(self, plan: Plan) -> None:
+        """Nothing is kept for a plan before it is published."""
+
+    @staticmethod
+    def _require(plan: Plan, head: Head) -> None:
+        if plan.requirements.table_uuid != head.uuid:
+            raise PlanConflict(plan.plan_id, "the topic is another log now")
+        if plan.requirements.snapshot_id != head.generation:
+            rival = head.commits[-1].plan_id if head.commits else None
+            raise PlanConflict(plan.plan_id, "messages have gone from the log since", rival=rival or "another writer's delete")
+
+
+def _topic(name: TopicName, head: Head) -> Topic:
+    return Topic(name=name, uuid=head.uuid, partitions=head.partitions, role="local", settings=dict(head.settings), ledger=head.ledger)
+
+
+def _published(plan_id: str, commit: Commit) -> Published:
+    return Published(plan_id=plan_id, snapshot_id=commit.generation, removed=commit.removed)
+
+
+def _numbered(message: NewMessage, ends: dict[int, int], bases: dict[int, int], policy: Policy) -> Message:
+    """The message at its place; `ends` and `bases` move on."""
+    partition = message.partition
+    active = ActiveSegment(base_offset=bases[partition], rows=int(ends[partition] > bases[partition]))
+    offset, segment = admit(message, end_offset=ends[partition], active=active, policy=policy)
+    ends[partition], bases[partition] = offset + 1, segment
+    return Message(
+        partition=partition,
+        offset=offset,
+        append_time=known_time(message.append_time),
+        key=message.key,
+        value=message.value,
+        segment=segment,
+        headers=message.headers,
+        event_time=message.event_time,
+        origin_offset=message.origin_offset,
+    )

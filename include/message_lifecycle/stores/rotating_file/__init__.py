@@ -1,0 +1,1 @@
+"""A topic as a folder of files of JSON lines, of which one takes messages."""

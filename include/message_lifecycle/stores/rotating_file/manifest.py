@@ -1,0 +1,66 @@
+"""Which files are a rotating log, in order, with its head: the one file whose replacement is the log's every change but an append."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from message_lifecycle.model.errors import DamagedLog, InvalidName
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.record_log.disk import Disk, open_to_read
+from message_lifecycle.stores.record_log.head import Head, head_of
+
+NAME = "manifest.json"
+_LINES = re.compile(r"[0-9]{8,}\.jsonl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """`files`: the log's, oldest first; the last takes messages. `following`: the number of the next file; none is given twice."""
+
+    topic: TopicName
+    head: Head
+    files: tuple[str, ...]
+    following: int
+
+
+def file_name(number: int) -> str:
+    return f"{number:08d}.jsonl"
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Raises FileNotFoundError, DamagedLog."""
+    with open_to_read(folder / NAME) as file:
+        content = file.read()
+    try:
+        given = orjson.loads(content)["lifecycle"]
+        files = tuple(given["files"])
+        if not files or not all(isinstance(name, str) and _LINES.fullmatch(name) for name in files):
+            raise ValueError("files that are none of a rotating log")
+        return Manifest(topic=TopicName.parse(given["topic"]), head=head_of(given), files=files, following=int(given["following"]))
+    except (ValueError, KeyError, TypeError, InvalidName) as error:
+        raise DamagedLog(str(folder / NAME), f"no manifest of a log ({error})", 'one object {"lifecycle": {...}}') from error
+
+
+def write_manifest(folder: Path, manifest: Manifest, disk: Disk) -> None:
+    """In one step, from which on the log is what it says; the files that it names must be on disk by then."""
+    record = {"topic": str(manifest.topic), "files": manifest.files, "following": manifest.following, **manifest.head.to_json()}
+    new = folder / f"{NAME}.new"
+    disk.unlink(new)
+    into = disk.create(new)
+    try:
+        disk.write(into, orjson.dumps({"lifecycle": record}, option=orjson.OPT_APPEND_NEWLINE))
+        disk.sync(into)
+    finally:
+        os.close(into)
+    disk.replace(new, folder / NAME)
+    disk.sync_folder(folder)
+
+
+def leftovers(folder: Path, manifest: Manifest) -> list[Path]:
+    """Files of lines that a crash has left behind: not yet in the manifest, or not any more."""
+    return sorted(path for path in folder.iterdir() if _LINES.fullmatch(path.name) and path.name not in manifest.files)

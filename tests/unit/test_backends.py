@@ -1,0 +1,91 @@
+"""The matrix of backends: what is printed, what the page says, and what a policy is refused by are one."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from message_lifecycle.app.backends_reference import BEGIN, END, reference
+from message_lifecycle.model.backends import BACKENDS, RECORD_LOGS, Backend, check_operation, check_policy, matrix, store_options
+from message_lifecycle.model.errors import InvalidSetting, UnsupportedLimit
+from message_lifecycle.model.settings import DOCUMENT_SETTINGS, Value, resolve
+from tests.worlds import make_lake
+
+PAGE = Path(__file__).parents[2] / "docs" / "backends.md"
+ASKED: dict[str, Value] = {
+    "max_age_seconds": 5.0,
+    "max_records": 5,
+    "max_total_bytes": 5,
+    "message_expiry": 5,
+    "allow_msg_ttl": True,
+    "subject_delete_marker_ttl": 5,
+    "cleanup_policy": "compact,delete",
+    "origin": "a/b",
+    "fold": "json_patch",
+    "on_remove": "archive",
+}
+
+
+def test_the_page_says_what_the_code_does() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text[text.index(BEGIN) : text.index(END) + len(END)] == reference()
+
+
+def test_every_backend_says_something_of_every_limit() -> None:
+    found = [(support.backend, support.limit) for support in matrix()]
+    assert sorted(found) == sorted(product(BACKENDS, ASKED))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("limit", ASKED)
+def test_what_is_printed_as_refused_is_refused(backend: Backend, limit: str) -> None:
+    (support,) = (each for each in matrix() if (each.backend, each.limit) == (backend, limit))
+    own = {limit: ASKED[limit]}
+    policy = resolve(topic=own, server={})
+    if not support.refused:
+        check_policy(backend, policy, own, where="topic a/b")
+        return
+    assert backend in RECORD_LOGS or limit == "on_remove"
+    with pytest.raises(UnsupportedLimit) as refused:
+        check_policy(backend, policy, own, where="topic a/b")
+    for told in ("topic a/b", backend, f"{limit} = ", "max_age_seconds, max_records, max_total_bytes"):
+        assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("name", DOCUMENT_SETTINGS)
+def test_no_setting_of_documents_is_passed_over(name: str) -> None:
+    own: dict[str, Value] = {name: 1}
+    with pytest.raises(UnsupportedLimit, match=name):
+        check_policy("json_file", resolve(topic=own, server={}), own, where="topic a/b")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_operations_of_whole_logs_are_refused_elsewhere(backend: Backend) -> None:
+    check_operation(backend, "retention", where="topic a/b")
+    if backend in RECORD_LOGS:
+        with pytest.raises(UnsupportedLimit, match="the operation compaction"):
+            check_operation(backend, "compaction", where="topic a/b")
+    else:
+        check_operation(backend, "compaction", where="topic a/b")
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "1", None])
+def test_options_of_stores_are_checked(value: object) -> None:
+    with pytest.raises(InvalidSetting, match="a whole number of bytes from 1"):
+        store_options({"max_bytes": value}, where="store")
+    with pytest.raises(InvalidSetting, match="max_size"):
+        store_options({"max_size": 5}, where="store")
+    assert store_options({"max_bytes": 5}, where="store").max_bytes == 5
+
+
+def test_the_command_prints_it_for_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    lake = make_lake(capsys)
+    document = lake.say("backends", "--output", "json").document
+    refused = {"backend": "json_file", "limit": "message_expiry", "logical": False, "physical": None, "refused": True}
+    assert refused in document
+    assert len(document) == len(list(matrix()))
+    text = lake.say("backends")
+    assert text.status == 0
+    assert all(any(line.split()[:2] == [each["backend"], each["limit"]] for line in text.out.splitlines()) for each in document)

@@ -1,0 +1,377 @@
+"""Files of single records: what a line may say, who may write, where files lie, and what of damage is kept."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from message_lifecycle.model.errors import DamagedLog, LogLocked, PlanConflict, StorageFull, TopicExists, UnknownTopic, UnsafePath
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Message
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.record_log.head import COMMITS_KEPT, Commit, Head, head_of
+from message_lifecycle.stores.record_log.lines import line_of, message_of
+from message_lifecycle.stores.record_log.log import Removal
+from message_lifecycle.stores.record_log.versions import merged
+from tests.record_files import (
+    HEAD,
+    KINDS,
+    MAX_BYTES,
+    NAME,
+    FullDisk,
+    append,
+    files,
+    first_file,
+    is_run,
+    log_of,
+    logs_of,
+    offsets,
+    remove,
+    spoil,
+)
+
+on_both = pytest.mark.parametrize("kind", KINDS)
+BYTES = st.none() | st.binary(max_size=12) | st.text(max_size=6).map(str.encode)
+WHOLE = st.integers(0, 2**63 - 1)
+TIME = st.none() | st.integers(-(2**63), 2**63 - 1).map(Instant)
+
+
+@given(
+    st.builds(
+        Message,
+        partition=WHOLE,
+        offset=WHOLE,
+        append_time=TIME.filter(lambda time: time != 0),
+        key=BYTES,
+        value=BYTES,
+        segment=WHOLE,
+        headers=st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=5)), max_size=3).map(tuple),
+        event_time=TIME,
+        origin_offset=st.none() | WHOLE,
+    )
+)
+def test_a_message_comes_back_from_its_line(message: Message) -> None:
+    line = line_of(message)
+    assert line.endswith(b"\n") and line.count(b"\n") == 1
+    assert message_of(line) == message
+
+
+def test_a_time_of_zero_is_unknown() -> None:  # CLK-4
+    assert message_of(b'{"partition":0,"offset":1,"append_time":0,"event_time":0}') == Message(
+        partition=0, offset=1, append_time=None, key=None, value=None, segment=0, event_time=Instant(0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"", "line 1 column 1"),
+        (b"[]", "not a JSON object"),
+        (b'{"partition":0,"offset":1', "line 1 column"),
+        (b'{"partition":0}', "offset is no whole number"),
+        (b'{"partition":0,"offset":-1}', "offset is no whole number"),
+        (b'{"partition":false,"offset":1}', "partition is no whole number"),
+        (b'{"partition":0,"offset":1.0}', "offset is no whole number"),
+        (b'{"partition":0,"offset":1,"append_time":"2026"}', "append_time is no whole number of microseconds"),
+        (b'{"partition":0,"offset":1,"key":5}', "key is neither text nor base64"),
+        (b'{"partition":0,"offset":1,"key":{"base64":"*"}}', "key:"),
+        (b'{"partition":0,"offset":1,"key":{"base64":"","x":1}}', "key is neither"),
+        (b'{"partition":0,"offset":1,"headers":{"a":"b"}}', "headers are no list"),
+        (b'{"partition":0,"offset":1,"headers":[["a"]]}', "a header is no pair"),
+        (b'{"partition":0,"offset":1,"hedaers":[]}', "unknown field 'hedaers'"),
+        (b'{"partition":0,"offset":1,"value":"\xff"}', "line 1 column"),
+    ],
+)
+def test_a_line_that_is_no_message_is_told_why(line: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        message_of(line)
+
+
+def test_a_head_comes_back_and_remembers_its_newest_commits() -> None:
+    head = HEAD
+    for number in range(COMMITS_KEPT + 5):
+        commits = head.with_commit(plan_id=f"p{number}", removed=(("retention_age", number),), files=("0/0",))
+        head = replace(head, generation=head.generation + 1, commits=commits)
+    assert head.commit_of("p4") is None
+    assert head.commit_of("p5") == Commit(generation=7, plan_id="p5", removed=(("retention_age", 5),), files=("0/0",))
+    assert head_of(orjson.loads(orjson.dumps(head.to_json()))) == head
+
+
+@pytest.mark.parametrize(
+    "field", ["format", "uuid", "partitions", "generation", "end_offsets", "segments", "settings", "ledger", "commits"]
+)
+def test_a_head_that_lacks_something_is_refused(field: str) -> None:
+    with pytest.raises(ValueError, match=f"lacks something: '{field}'"):
+        head_of({name: value for name, value in HEAD.to_json().items() if name != field})
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 5)).map(lambda run: range(run[0], sum(run))), max_size=8))
+def test_a_removal_takes_what_its_runs_name(runs: list[range]) -> None:
+    takes = Removal(plan_id="p", offsets={0: merged(runs)}).taker()
+    assert [offset for offset in range(40) if takes(0, offset)] == sorted({offset for run in runs for offset in run})
+    assert not takes(1, 0)
+
+
+@on_both
+def test_a_second_process_is_locked_out_and_told_by_whom(kind: str, tmp_path: Path) -> None:
+    log = log_of(kind, tmp_path, wait_seconds=0)
+    append(log, 2)
+    holder = "import sys; from pathlib import Path; from tests.record_files import log_of\nwith log_of(sys.argv[1], Path(sys.argv[2])).lock():\n    print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, kind, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(LogLocked, match=f"process {other.pid}"):
+            append(log, 1)
+        assert offsets(log) == [0, 1], "readers need no lock"
+        other.kill()
+    append(log, 1)
+    assert offsets(log) == [0, 1, 2]
+
+
+ROUNDS = 60
+
+
+def appending(kind: str, root: Path) -> None:
+    log = log_of(kind, root)
+    for _ in range(ROUNDS):
+        append(log, 2)
+
+
+def removing(kind: str, root: Path) -> None:
+    """All but the newest ten, again and again, until the last message has come."""
+    log = log_of(kind, root)
+    while True:
+        with log.lock():
+            head = log.head()
+            end = head.end_offsets[0]
+            after = replace(head, generation=head.generation + 1, commits=head.with_commit(plan_id=None))
+            log.replace(after, Removal(plan_id=None, offsets={0: (range(max(0, end - 10)),)}))
+        if end == 2 * ROUNDS:
+            return
+
+
+@on_both
+def test_appends_and_removals_of_two_processes_lose_nothing(kind: str, tmp_path: Path) -> None:
+    log = log_of(kind, tmp_path)
+    spawn = multiprocessing.get_context("spawn")
+    workers = [spawn.Process(target=work, args=(kind, tmp_path)) for work in (appending, removing)]
+    for worker in workers:
+        worker.start()
+    seen = 0
+    while any(worker.is_alive() for worker in workers):
+        found = offsets(log)
+        assert is_run(found), "a reader has one state of the log"
+        assert not found or found[-1] >= seen
+        seen = found[-1] if found else seen
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    assert offsets(log) == list(range(2 * ROUNDS - 10, 2 * ROUNDS))
+    assert log.head().quarantined == 0
+
+
+@on_both
+def test_a_reader_goes_on_with_what_it_began(kind: str, tmp_path: Path) -> None:
+    log = log_of(kind, tmp_path)
+    append(log, 12)
+    _, messages = log.scan()
+    first = next(messages)
+    remove(log, range(11))
+    assert [first.offset, *(message.offset for message in messages)] == list(range(12))
+    assert offsets(log) == [11]
+
+
+@on_both
+def test_a_removal_that_would_take_other_than_it_names_changes_nothing(kind: str, tmp_path: Path) -> None:
+    log = log_of(kind, tmp_path)
+    append(log, 4)
+    before = files(tmp_path)
+    with pytest.raises(PlanConflict, match="2 of the 3 messages"), log.lock():
+        log.replace(replace(log.head(), generation=2), Removal(plan_id="p1", offsets={0: (range(2),)}, rows=3))
+    assert files(tmp_path) == before
+
+
+@on_both
+def test_a_full_disk_changes_nothing(kind: str, tmp_path: Path) -> None:
+    append(log_of(kind, tmp_path), 4)
+    before = files(tmp_path)
+    full = log_of(kind, tmp_path, disk=FullDisk())
+    with pytest.raises(StorageFull):
+        append(full, 1)
+    assert offsets(log_of(kind, tmp_path)) == [0, 1, 2, 3]
+    with pytest.raises(StorageFull):
+        remove(full, range(2))
+    log = log_of(kind, tmp_path)
+    assert offsets(log) == [0, 1, 2, 3]
+    remove(log, range(1))
+    assert offsets(log) == [1, 2, 3]
+    assert log.head().quarantined == 0
+    assert len(files(tmp_path)) <= len(before) + 1
+
+
+@on_both
+def test_what_others_wrote_is_read_on_as_it_is(kind: str, tmp_path: Path) -> None:
+    """One process keeps what it has read; whatever another does, it comes to the same as one that reads all."""
+    kept, other = log_of(kind, tmp_path), log_of(kind, tmp_path)
+
+    def same() -> Head:
+        assert kept.head() == log_of(kind, tmp_path).head()
+        assert kept.head().quarantined == log_of(kind, tmp_path).head().quarantined
+        return kept.head()
+
+    append(kept, 3)
+    append(other, 5)
+    assert same().end_offsets == {0: 8}
+    remove(other, range(3))
+    assert same().generation == 2
+    append(kept, 1)
+    remove(kept, range(4, 5), plan_id="p2")
+    assert offsets(other) == [3, 5, 6, 7, 8]
+    file, lines = first_file(kind, tmp_path)
+    spoil(file, lines, b"a hand has put something much longer than it was into the place of a message, and nobody was told of it")
+    assert same().quarantined == 1
+    append(kept, 1)
+    assert offsets(other) == [5, 6, 7, 8, same().end_offsets[0] - 1]
+
+
+@on_both
+def test_damage_is_kept_with_its_place_and_reason(kind: str, tmp_path: Path) -> None:
+    log = log_of(kind, tmp_path)
+    append(log, 3)
+    file, lines = first_file(kind, tmp_path)
+    spoil(file, lines + 1, b"\xff\x00 torn")
+    remove(log, range(1))
+    (quarantine,) = (path for path in tmp_path.rglob("*quarantine*"))
+    (entry,) = (orjson.loads(line) for line in quarantine.read_bytes().splitlines())
+    assert entry["line"] == {"base64": "/wAgdG9ybg=="}
+    assert entry["position"] > 0 and entry["reason"]
+    assert b"torn" not in first_file(kind, tmp_path)[0].read_bytes()
+    assert quarantine.stat().st_mode & 0o777 == 0o600
+
+
+@on_both
+def test_a_last_line_without_its_end_is_a_message_if_it_is_whole(kind: str, tmp_path: Path) -> None:
+    append(log_of(kind, tmp_path), 2)
+    file, _ = first_file(kind, tmp_path)
+    file.write_bytes(file.read_bytes().rstrip(b"\n"))
+    log = log_of(kind, tmp_path)
+    assert offsets(log) == [0, 1]
+    append(log, 1)
+    assert offsets(log) == [0, 1, 2]
+    file.write_bytes(file.read_bytes().rstrip(b"\n"))
+    remove(log, range(1))
+    append(log, 1)
+    assert offsets(log) == [1, 2, 3]
+    assert log.head().quarantined == 0
+
+
+@on_both
+def test_links_are_refused(kind: str, tmp_path: Path) -> None:
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    log = log_of(kind, root)
+    append(log, 1)
+    file, _ = first_file(kind, root)
+    elsewhere.mkdir()
+    file.rename(elsewhere / "real")
+    file.symlink_to(elsewhere / "real")
+    with pytest.raises(UnsafePath):
+        list(log.scan()[1])
+    with pytest.raises(UnsafePath):
+        append(log_of(kind, root), 1)
+    assert (elsewhere / "real").read_bytes().count(b"v0") == 1
+    (root / "linked").symlink_to(elsewhere)
+    with pytest.raises(UnsafePath):
+        logs_of(kind, root).create(TopicName(stream="linked", topic="t"), HEAD)
+    assert sorted(path.name for path in elsewhere.iterdir()) == ["real"]
+
+
+@on_both
+def test_names_stay_below_the_root(kind: str, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    logs = logs_of(kind, root)
+    names = [TopicName(stream="a..b", topic="x.y"), TopicName(stream="a_", topic="éa"), TopicName(stream="s", topic="t" * 255)]
+    for name in names:
+        logs.create(name, HEAD)
+    assert set(logs.names()) == set(names)
+    assert {path.name for path in tmp_path.iterdir()} == {"root"}
+
+
+@on_both
+def test_files_are_their_owners_and_keep_a_mode_that_was_given(kind: str, tmp_path: Path) -> None:
+    previous = os.umask(0)
+    try:
+        log = log_of(kind, tmp_path / "root")
+        append(log, 8)
+        modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "root").rglob("*") if path.is_file()}
+        assert modes == {0o600}
+        file, _ = first_file(kind, tmp_path / "root")
+        file.chmod(0o640)
+        remove(log, range(1))
+    finally:
+        os.umask(previous)
+    assert 0o640 in {path.stat().st_mode & 0o777 for path in (tmp_path / "root").rglob("*.jsonl")}
+
+
+@on_both
+def test_a_topic_is_made_once_and_not_found_before(kind: str, tmp_path: Path) -> None:
+    logs = logs_of(kind, tmp_path)
+    with pytest.raises(UnknownTopic):
+        logs.open(NAME)
+    logs.create(NAME, HEAD)
+    with pytest.raises(TopicExists):
+        logs_of(kind, tmp_path).create(NAME, HEAD)
+
+
+@on_both
+@pytest.mark.parametrize("content", [b"", b"{}\n", b'{"lifecycle":{}}\n', b"\xff\n", b'{"lifecycle":{"format":2}}\n'])
+def test_a_damaged_head_stops_everything(kind: str, tmp_path: Path, content: bytes) -> None:
+    log = log_of(kind, tmp_path)
+    append(log, 1)
+    file = first_file(kind, tmp_path)[0] if kind == "json_file" else tmp_path / "test" / "messages" / "manifest.json"
+    file.write_bytes(content)
+    before = files(tmp_path)
+    for deed in (log.head, log.scan, lambda: append(log, 1), lambda: remove(log, range(1))):
+        with pytest.raises(DamagedLog):
+            deed()
+    assert files(tmp_path) == before
+
+
+def test_a_manifest_that_names_a_file_that_is_not_there_is_damage(tmp_path: Path) -> None:
+    log = log_of("rotating_file", tmp_path)
+    append(log, 12)
+    first_file("rotating_file", tmp_path)[0].unlink()
+    for deed in (lambda: list(log.scan()[1]), log.head):
+        with pytest.raises(DamagedLog, match="no file"):
+            deed()
+
+
+def test_only_files_that_lose_something_are_written_anew(tmp_path: Path) -> None:
+    log = log_of("rotating_file", tmp_path)
+    append(log, 12)
+
+    def inodes() -> dict[str, int]:
+        return {path.name: path.stat().st_ino for path in (tmp_path / "test" / "messages").glob("0*.jsonl")}
+
+    before = inodes()
+    assert len(before) > 3
+    sizes = [path.stat().st_size for path in (tmp_path / "test" / "messages").glob("0*.jsonl")]
+    assert max(sizes) <= MAX_BYTES
+    remove(log, range(4))
+    kept = before.items() & inodes().items()
+    assert len(kept) == len(before) - 2, "one was dropped whole, one lost a message"
+    assert offsets(log) == list(range(4, 12))
