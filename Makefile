@@ -26,7 +26,7 @@ test: install ## all tests, with Spark, PostgreSQL, Airflow and a NATS server
 	@$(BIN)/python -m pytest -n 2
 
 test-fast: install ## tests of pure code: no JVM, no server, no Airflow; seconds
-	@$(BIN)/python -m pytest -n 2 tests/unit tests/contract -m "not spark and not postgres and not airflow"
+	@$(BIN)/python -m pytest -n 2 tests/unit tests/contract -m "not spark and not postgres and not redis and not airflow"
 
 check: install ## lint, format, types, import rules
 	@$(BIN)/ruff check

@@ -1,16 +1,20 @@
-"""The two operators of our own: a Spark application, and a question to a person; both link to what came of them."""
+"""The operators of our own: an application, by Spark or without, and a question to a person; all link to what came of them."""
 
 from __future__ import annotations
 
+import os
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.hooks.subprocess import SubprocessHook
 from airflow.providers.standard.operators.hitl import HITLOperator
-from airflow.sdk import BaseOperatorLink
+from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowFailException
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -51,6 +55,32 @@ class SparkApplication(SparkSubmitOperator):
             **options,
         )
         self.plan_id = plan_id
+
+
+class PlainApplication(BaseOperator):
+    """One of our applications where no table is concerned: the same file, run by this Python, without Spark. Runs once."""
+
+    template_fields = ("arguments", "plan_id")
+    operator_extra_links = (Results(),)
+
+    def __init__(self, *, application: str, arguments: Any, plan_id: Any = None, **options: Any) -> None:
+        super().__init__(pool=POOL, retries=0, execution_timeout=LONGEST_APPLICATION, **options)
+        self.application = str(APPLICATIONS / f"{application}.py")
+        self.arguments, self.plan_id = arguments, plan_id
+        self._process: SubprocessHook | None = None
+
+    def execute(self, context: Context) -> None:  # noqa: ARG002  # Airflow's own signature
+        self._process = SubprocessHook()
+        # In the project's folder, as Spark's applications run: a relative path in a variable means the same to both.
+        done = self._process.run_command(
+            [sys.executable, self.application, *self.arguments], env=dict(os.environ), cwd=str(APPLICATIONS.parent)
+        )
+        if done.exit_code:
+            raise AirflowFailException(f"{self.application} ended with status {done.exit_code}; its log above says why")
+
+    def on_kill(self) -> None:
+        if self._process is not None:
+            self._process.send_sigterm()
 
 
 class Approval(HITLOperator):

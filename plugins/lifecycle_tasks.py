@@ -10,7 +10,8 @@ The cleaner alone copies, and looks for markers of what it takes; a sweep (marke
 compaction, the purge of what it covers, and documents make none. What compaction has verified updates the asset `compacted`.
 
 A topic that waits for a person holds up no other. Tasks pass ids and counts, and talk to the ledger through
-`message_lifecycle.app.tasks`; no task imports an engine, and Spark work is always spark-submit.
+`message_lifecycle.app.tasks`; no task imports an engine, and Spark work is always spark-submit. Retention on backends that are no tables
+goes the same way by the same applications, which Python then runs without Spark.
 
 Retries: tasks that only read the lake may run again; those that stage or publish never do so by themselves, because Airflow can
 start a second try while the first still lives. What makes even that safe is the fence in the commit, not this file.
@@ -28,7 +29,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import Asset, Param, task, task_group
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from lifecycle_operators import Approval, SparkApplication
+from lifecycle_operators import Approval, PlainApplication, SparkApplication
 
 if TYPE_CHECKING:
     from message_lifecycle.app.windows import Window
@@ -225,12 +226,17 @@ def verify(operation: Any, plan_id: str | None = None, topics: list[str] | None 
     missing = sorted(set(topics or ()) - {outcome["topic"] for outcome in outcomes})
     if missing:
         raise AirflowFailException(
-            f"no outcome for {', '.join(missing)}: the logs of the Spark tasks say why; nothing of theirs was removed"
+            f"no outcome for {', '.join(missing)}: the logs of the tasks before say why; nothing of theirs was removed"
         )
     for asset in context["task"].outlets:
         done = sorted(outcome["topic"] for outcome in outcomes if outcome["outcome"] == "published")
         context["outlet_events"][asset].extra = {"as_of": format_instant(_window(context).as_of), "topics": done}
     return outcomes
+
+
+def _application(operation: str) -> type[SparkApplication] | type[PlainApplication]:
+    """What plans, judges and publishes: the topics of backends are no tables, so nothing of it needs Spark."""
+    return PlainApplication if operation == "retention" else SparkApplication
 
 
 def _outlets(operation: str) -> list[Asset]:
@@ -251,7 +257,7 @@ def approval(operation: str, plan_id: str, subject: str, body: str, answer_withi
         map_index_template="{{ task.subject }}",
     )
     granted = record(plan_id, ask.output)
-    published = SparkApplication(
+    published = _application(operation)(
         task_id="publish",
         application="publish",
         arguments=["--run", RUN, "--plan", plan_id],
@@ -268,8 +274,9 @@ def gated_deletion(operation: str) -> None:
     if operation == "message_cleaner":
         copied = SparkApplication(task_id="topic_copy", application="topic_copy", arguments=copies())
         copied >> [found, EmptyOperator(task_id="copied", **READ_AGAIN)]
-    planned = SparkApplication(task_id=operation, application=operation, arguments=found["arguments"])
-    gated = SparkApplication(
+    application = _application(operation)
+    planned = application(task_id=operation, application=operation, arguments=found["arguments"])
+    gated = application(
         task_id="quality_gate",
         application="quality_gate",
         arguments=["--run", RUN],
@@ -277,7 +284,7 @@ def gated_deletion(operation: str) -> None:
         # Markers may be skipped, planning not: where nothing was due, nothing is judged.
         trigger_rule="none_failed_min_one_success",
     )
-    published = SparkApplication(task_id="publish", application="publish", arguments=["--run", RUN])
+    published = application(task_id="publish", application="publish", arguments=["--run", RUN])
     # What an application did before it died is found by reading the tables and the ledger.
     verified = verify.override(trigger_rule=AFTER_A_FAILURE_TOO, outlets=_outlets(operation))(operation, topics=found["topics"])
     # After publishing, which may have had to plan a topic again.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+if TYPE_CHECKING:
+    from message_lifecycle.local.redis import Address
+
 # Groups of `make test` and its two workers. One group runs in one worker, in order: it shares a server, a Spark session or an
 # Airflow, whose settings a process reads once. Every other file runs in any worker.
-GROUPS = {"contract": "lake", "spark": "lake", "postgres": "lake", "dags": "dags", "e2e": "e2e"}
+GROUPS = {"contract": "lake", "spark": "lake", "postgres": "lake", "redis_streams": "lake", "dags": "dags", "e2e": "e2e"}
 
 
 def group_of(nodeid: str) -> str:
@@ -45,3 +48,27 @@ def embedded() -> Iterator[Path]:
     yield layout.state
     if not ran:
         stack.down(layout)
+
+
+@pytest.fixture(scope="session")
+def embedded_redis() -> Iterator[Address]:
+    """The Redis server of the embedded default, started if it does not run yet, and then stopped after the tests."""
+    from message_lifecycle.local import redis
+    from message_lifecycle.local.layout import find_layout
+
+    layout = find_layout()
+    ran = redis.running(layout) is not None
+    yield redis.start(layout)
+    if not ran:
+        redis.stop(layout)
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
+    """A Redis server of these tests alone, whatever else runs beside them."""
+    from message_lifecycle.local import redis
+    from message_lifecycle.local.layout import Layout, project_root
+
+    layout = Layout(project=project_root(), state=tmp_path_factory.mktemp("redis"))
+    yield redis.start(layout)
+    redis.stop(layout)

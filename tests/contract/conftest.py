@@ -12,7 +12,7 @@ from message_lifecycle.app.wiring import WORLDS
 from message_lifecycle.model.backends import NO_OPTIONS, Backend, StoreOptions
 from message_lifecycle.model.settings import Value
 
-NEEDS = {"iceberg": (pytest.mark.spark, pytest.mark.postgres)}
+NEEDS = {"iceberg": (pytest.mark.spark, pytest.mark.postgres), "redis_streams": (pytest.mark.redis,)}
 """Marks of the stores whose tests start something."""
 WHOLE_LOGS: tuple[Backend, ...] = ("memory", "iceberg")
 """Stores that every operation runs on; the others have retention alone (RET-5)."""
@@ -28,6 +28,8 @@ def store_kind(request: pytest.FixtureRequest) -> Backend:
     kind: Backend = request.param
     if kind == "iceberg":
         request.getfixturevalue("embedded")
+    if kind == "redis_streams":
+        request.getfixturevalue("embedded_redis")
     return kind
 
 

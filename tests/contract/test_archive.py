@@ -19,7 +19,7 @@ from tests.contract.conftest import MakeWorld, on
 from tests.contract.test_retention_on_backends import append, judged, offsets, run, stored, topic_of
 from tests.retained import AS_OF
 
-pytestmark = pytest.mark.parametrize("store_kind", on("memory", "json_file", "rotating_file"), indirect=True)
+pytestmark = pytest.mark.parametrize("store_kind", on("memory", "json_file", "rotating_file", "redis_streams"), indirect=True)
 ODD = NewMessage(append_time=None, key=None, value=b"\xff\x00", headers=(("h", b""), ("h", b"\xfe")), event_time=Instant(-7))
 
 

@@ -22,7 +22,7 @@ from message_lifecycle.model.settings import Value
 from tests.contract.conftest import MakeWorld, on
 from tests.retained import AS_OF, SECOND, Retained, reasons_by_the_rules, retained_logs
 
-pytestmark = pytest.mark.parametrize("store_kind", on("memory", "json_file", "rotating_file"), indirect=True)
+pytestmark = pytest.mark.parametrize("store_kind", on("memory", "json_file", "rotating_file", "redis_streams"), indirect=True)
 
 
 def topic_of(world: World, *, partitions: int = 1, **own: Value) -> TopicName:
@@ -109,6 +109,21 @@ def test_what_is_appended_after_the_plan_survives_whatever_its_time(make_world: 
     steps.publish(world.services, plan_id)
     assert offsets(world, name) == [2, 3]
     assert steps.verify(world.services, plan_id).name == "published"
+
+
+@pytest.mark.parametrize("limit", [{"max_records": 2}, {"max_total_bytes": 4}])
+def test_what_newer_messages_push_out_before_verify_is_the_next_runs(make_world: MakeWorld, limit: dict[str, Value]) -> None:  # DEL-6
+    world = make_world({})
+    name = topic_of(world, **limit)
+    append(world, name, 1, 2, 3)
+    plan_id = judged(world, name)
+    append(world, name, 4)
+    steps.publish(world.services, plan_id)
+    append(world, name, 5)
+    assert steps.verify(world.services, plan_id).name == "published"
+    assert offsets(world, name) == [1, 2, 3, 4]
+    assert dict(run(world, name, Instant(AS_OF + 1)).removed) in ({"retention_count": 2}, {"retention_bytes": 2})
+    assert offsets(world, name) == [3, 4]
 
 
 def test_a_plan_that_another_removal_has_overtaken_is_refused(make_world: MakeWorld) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local import airflow, postgres
+from message_lifecycle.local import airflow, postgres, redis
 from message_lifecycle.local.layout import Layout, project_root
 from message_lifecycle.local.postgres_place import find_place
 
@@ -25,4 +25,5 @@ def layout() -> Iterator[Layout]:
         yield found
         airflow.stop(found)
         postgres.stop(found)
+        redis.stop(found)
         shutil.rmtree(find_place(found).folder, ignore_errors=True)

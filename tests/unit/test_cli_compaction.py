@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.open_plans import UNDER_WAY_US
 from message_lifecycle.model.errors import TopicWithoutKeys
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
@@ -194,7 +195,7 @@ def test_a_failure_is_told_by_the_status_and_frees_the_topic(lake: Lake, orders:
 def test_a_compaction_under_way_is_running_until_nobody_can_be_at_it(lake: Lake, orders: TopicName) -> None:
     made = steps.plan(lake.services, orders, as_of=NOW, run="a run", work="compaction")
     assert (status(lake)["status"], status(lake)["plan_id"]) == ("RUNNING", made.plan.plan_id)
-    lake.world.set_now(Instant(NOW + steps.UNDER_WAY_US))
+    lake.world.set_now(Instant(NOW + UNDER_WAY_US))
     found = status(lake)
     assert (found["status"], "its run ended" in found["message"]) == ("ERROR", True)
 

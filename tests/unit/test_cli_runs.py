@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from message_lifecycle.app.steps import Services
+from message_lifecycle.app.steps import Services, preview
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, GateReport, Published
@@ -76,6 +76,25 @@ def test_a_plan_reads_well_and_names_what_is_next(lake: Lake, orders: TopicName)
     assert "1 of 5 messages (20.0 %)" in said
     assert "consumer billing has processed up to offset 0" in said
     assert f"Next: lifecycle stage {plan_id[:12]}" in said
+
+
+@pytest.mark.parametrize("changes", ["rows", "view"])
+def test_a_plan_that_takes_single_messages_can_be_read(lake: Lake, capsys: pytest.CaptureFixture[str], changes: str) -> None:
+    from message_lifecycle.app.cli import drawing
+    from message_lifecycle.app.cli.screen import Screen
+    from message_lifecycle.app.views.plans import plan_view
+    from message_lifecycle.model.plan import RemoveRows, RemoveViewRows
+
+    topic = lake.topic("shop/carts", max_age_seconds=7200.0)
+    lake.append(topic, 3, 3, 1)
+    made = preview(lake.services, topic, as_of=NOW)
+    assert {type(action) for action in made.actions} == {RemoveRows}
+    if changes == "view":
+        of_view = RemoveViewRows(partition=0, offsets="1-2", rows=2, reason="purged")
+        made = replace(made, actions=(of_view,), operation="message_request")
+    capsys.readouterr()
+    drawing.plan(Screen(), plan_view(made))
+    assert {"rows": "remove messages", "view": "remove from the view"}[changes] in capsys.readouterr().out
 
 
 def test_file_names_are_counted_and_only_listed_on_request(lake: Lake, orders: TopicName) -> None:

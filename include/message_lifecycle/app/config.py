@@ -10,15 +10,20 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from message_lifecycle.model.errors import BadInput, InvalidSetting
 from message_lifecycle.model.settings import BY_NAME, Value, server_settings
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.backend_config import ConfiguredBackend
 
 LEDGER_URL = "LIFECYCLE_LEDGER_URL"
 CONFIG_FILE = "LIFECYCLE_CONFIG"
 CATALOG_HOME = "PYICEBERG_HOME"
 DEBUG = "LIFECYCLE_DEBUG"
+BACKENDS = "backends"
+"""The one table of the file that holds no settings."""
 
 
 class MissingConfiguration(BadInput):
@@ -32,10 +37,11 @@ class MissingConfiguration(BadInput):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What the wiring needs: the server's settings and where the ledger is."""
+    """What the wiring needs: the server's settings, where the ledger is, and backends beside the lake."""
 
     server: Mapping[str, Value]
     ledger_url: str
+    backends: tuple[ConfiguredBackend, ...] = ()
 
 
 def config_file() -> Path:
@@ -46,9 +52,26 @@ def config_file() -> Path:
 
 def server_settings_file(path: Path | None = None) -> dict[str, Value]:
     """The server's settings. A missing file means the built-in values; a wrong one is an error that names the place."""
+    document = {name: content for name, content in _document(path).items() if name != BACKENDS}
+    return server_settings(document, where=(path or config_file()).name)
+
+
+def backends_file(path: Path | None = None) -> tuple[ConfiguredBackend, ...]:
+    """The backends that are no tables, as the same file names them. Raises InvalidSetting."""
+    given = _document(path).get(BACKENDS)
+    if given is None:
+        return ()
+    # Here and not above: pydantic comes with it, and few have a backend.
+    from message_lifecycle.app.backend_config import read_backends
+
+    where = path or config_file()
+    return read_backends(given, server=server_settings_file(path), where=where.name, folder=where.absolute().parent)
+
+
+def _document(path: Path | None) -> dict[str, object]:
     where = path or config_file()
     try:
-        document = tomllib.loads(where.read_text(encoding="utf-8"))
+        return tomllib.loads(where.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):  # the second: this package runs out of a zip on a cluster
         if path is not None or CONFIG_FILE in os.environ:
             raise InvalidSetting(where=str(where), key=CONFIG_FILE, value=str(where), allowed="an existing TOML file") from None
@@ -57,7 +80,6 @@ def server_settings_file(path: Path | None = None) -> dict[str, Value]:
         raise InvalidSetting(where=str(where), key="(the file)", value=str(error), allowed="valid TOML") from error
     except OSError as error:
         raise InvalidSetting(where=str(where), key="(the file)", value=error.strerror, allowed="a file that can be read") from error
-    return server_settings(document, where=where.name)
 
 
 def interval_seconds(setting: Literal["interval", "compaction_interval", "snapshots_interval"]) -> int:
@@ -75,7 +97,7 @@ def load_config() -> Config:
         load_environment()
     if LEDGER_URL not in os.environ:
         raise MissingConfiguration
-    return Config(server=server_settings_file(), ledger_url=os.environ[LEDGER_URL])
+    return Config(server=server_settings_file(), ledger_url=os.environ[LEDGER_URL], backends=backends_file())
 
 
 def wants_trace() -> bool:

@@ -50,7 +50,7 @@ def publish(s: Services, verdict: Verdict) -> Published:
         return document_deeds.publish(s, verdict)
     if plan.operation == "compaction":
         return s.compactor.publish(verdict, ledger=s.ledger.next_identity(plan.topic))
-    if plan.of_log and published(s, plan) is None:
+    if archiving.archives(plan) and published(s, plan) is None:
         archiving.require(plan)
     if plan.view_removals:
         if plan.of_log and plan.requirements.snapshot_id is not None:

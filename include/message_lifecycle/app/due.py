@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from message_lifecycle.app.due_state import consumer_state, note_due
-from message_lifecycle.app.steps import Services, belongs_to_another, policy_of, preview
-from message_lifecycle.model.errors import LifecycleError, Unavailable
+from message_lifecycle.app.open_plans import belongs_to_another
+from message_lifecycle.app.steps import Services, policy_of, preview
+from message_lifecycle.model.errors import BackendUnavailable, LifecycleError, Unavailable
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
@@ -55,6 +56,8 @@ def of_messages(s: Services, names: Iterable[TopicName]) -> list[TopicName]:
 def _holds_documents(s: Services, name: TopicName) -> bool:
     try:
         return "fold" in s.topics.describe(name).settings
+    except BackendUnavailable:
+        return False
     except Unavailable:
         raise
     except LifecycleError:
@@ -67,6 +70,8 @@ def judge_each(names: Iterable[TopicName], one: Callable[[TopicName], Due]) -> l
     for name in names:
         try:
             found.append(one(name))
+        except BackendUnavailable as error:  # one backend that is away is no reason to leave the others
+            found.append(Due(topic=name, due=False, reason=str(error), error=error))
         except Unavailable:
             raise
         except LifecycleError as error:  # dropped since it was listed, a wrong setting: no other topic's affair

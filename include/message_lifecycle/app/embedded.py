@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from message_lifecycle.app.config import LEDGER_URL
+from message_lifecycle.app.config import LEDGER_URL, backends_file
 from message_lifecycle.ledger.ledger import migrate_ledger
 from message_lifecycle.local import stack
 from message_lifecycle.local.environment import load_environment
@@ -20,4 +20,9 @@ def up(layout: Layout | None = None, *, with_airflow: bool = True, progress: Pro
         with progress.step("Ledger"):
             migrate_ledger(os.environ[LEDGER_URL])
 
-    return stack.up(layout, with_airflow=with_airflow, once_database_runs=prepare_ledger, progress=progress)
+    return stack.up(layout, with_airflow=with_airflow, with_redis=_wants_redis(), once_database_runs=prepare_ledger, progress=progress)
+
+
+def _wants_redis() -> bool:
+    """Whether a configured backend lies on the embedded Redis."""
+    return any(backend.is_embedded for backend in backends_file())

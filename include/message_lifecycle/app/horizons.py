@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 def readers_of(s: Services, name: TopicName) -> list[Progress]:
-    """Who needs the topic's messages: consumers, replicas, and compaction where the topic has a view; it never falls silent."""
-    return [*s.ledger.consumers(name), *_compaction(s.views.view(name))]
+    """Who needs the topic's messages: consumers, those of the store's own, replicas, and compaction where the topic has a view; it never falls silent."""
+    own = () if s.groups is None else s.groups.progress(name)
+    return [*s.ledger.consumers(name), *own, *_compaction(s.views.view(name))]
 
 
 def _compaction(view: ViewState | None) -> list[Progress]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,20 +21,18 @@ from message_lifecycle.app.scenario_file import (
     Step,
     text_of,
 )
+from message_lifecycle.app.scenario_words import by_key, held_of, markers_of, reason_of
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.model.backends import StoreOptions, store_options
 from message_lifecycle.model.errors import InvalidScenario, IsADocumentTopic, LifecycleError
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.marker import is_marker
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName, normalise_name
-from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, Request
-from message_lifecycle.model.rows import offsets_of
 from message_lifecycle.model.settings import Value, server_settings, topic_changes, topic_settings
 from message_lifecycle.model.topic_config import origin_of
 from message_lifecycle.operations.lifetime import Refusal
-from message_lifecycle.ports import MessageWriter, PlanRecord
+from message_lifecycle.ports import MessageWriter
 
 Position = tuple[int, int]
 
@@ -258,7 +256,7 @@ class ScenarioRun:
         )
         after = self._stored(name)
         record = services.ledger.record(outcome.plan_id) if outcome.plan_id else None
-        removed = {str(self._shown(p)): _reason(record, p) for p in sorted(before.keys() - after.keys())}
+        removed = {str(self._shown(p)): reason_of(record, p) for p in sorted(before.keys() - after.keys())}
         if of_documents:
             removed = scenario_documents.removed(changes, scenario_documents.stored(services, name), record)
         counts: dict[str, int] = {}
@@ -268,8 +266,8 @@ class ScenarioRun:
             counts = dict(outcome.removed)
         return {
             "outcome": outcome.name, "detail": outcome.detail, "removed": removed, "removed_counts": counts,
-            "more": outcome.more, "markers": _markers(after[p] for p in sorted(after.keys() - before.keys())),
-            "cancelled_markers": outcome.cancelled_markers, "plan_id": outcome.plan_id, "held": _held(outcome),
+            "more": outcome.more, "markers": markers_of(after[p] for p in sorted(after.keys() - before.keys())),
+            "cancelled_markers": outcome.cancelled_markers, "plan_id": outcome.plan_id, "held": held_of(outcome),
             "warnings": list(outcome.warnings),
         }  # fmt: skip
 
@@ -286,7 +284,7 @@ class ScenarioRun:
         return {
             "messages": [[text_of(m.key), text_of(m.value)] for m in shown],
             "offsets": [self._shown((m.partition, m.offset)) for m in shown],
-            "markers": _markers(shown),
+            "markers": markers_of(shown),
         }
 
     # Expectations
@@ -300,7 +298,7 @@ class ScenarioRun:
             expected = getattr(expect, field_name)
             found = self._found(field_name, step, index, expected)
             if field_name == "markers":
-                expected, found = _by_key(expected), _by_key(found)
+                expected, found = by_key(expected), by_key(found)
             if field_name in ("messages", "history"):
                 expected = [list(pair) for pair in expected]
             if expected != found:
@@ -364,23 +362,6 @@ class ScenarioRun:
         return (int(partition), int(offset)) if colon else (0, int(entry))
 
 
-def _reason(record: PlanRecord | None, position: Position) -> str:
-    action = None if record is None else record.plan.taking(*position)
-    if action is not None:
-        return action.reason
-    older = () if record is None or record.staged is None else record.staged.superseded
-    named = any(position[0] == rows.partition and position[1] in offsets_of(rows.offsets) for rows in older)
-    return "superseded" if named else "not planned"
-
-
-def _markers(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    return [
-        {"key": text_of(m.key), "headers": [[name, text_of(content)] for name, content in m.headers]}
-        for m in messages
-        if is_marker(m.headers)
-    ]
-
-
 def _origins_first(topics: Mapping[str, Mapping[str, Value]]) -> list[str]:
     """In the order in which they can be made."""
     waiting = {normalise_name(name): name for name in topics}
@@ -397,13 +378,3 @@ def _origins_first(topics: Mapping[str, Mapping[str, Value]]) -> list[str]:
     for name in list(waiting):
         take(name)
     return found
-
-
-def _held(outcome: Outcome) -> list[dict[str, Any]]:
-    return [
-        {"partition": h.partition, "from": h.first_base, "to": h.last_offset, "holder": h.holder, "detail": h.detail} for h in outcome.held
-    ]
-
-
-def _by_key(markers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(markers, key=lambda marker: str(marker.get("key")))

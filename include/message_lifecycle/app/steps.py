@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -18,11 +18,13 @@ from message_lifecycle.app.document_facts import document_facts
 from message_lifecycle.app.due_state import note_due
 from message_lifecycle.app.horizons import heeds_horizon, horizons_of, readers_of
 from message_lifecycle.app.live_view import keep_view, latest_view
+from message_lifecycle.app.open_plans import belongs_to_another, is_compacting, waits
 from message_lifecycle.app.requesting import rows_of_view
 from message_lifecycle.app.verifying import accept, accept_removal, differences, overdue_without_holder
+from message_lifecycle.model.backends import Backend
 from message_lifecycle.model.errors import CompactionRunning, IsADocumentTopic, NotReady, OpenPlan, PlanConflict, TopicBusy
 from message_lifecycle.model.facts import Facts
-from message_lifecycle.model.instants import Instant, format_instant, seconds
+from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, OutcomeName, Published, Staged
 from message_lifecycle.model.plan import CLEANING, MARKING, Plan
@@ -35,6 +37,7 @@ from message_lifecycle.ports import (
     DocumentReader,
     DocumentStore,
     Gate,
+    Groups,
     Ledger,
     MessageReader,
     MessageStore,
@@ -46,9 +49,6 @@ from message_lifecycle.ports import (
 
 REPLANS = 3
 """How often a run plans again after the table changed under it, before it gives up as `starved`."""
-UNDER_WAY_US = seconds(3_600)
-"""A run closes its plans at its end, also when it fails. Beyond this its machine is gone, and the topic is anybody's again; what
-makes that safe is the fence in the commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +66,14 @@ class Services:
     gate: Gate
     ledger: Ledger
     server: Mapping[str, Value]
+    groups: Groups | None = None
+    """Where the store knows readers of its own; None: only the ledger does."""
+    backends: Mapping[TopicName, Backend] = field(default_factory=dict)
+    """Topics that lie in configured backends beside the lake (see `backends`), which `topics.list` does not name."""
+
+    def work_on(self, name: TopicName) -> Literal["message_cleaner", "retention"]:
+        """What cleans a topic of messages: of a backend, retention is all there is (RET-5)."""
+        return "retention" if name in self.backends else "message_cleaner"
 
 
 def policy_of(s: Services, name: TopicName) -> Policy:
@@ -140,28 +148,6 @@ def plan(s: Services, name: TopicName, *, as_of: Instant, run: str | None = None
             lapsed = earlier.report is not None and earlier.report.judgement == "needs_approval"
             close(s, earlier.plan, "lapsed" if lapsed else "superseded", f"plan {made.plan_id} took its place")
         return s.ledger.add_plan(made, run=run)
-
-
-def belongs_to_another(s: Services, plan_id: str, recorded_at: Instant, run: str | None) -> bool:
-    """Whether an open plan is under way in another run: were it superseded by every interval, a slow topic would never be cleaned.
-
-    A run by hand (None) takes any plan over, and so does everybody once the plan is UNDER_WAY_US old.
-    """
-    own = {entry.plan_id for entry in s.ledger.run_entries(run)} if run is not None else set()
-    return plan_id not in own and s.ledger.now() < recorded_at + UNDER_WAY_US
-
-
-def is_compacting(s: Services, record: PlanRecord, run: str | None) -> bool:
-    """Whether the open compaction is another run's, and under way (CMP-10). By hand the lock of its stage decides."""
-    return run is not None and not waits(s, record) and belongs_to_another(s, record.plan.plan_id, record.recorded_at, run)
-
-
-def waits(s: Services, record: PlanRecord) -> bool:
-    """The gate left it to a person, and the question still stands or has been granted."""
-    if record.report is None or record.reported_at is None or record.report.judgement != "needs_approval":
-        return False
-    ttl_us = Policy.of_values(record.plan.policy).approval_ttl_us
-    return record.approval is not None or s.ledger.now() <= record.reported_at + ttl_us
 
 
 def stage(s: Services, plan_id: str) -> Staged:
@@ -294,7 +280,7 @@ def verify(s: Services, plan_id: str) -> Outcome:
     if plan.operation not in CLEANING:
         return close(s, plan, "failed" if wrong else done, "; ".join(wrong), published=published, staged=record.staged)
     after = preview(s, plan.topic, as_of=plan.as_of, work=scheduled(plan))
-    wrong += overdue_without_holder(plan, after, markers=published.markers if published else 0)
+    wrong += overdue_without_holder(plan, after)
     if wrong:
         return close(s, plan, "failed", "; ".join(wrong), published=published)
     outcome = close(s, plan, done, "", published=published, after=after)

@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from typing import Any, assert_never
 
-from message_lifecycle.app import deeds, steps, views
+from message_lifecycle.app import deeds, open_plans, steps, views
 from message_lifecycle.app.compaction_due import due_compactions, due_purges
 from message_lifecycle.app.copying import to_copy
 from message_lifecycle.app.document_due import due_documents
@@ -15,7 +15,8 @@ from message_lifecycle.app.due import due as judge_due
 from message_lifecycle.app.steps import Services
 from message_lifecycle.app.sweeps import due_sweeps as judge_sweeps
 from message_lifecycle.app.wiring import lake
-from message_lifecycle.model.errors import LifecycleError, UnknownTopic
+from message_lifecycle.model.backends import check_operation
+from message_lifecycle.model.errors import LifecycleError, NotInABackend, UnknownTopic
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant, parse_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
@@ -49,7 +50,7 @@ def due(*, run: str, as_of: str, topics: list[str], dry_run: bool = False, work:
     s = lake()
     instant = parse_instant(as_of)
     s.ledger.check_as_of(instant, resolve(topic={}, server=s.server).clock_skew_us)
-    names = [TopicName.parse(topic) for topic in topics] if topics else list(s.topics.list())
+    names = [_held_where(s, TopicName.parse(topic), work) for topic in topics] if topics else _all_of(s, work)
     found = _judged(s, names, work, as_of=instant, run=run, named=bool(topics))
     failed = [_not_judged(s, run, answer, instant, work) for answer in found if answer.error is not None and _is_news(answer.error, topics)]
     if not dry_run:
@@ -62,6 +63,20 @@ def due(*, run: str, as_of: str, topics: list[str], dry_run: bool = False, work:
         told = [f"{answer.topic}: {answer.reason}{_done_before(s, answer.topic, instant, work)}" for answer in found]
         s.ledger.record_idle_run(run, as_of=instant, detail="; ".join(told)[:2000])
     return [str(answer.topic) for answer in found if answer.due]
+
+
+def _all_of(s: Services, work: steps.Scheduled) -> list[TopicName]:
+    """Retention alone is for the topics of backends, and all that these have; a table's retention is the cleaner's (RET-5)."""
+    return sorted(s.backends) if work == "retention" else list(s.topics.list())
+
+
+def _held_where(s: Services, name: TopicName, work: steps.Scheduled) -> TopicName:
+    """Raises UnsupportedLimit, NotInABackend."""
+    if name in s.backends:
+        check_operation(s.backends[name], work, where=f"topic {name}")
+    elif work == "retention":
+        raise NotInABackend(str(name), [str(known) for known in sorted(s.backends)])
+    return name
 
 
 def _judged(s: Services, names: list[TopicName], work: steps.Scheduled, *, as_of: Instant, run: str, named: bool) -> list[Due]:
@@ -81,7 +96,7 @@ def _judged(s: Services, names: list[TopicName], work: steps.Scheduled, *, as_of
 
 
 def _taken(s: Services, run: str, answer: Due) -> Due:
-    rival = s.ledger.claim(run, answer.topic, since=Instant(s.ledger.now() - steps.UNDER_WAY_US))
+    rival = s.ledger.claim(run, answer.topic, since=Instant(s.ledger.now() - open_plans.UNDER_WAY_US))
     return answer if rival is None else replace(answer, due=False, reason=f"another run works on it: {rival}")
 
 
@@ -171,7 +186,7 @@ def _outcome(s: Services, run: str, entry: RunEntry, work: steps.Scheduled, *, a
     if deeds.published(s, plan) is not None or (plan.is_empty and judgement == "passed"):
         return steps.verify(s, entry.plan_id)
     if judgement == "needs_approval" and not (answered and record.approval is not None):
-        if steps.waits(s, record):
+        if open_plans.waits(s, record):
             return steps.outcome_of(plan, "needs_approval", detail="waits for a person")
         return steps.close(s, plan, "lapsed", "nobody answered in time")
     said = entry.outcome.detail if entry.outcome else f"its run ended while the plan was {entry.state}; the logs of the Spark tasks say why"

@@ -14,6 +14,8 @@ from message_lifecycle.ports import PlanRecord
 if TYPE_CHECKING:
     from message_lifecycle.app.steps import Services
 
+_LIMITS = get_args(LimitReason)
+
 
 def accept(s: Services, plan: Plan, staged: Staged | None) -> None:
     """What the operation has done is accepted with its settings; of the cleaner see `accept_removal`, which comes later."""
@@ -64,19 +66,20 @@ def differences(s: Services, record: PlanRecord, published: Published | None) ->
     return wrong
 
 
-def overdue_without_holder(plan: Plan, after: Plan, *, markers: int) -> list[str]:
+def overdue_without_holder(plan: Plan, after: Plan) -> list[str]:
     """What a new plan at the same `as_of` would still take, of what was there when the first was made and had no holder then: a
     reader may have moved on since, or the segment that stood before may have lost its last message to a rule of its own in this very
-    run, and what they held waits for the next. `markers`: how many the run made; each is a message more, and what it takes the place
-    of within a limit by number or size waits for the next run, too."""
+    run, and what they held waits for the next. So does what messages that came since, the run's own markers among
+    them, have pushed beyond a limit by number or size."""
     ends = dict(plan.requirements.end_offsets)
+    more_came = dict(after.requirements.end_offsets) != ends
     left = [
         action
         for action in after.actions
         if isinstance(action, DropSegments | RemoveRows)
         and action.last_offset < ends.get(action.partition, 0)
         and not _was_held(plan, action)
-        and not (markers and action.reason in get_args(LimitReason))
+        and not (more_came and action.reason in _LIMITS)
     ]
     if not left or plan.more:
         return []

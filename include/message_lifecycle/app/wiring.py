@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -22,10 +23,11 @@ from message_lifecycle.model.settings import Value
 if TYPE_CHECKING:
     from message_lifecycle.app.scenario import MakeWorld, World  # pydantic comes with it: only where a scenario runs
     from message_lifecycle.ledger.ledger import SqlLedger
-    from message_lifecycle.ports import Gate, Ledger
+    from message_lifecycle.ports import Gate, Groups, Ledger
     from message_lifecycle.stores.iceberg.catalog import Tables
     from message_lifecycle.stores.record_log.log import RecordLogs
     from message_lifecycle.stores.record_log.store import RecordLogStore
+    from message_lifecycle.stores.redis_streams.server import Server
 
 
 def lake(*, app_name: str = "lifecycle", spark_ahead: bool = False) -> Services:
@@ -37,7 +39,12 @@ def lake(*, app_name: str = "lifecycle", spark_ahead: bool = False) -> Services:
         from message_lifecycle.stores.iceberg.session import start_ahead
 
         start_ahead(app_name)
-    return _iceberg(config.server, _ledger(config.ledger_url), app_name=app_name, scratch=False)
+    found = _iceberg(config.server, _ledger(config.ledger_url), app_name=app_name, scratch=False)
+    if not config.backends:
+        return found
+    from message_lifecycle.app.backends import beside
+
+    return beside(found, config.backends)
 
 
 def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scratch: bool) -> Services:
@@ -143,7 +150,15 @@ def iceberg_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTION
     return World(services=services, writer=writer, set_now=clock.set, scratch=scratch, close=close)
 
 
-def record_log(store: RecordLogStore, logs: RecordLogs, server: Mapping[str, Value], *, ledger: Ledger, gate: Gate) -> Services:
+def record_log(
+    store: RecordLogStore,
+    logs: RecordLogs,
+    server: Mapping[str, Value],
+    *,
+    ledger: Ledger,
+    gate: Gate,
+    groups: Groups | None = None,
+) -> Services:
     """Services over a backend of single records, which has neither views nor documents nor copies."""
     from message_lifecycle.stores.record_log.absent import NoCopies, NoDocuments, NoViews
 
@@ -160,10 +175,11 @@ def record_log(store: RecordLogStore, logs: RecordLogs, server: Mapping[str, Val
         gate=gate,
         ledger=ledger,
         server=server,
+        groups=groups,
     )
 
 
-def record_log_world(logs: RecordLogs, server: Mapping[str, Value], close: Callable[[], None]) -> World:
+def record_log_world(logs: RecordLogs, server: Mapping[str, Value], close: Callable[[], None], *, groups: Groups | None = None) -> World:
     """Scratch logs of single records, with a scratch ledger."""
     from message_lifecycle.app.scenario import World
     from message_lifecycle.gates.plain import PlainGate
@@ -172,7 +188,7 @@ def record_log_world(logs: RecordLogs, server: Mapping[str, Value], close: Calla
 
     clock = _Clock()
     log = RecordLogStore(logs, server=server)
-    services = record_log(log, logs, server, ledger=open_ledger("sqlite://", clock=clock), gate=PlainGate())
+    services = record_log(log, logs, server, ledger=open_ledger("sqlite://", clock=clock), gate=PlainGate(), groups=groups)
     return World(services=services, writer=log, set_now=clock.set, close=close, quarantined=log.quarantined)
 
 
@@ -188,6 +204,34 @@ def json_file_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTI
         spoil([logs.file(name)], line + 1, text)  # the first line is the log's head
 
     return replace(made, damage=damage)
+
+
+def redis_streams_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:  # noqa: ARG001  # it has no options
+    """Scratch streams on the embedded Redis, which is started if it does not run, and then stopped when this process ends."""
+    from message_lifecycle.stores.redis_streams.logs import RedisLogs
+
+    logs = RedisLogs(_embedded_redis(), prefix=f"scenario-{token_hex(6)}")
+
+    def close() -> None:
+        for name in logs.names():
+            logs.drop(name)
+        logs.close()
+
+    return record_log_world(logs, server, close, groups=logs)
+
+
+@cache
+def _embedded_redis() -> Server:
+    from message_lifecycle.local import redis
+    from message_lifecycle.local.layout import find_layout
+    from message_lifecycle.stores.redis_streams.server import Server
+
+    layout = find_layout()
+    address = redis.running(layout)
+    if address is None:
+        address = redis.start(layout)
+        atexit.register(redis.stop, layout)
+    return Server(name="embedded", url=address.url, password=lambda: address.password)
 
 
 class _Clock:
@@ -223,6 +267,7 @@ WORLDS: Mapping[Backend, MakeWorld] = {
     "memory": memory_world,
     "iceberg": iceberg_world,
     "json_file": json_file_world,
+    "redis_streams": redis_streams_world,
     "rotating_file": rotating_file_world,
 }
 """By the name that `--store` gives."""

@@ -33,6 +33,7 @@ def _arguments() -> argparse.ArgumentParser:
 def _show(progress: Progress, found: stack.Status) -> None:
     progress.say(f"state          {found.state}")
     progress.say(f"PostgreSQL     {'runs' if found.postgres else 'stopped'}")
+    progress.say(f"Redis          {'runs' if found.redis else 'stopped'}")
     for component, runs in found.components.items():
         progress.say(f"{component:<15}{'runs' if runs else 'stopped'}")
     if found.address:

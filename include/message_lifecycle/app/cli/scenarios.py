@@ -30,6 +30,7 @@ class Store(StrEnum):
     iceberg = "iceberg"
     json_file = "json_file"
     rotating_file = "rotating_file"
+    redis_streams = "redis_streams"
 
 
 @app.callback()
@@ -46,7 +47,9 @@ def run(
     store: Annotated[
         Store,
         typer.Option(
-            "--store", help="Where the scenario's messages lie: in memory, in scratch Iceberg tables, or in scratch files of JSON lines."
+            "--store",
+            help="Where the scenario's messages lie: in memory, in scratch Iceberg tables, in scratch files of JSON lines, or in scratch "
+            "streams of the embedded Redis.",
         ),
     ] = Store.memory,
     output: OutputOption = Output.text,

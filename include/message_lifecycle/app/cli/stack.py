@@ -29,6 +29,7 @@ def up(
     told = {
         "state": str(found.state),
         "postgres": found.postgres,
+        "redis": found.redis,
         "components": dict(found.components),
         "address": found.address,
         "logins": str(found.logins),
@@ -39,6 +40,7 @@ def up(
             [
                 ("state", str(found.state)),
                 ("PostgreSQL", "runs" if found.postgres else "stopped"),
+                ("Redis", "runs" if found.redis else "stopped"),
                 *((name, "runs" if runs else "stopped") for name, runs in found.components.items()),
                 ("Airflow", found.address or ""),
                 ("logins", str(found.logins) if found.address else ""),

@@ -188,7 +188,9 @@ def list_(
     """List the topics."""
     from message_lifecycle.model.names import normalise_name
 
-    found = [str(name) for name in services(ctx).topics.list(None if stream is None else normalise_name(stream))]
+    s, wanted = services(ctx), None if stream is None else normalise_name(stream)
+    elsewhere = [name for name in s.backends if wanted in (None, name.stream)]
+    found = [str(name) for name in sorted([*s.topics.list(wanted), *elsewhere])]
 
     def render(screen: Screen) -> None:
         for name in found:

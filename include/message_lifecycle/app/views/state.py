@@ -9,7 +9,7 @@ from message_lifecycle.app.steps import Services, policy_of, preview
 from message_lifecycle.app.views.compaction import compaction_problem
 from message_lifecycle.app.views.outcomes import outcome_view
 from message_lifecycle.app.views.values import View, held_view, seconds_between, when
-from message_lifecycle.model.errors import LifecycleError, Unavailable
+from message_lifecycle.model.errors import BackendUnavailable, LifecycleError, Unavailable
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
@@ -29,12 +29,14 @@ def status(s: Services, names: Iterable[TopicName] | None = None) -> list[View]:
     """Every topic's state now. A topic that cannot be read is reported as such and hides no other."""
     now = s.ledger.now()
     waiting = s.ledger.waiting()
-    return [_isolated(s, name, now, waiting) for name in (s.topics.list() if names is None else names)]
+    return [_isolated(s, name, now, waiting) for name in (sorted([*s.topics.list(), *s.backends]) if names is None else names)]
 
 
 def _isolated(s: Services, name: TopicName, now: Instant, waiting: Sequence[PlanSummary]) -> View:
     try:
         return topic_status(s, name, now=now, waiting=waiting)
+    except BackendUnavailable as error:  # one backend that is away hides no other, nor the lake
+        return {"topic": str(name), "ok": False, "problems": [f"{type(error).__name__}: {error}"]}
     except Unavailable:
         raise
     except LifecycleError as error:

@@ -6,6 +6,7 @@
 from message_lifecycle.model.errors.backends import DamagedLog as DamagedLog
 from message_lifecycle.model.errors.backends import LogLocked as LogLocked
 from message_lifecycle.model.errors.backends import LogReplaced as LogReplaced
+from message_lifecycle.model.errors.backends import NotInABackend as NotInABackend
 from message_lifecycle.model.errors.backends import UnsafePath as UnsafePath
 from message_lifecycle.model.errors.backends import UnsupportedLimit as UnsupportedLimit
 from message_lifecycle.model.errors.compacted import CompactedTableMissing as CompactedTableMissing
@@ -58,9 +59,11 @@ from message_lifecycle.model.errors.runs import TopicBusy as TopicBusy
 from message_lifecycle.model.errors.runs import UnknownBatch as UnknownBatch
 from message_lifecycle.model.errors.runs import UnknownPlan as UnknownPlan
 from message_lifecycle.model.errors.runs import UnnamedApproval as UnnamedApproval
+from message_lifecycle.model.errors.storage import BackendUnavailable as BackendUnavailable
 from message_lifecycle.model.errors.storage import CatalogUnavailable as CatalogUnavailable
 from message_lifecycle.model.errors.storage import CommitRefused as CommitRefused
 from message_lifecycle.model.errors.storage import CommitUnknown as CommitUnknown
+from message_lifecycle.model.errors.storage import ForeignKey as ForeignKey
 from message_lifecycle.model.errors.storage import ForeignTable as ForeignTable
 from message_lifecycle.model.errors.storage import SparkUnavailable as SparkUnavailable
 from message_lifecycle.model.errors.storage import StorageFull as StorageFull

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from message_lifecycle.model.errors.kinds import BadInput, Refused, Unavailable
 
 
@@ -12,6 +14,17 @@ class UnsupportedLimit(BadInput):
         self.backend, self.limit, self.where, self.allowed = backend, limit, where, allowed
         super().__init__(
             f"{where}: the backend {backend} cannot do {limit} (RET-6). Allowed there: {allowed}. `lifecycle backends` shows what each can."
+        )
+
+
+class NotInABackend(BadInput):
+    """Retention alone is for topics of configured backends; on a table it is part of the message cleaner's work (RET-5)."""
+
+    def __init__(self, topic: str, known: Sequence[str]) -> None:
+        self.topic, self.known = topic, tuple(known)
+        super().__init__(
+            f"topic {topic} is in no backend of lifecycle.toml: a table's retention is the message cleaner's. "
+            f"Topics of backends: {', '.join(known) or 'none is configured'}."
         )
 
 

@@ -72,3 +72,22 @@ class StorageFull(Unavailable):
             f"{reason}: there is no room for the table's files or for Spark's own (spark.local.dir). Nothing was published; "
             "free some space and run the same command again."
         )
+
+
+class BackendUnavailable(Unavailable):
+    """A backend's server cannot be reached, or does not let us in."""
+
+    def __init__(self, backend: str, reason: str, remedy: str) -> None:
+        self.backend, self.reason, self.remedy = backend, reason, remedy
+        super().__init__(f"backend {backend} is not available: {reason}. {remedy}.")
+
+
+class ForeignKey(Refused):
+    """A key of a backend holds what is not ours; nothing of it is read as messages, nor changed."""
+
+    def __init__(self, topic: str, key: str, found: str) -> None:
+        self.topic, self.key, self.found = topic, key, found
+        super().__init__(
+            f"topic {topic}: the key {key} {found}. Another program writes there: give the topic another name, or move what is foreign away; "
+            "nothing was changed."
+        )

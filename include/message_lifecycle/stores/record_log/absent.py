@@ -15,7 +15,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.view import Tail, ViewRow, ViewState
+from message_lifecycle.model.view import Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import Copied
 
@@ -38,6 +38,12 @@ class NoViews(_Absent):
 
     def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant) -> Sequence[Tail]:
         self._refuse("compaction", log.topic)
+
+    def oldest_past(self, log: LogState, view: ViewState) -> Mapping[int, Instant]:
+        self._refuse("a compacted view", log.topic)
+
+    def outlived(self, view: ViewState, plan: Plan) -> Outlived:
+        self._refuse("a compacted view", plan.topic)
 
     def view_rows(self, name: TopicName, view: ViewState, *, partition: int | None = None, start: int = 0) -> Iterator[ViewRow]:
         self._refuse("a compacted view", name)

@@ -1,0 +1,136 @@
+"""Configured backends beside the lake: every verb reaches their topics by name, and opens a backend only when it is about one of them.
+
+What the configuration says of a topic is brought to the backend when it is opened: a topic that is not there is made, settings that
+differ are altered, and what was tightened then asks a person as ever (DEL-3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, assert_never, cast
+
+from message_lifecycle.app.backend_config import ConfiguredBackend, Folder, RedisServer
+from message_lifecycle.app.steps import Services
+from message_lifecycle.app.topics import alter_topic, create_topic
+from message_lifecycle.model.errors import BackendUnavailable, InvalidSetting, UnknownTopic
+from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.operations.verdict import Verdict
+
+if TYPE_CHECKING:
+    from message_lifecycle.stores.record_log.log import RecordLogs
+    from message_lifecycle.stores.redis_streams.server import Server
+
+_PARTS = ("topics", "reader", "store", "copier", "views", "compactor", "documents", "document_store")
+
+
+def beside(lake: Services, backends: tuple[ConfiguredBackend, ...]) -> Services:
+    """The lake with the backends' topics; the gate, the ledger and the server's settings are one for all."""
+    services = {backend.name: cache(partial(opened, lake, backend)) for backend in backends}
+    elsewhere: dict[TopicName, Callable[[], Services]] = {name: services[backend.name] for backend in backends for name in backend.topics}
+    parts = {part: cast(Any, _ByTopic(part, lake, elsewhere)) for part in _PARTS}
+    kinds = {name: backend.kind for backend in backends for name in backend.topics}
+    return replace(lake, **parts, groups=_GroupsByTopic(elsewhere), backends=kinds)
+
+
+class _ByTopic:
+    """One part of the services: a call goes where its first argument's topic lies. `list` is the lake's alone, for what goes through
+    all topics must not fail where one backend is away: `Services.backends` names the others."""
+
+    def __init__(self, part: str, lake: Services, elsewhere: Mapping[TopicName, Callable[[], Services]]) -> None:
+        self._part, self._lake, self._elsewhere = part, lake, elsewhere
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        def call(*subject: Any, **given: Any) -> Any:
+            name = _topic_of(subject[0]) if subject else None
+            services_of = None if name is None else self._elsewhere.get(name)
+            services = self._lake if services_of is None else services_of()
+            return getattr(getattr(services, self._part), method)(*subject, **given)
+
+        return call
+
+
+def _topic_of(subject: object) -> TopicName | None:
+    match subject:
+        case TopicName():
+            return subject
+        case LogState() | Plan():
+            return subject.topic
+        case Verdict():
+            return subject.plan.topic
+        case _:
+            return None
+
+
+class _GroupsByTopic:
+    def __init__(self, elsewhere: Mapping[TopicName, Callable[[], Services]]) -> None:
+        self._elsewhere = elsewhere
+
+    def progress(self, name: TopicName) -> Any:
+        services_of = self._elsewhere.get(name)
+        groups = None if services_of is None else services_of().groups
+        return () if groups is None else groups.progress(name)
+
+
+def opened(lake: Services, backend: ConfiguredBackend) -> Services:
+    """The services of one backend, with its topics as the configuration wants them. Raises BackendUnavailable, InvalidSetting."""
+    from message_lifecycle.app.wiring import record_log
+    from message_lifecycle.stores.record_log.frames import as_tables
+    from message_lifecycle.stores.record_log.store import RecordLogStore
+    from message_lifecycle.stores.redis_streams.logs import RedisLogs
+
+    logs = _logs(backend)
+    store = RecordLogStore(logs, server=lake.server, frames=as_tables)
+    groups = logs if isinstance(logs, RedisLogs) else None
+    services = record_log(store, logs, lake.server, ledger=lake.ledger, gate=lake.gate, groups=groups)
+    _bring_up_to_date(services, backend)
+    return services
+
+
+def _logs(backend: ConfiguredBackend) -> RecordLogs:
+    match backend.place:
+        case RedisServer():
+            from message_lifecycle.stores.redis_streams.logs import RedisLogs
+
+            return RedisLogs(_server(backend.name, backend.place))
+        case Folder(root=root, max_bytes=max_bytes):
+            if max_bytes is None:
+                from message_lifecycle.stores.json_file.files import JsonFiles
+
+                return JsonFiles(root)
+            from message_lifecycle.stores.rotating_file.files import RotatingFiles
+
+            return RotatingFiles(root, max_bytes=max_bytes)
+        case never:
+            assert_never(never)
+
+
+def _server(name: str, place: RedisServer) -> Server:
+    from message_lifecycle.stores.redis_streams.server import Server
+
+    if place.url is not None:
+        return Server(name=name, url=place.url, username=place.username, password=place.password, ca_file=place.ca_file)
+    from message_lifecycle.local import redis
+    from message_lifecycle.local.layout import find_layout
+
+    address = redis.running(find_layout())
+    if address is None:
+        raise BackendUnavailable(name, "the Redis server of the embedded default does not run", "Start it: `make up`")
+    return Server(name=name, url=address.url, password=lambda: address.password)
+
+
+def _bring_up_to_date(s: Services, backend: ConfiguredBackend) -> None:
+    for name, wanted in backend.topics.items():
+        try:
+            found = s.topics.describe(name)
+        except UnknownTopic:
+            create_topic(s, name, partitions=wanted.partitions, settings=wanted.settings)
+            continue
+        if found.partitions != wanted.partitions:
+            where = f"backend {backend.name}, topic {name}"
+            raise InvalidSetting(where=where, key="partitions", value=wanted.partitions, allowed=f"{found.partitions}, as it was made")
+        if dict(found.settings) != dict(wanted.settings):
+            alter_topic(s, name, {key: wanted.settings.get(key) for key in found.settings.keys() | wanted.settings.keys()})

@@ -1,0 +1,38 @@
+"""Whose a topic's open plan is, and whether it waits for a person (DEL-1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from message_lifecycle.model.instants import Instant, seconds
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.ports import PlanRecord
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.steps import Services
+
+UNDER_WAY_US = seconds(3_600)
+"""A run closes its plans at its end, also when it fails. Beyond this its machine is gone, and the topic is anybody's again; what
+makes that safe is the fence in the commit."""
+
+
+def belongs_to_another(s: Services, plan_id: str, recorded_at: Instant, run: str | None) -> bool:
+    """Whether an open plan is under way in another run: were it superseded by every interval, a slow topic would never be cleaned.
+
+    A run by hand (None) takes any plan over, and so does everybody once the plan is UNDER_WAY_US old.
+    """
+    own = {entry.plan_id for entry in s.ledger.run_entries(run)} if run is not None else set()
+    return plan_id not in own and s.ledger.now() < recorded_at + UNDER_WAY_US
+
+
+def is_compacting(s: Services, record: PlanRecord, run: str | None) -> bool:
+    """Whether the open compaction is another run's, and under way (CMP-10). By hand the lock of its stage decides."""
+    return run is not None and not waits(s, record) and belongs_to_another(s, record.plan.plan_id, record.recorded_at, run)
+
+
+def waits(s: Services, record: PlanRecord) -> bool:
+    """The gate left it to a person, and the question still stands or has been granted."""
+    if record.report is None or record.reported_at is None or record.report.judgement != "needs_approval":
+        return False
+    ttl_us = Policy.of_values(record.plan.policy).approval_ttl_us
+    return record.approval is not None or s.ledger.now() <= record.reported_at + ttl_us

@@ -1,0 +1,164 @@
+"""One Redis server for this clone: loopback only, password only, every write on disk before it is answered; started where a backend
+asks for it, and again after any kind of death.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import redis
+
+from message_lifecycle.local import components
+from message_lifecycle.local.components import Component, log_file
+from message_lifecycle.local.errors import RedisBroken, RedisMissing
+from message_lifecycle.local.layout import PRIVATE_FOLDER, Layout
+from message_lifecycle.local.ports import LOOPBACK, choose_port, kept_port
+from message_lifecycle.local.private_files import last_lines, secret, write_private
+from message_lifecycle.local.python_home import venv_bin
+
+SERVICE = "redis"
+PROGRAM = "redis-server"
+# From 6.2 on XTRIM knows MINID, by which age is trimmed.
+OLDEST = (6, 2)
+START_SECONDS = 20.0
+# It writes what is in memory when it is told to end; what was answered is on disk already.
+STOP_SECONDS = 10.0
+ANSWER_SECONDS = 5.0
+POLL_SECONDS = 0.05
+_VERSION = re.compile(r"\bv=([0-9]+)\.([0-9]+)")
+
+SETTINGS = f"""
+bind {LOOPBACK}
+protected-mode yes
+daemonize no
+logfile ""
+save ""
+appendonly yes
+appendfsync always
+maxmemory-policy noeviction
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """How to reach the server; its password shows in no representation."""
+
+    port: int
+    password: str = field(repr=False)
+
+    @property
+    def url(self) -> str:
+        """Without the password, which is given apart."""
+        return f"redis://{LOOPBACK}:{self.port}/0"
+
+    def connect(self) -> redis.Redis:
+        """A client that has not connected yet."""
+        return redis.Redis(
+            host=LOOPBACK, port=self.port, password=self.password, socket_timeout=ANSWER_SECONDS, socket_connect_timeout=ANSWER_SECONDS
+        )
+
+
+def _password_file(layout: Layout) -> Path:
+    return layout.secrets / SERVICE
+
+
+def _programs() -> Iterator[Path]:
+    """An installed server first: a system's own is kept up to date, the one of the package is not."""
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        if folder:
+            yield Path(folder) / PROGRAM
+    yield venv_bin() / PROGRAM
+
+
+def find_server() -> Path:
+    """A server that is new enough. Raises RedisMissing, which names what was found."""
+    seen: dict[Path, str] = {}
+    for program in _programs():
+        if program in seen or not program.is_file():
+            continue
+        try:
+            said = subprocess.run(
+                [program, "--version"], capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False, stdin=subprocess.DEVNULL
+            ).stdout.strip()
+        except (OSError, subprocess.SubprocessError) as error:
+            said = str(error)
+        found = _VERSION.search(said)
+        if found and (int(found[1]), int(found[2])) >= OLDEST:
+            return program
+        seen[program] = said
+    raise RedisMissing(".".join(map(str, OLDEST)), "; ".join(f"{program}: {said}" for program, said in seen.items()))
+
+
+def _write_settings(layout: Layout, port: int) -> Path:
+    """The server's configuration: the one place where it takes its password from, so that no command line shows it."""
+    layout.redis.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+    file = layout.redis / "redis.conf"
+    folder = str(layout.redis).replace("\\", "\\\\").replace('"', '\\"')
+    write_private(file, f'{SETTINGS.lstrip()}port {port}\ndir "{folder}"\nrequirepass {secret(_password_file(layout))}\n')
+    return file
+
+
+def _answering(layout: Layout) -> Address | None:
+    """The address, if our server runs, has read its data and takes our password."""
+    port = kept_port(layout.ports_file, SERVICE)
+    if port is None or components.find(layout, SERVICE) is None:
+        return None
+    address = Address(port=port, password=secret(_password_file(layout)))
+    with contextlib.suppress(redis.RedisError), contextlib.closing(address.connect()) as client:
+        client.ping()
+        return address
+    return None
+
+
+def running(layout: Layout) -> Address | None:
+    """The server of this clone, if it runs; starts and changes nothing."""
+    return _answering(layout) if _password_file(layout).is_file() else None
+
+
+def start(layout: Layout) -> Address:
+    """The running server of this clone; started if it does not run. Raises RedisMissing, RedisBroken."""
+    address = running(layout)
+    if address is not None:
+        return address
+    layout.prepare()
+    stop(layout)  # one that runs and does not answer holds the files that a new one would write
+    program = find_server()
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        # Chosen at every attempt: if someone took the port in between, the next attempt has another.
+        settings = _write_settings(layout, choose_port(layout.ports_file, SERVICE))
+        started = components.launch(
+            layout, SERVICE, [program, settings], {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}, identity=""
+        )
+        address = _wait(layout, started, deadline)
+        if address is not None:
+            return address
+        if time.monotonic() > deadline:
+            stop(layout)
+            raise RedisBroken(
+                f"did not start within {START_SECONDS:.0f} s", log_file(layout, SERVICE), last_lines(log_file(layout, SERVICE), 3)
+            )
+
+
+def _wait(layout: Layout, started: Component, deadline: float) -> Address | None:
+    """Its address once it answers; None when it has ended, or the time has."""
+    while started.process.alive() and time.monotonic() < deadline:
+        if address := _answering(layout):
+            return address
+        time.sleep(POLL_SECONDS)
+    return None
+
+
+def stop(layout: Layout) -> bool:
+    """Stop the server and wait until it is gone; False when it did not run."""
+    if components.find(layout, SERVICE) is None:
+        return False
+    components.stop(layout, [SERVICE], polite_seconds=STOP_SECONDS)
+    return True

@@ -1,0 +1,1 @@
+"""Topics as Redis streams: one stream a partition, all keys of a topic in one slot of a cluster."""
