@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,7 +20,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.record_log.head import COMMITS_KEPT, Commit, Head, head_of
-from message_lifecycle.stores.record_log.lines import line_of, message_of
+from message_lifecycle.stores.record_log.lines import line_of, message_of, place_of
 from message_lifecycle.stores.record_log.log import Removal
 from message_lifecycle.stores.record_log.versions import merged
 from tests.record_files import (
@@ -43,6 +44,23 @@ on_both = pytest.mark.parametrize("kind", KINDS)
 BYTES = st.none() | st.binary(max_size=12) | st.text(max_size=6).map(str.encode)
 WHOLE = st.integers(0, 2**63 - 1)
 TIME = st.none() | st.integers(-(2**63), 2**63 - 1).map(Instant)
+
+
+CONTENT = (None, True, -1, 0, 2**63, 1.5, "", "a", ["a"], [["a", "b"]], [["a"]], {"base64": "YQ=="}, {"base64": "!"}, {"x": 1})
+FIELDS = ("partition", "offset", "append_time", "event_time", "key", "value", "headers", "segment", "origin_offset", "other")
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_line_that_is_only_looked_at_is_judged_as_one_that_is_read(field: str) -> None:
+    for content in CONTENT:
+        line = orjson.dumps({"partition": 0, "offset": 1, field: content})
+        try:
+            message = message_of(line)
+        except ValueError as error:
+            with pytest.raises(ValueError, match=f"^{re.escape(str(error))}$"):
+                place_of(line)
+        else:
+            assert place_of(line) == (message.partition, message.offset, message.segment)
 
 
 @given(

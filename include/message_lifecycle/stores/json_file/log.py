@@ -119,8 +119,7 @@ class JsonFileLog:
                 seen = _Seen(inode=status.st_ino, modified_ns=0, first=first, found=found)
             file.seek(seen.found.position)
             self._seen = None
-            for _ in seen.found.messages(file):
-                pass
+            seen.found.look(file)
             seen.modified_ns = status.st_mtime_ns
             self._seen = seen
             return seen

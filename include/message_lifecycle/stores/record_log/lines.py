@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import orjson
 
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Header, Message, known_time
 
+Met = TypeVar("Met")
 _FIELDS = frozenset(("partition", "offset", "append_time", "event_time", "key", "value", "headers", "segment", "origin_offset"))
 
 
@@ -68,6 +69,39 @@ def message_of(line: bytes) -> Message:
         event_time=None if event_time is None else _time("event_time", event_time),
         origin_offset=None if origin is None else _whole("origin_offset", origin),
     )
+
+
+Place = tuple[int, int, int]
+"""(partition, offset, segment)"""
+_PLAIN = frozenset(("partition", "offset", "append_time", "key", "value", "segment"))
+_TEXT = frozenset((str, type(None)))
+
+
+def place_of(line: bytes) -> Place:
+    """Where a message lies, for who only checks that the line is one: most lines can be told to be without making it.
+
+    Raises ValueError as `message_of` does."""
+    record = orjson.loads(line)
+    if type(record) is dict and record.keys() <= _PLAIN:
+        get = record.get
+        partition, offset, segment = get("partition"), get("offset"), get("segment", 0)
+        if (
+            type(partition) is int
+            and type(offset) is int
+            and type(segment) is int
+            and partition >= 0
+            and offset >= 0
+            and segment >= 0
+            and type(get("append_time", 0)) is int
+            and type(get("key")) in _TEXT
+            and type(get("value")) in _TEXT
+        ):
+            return partition, offset, segment
+    return _place(message_of(line))
+
+
+def _place(message: Message) -> Place:
+    return message.partition, message.offset, message.segment
 
 
 def _whole(name: str, value: object) -> int:
@@ -141,11 +175,19 @@ class Found:
 
     def messages(self, file: BinaryIO) -> Iterator[Message]:
         """Of the rest of the file, which stands at `position`."""
+        return self._met(file, message_of, _place)
+
+    def look(self, file: BinaryIO) -> None:
+        """Through the rest of the file, which stands at `position`."""
+        for _ in self._met(file, place_of, _itself):
+            pass
+
+    def _met(self, file: BinaryIO, parse: Callable[[bytes], Met], place: Callable[[Met], Place]) -> Iterator[Met]:
         last, ends, line = self.last, self.ends, self.tail
         for line in file:
             try:
-                message = message_of(line)
-                partition, offset = message.partition, message.offset
+                met = parse(line)
+                partition, offset, segment = place(met)
                 if partition not in ends:
                     raise ValueError(f"no partition {partition}")
                 if offset <= last.get(partition, -1):
@@ -162,12 +204,16 @@ class Found:
                 self.bounds[partition] = first, offset
                 if offset >= ends[partition]:
                     ends[partition] = offset + 1
-                if message.segment > self.segments[partition]:
-                    self.segments[partition] = message.segment
-                yield message
+                if segment > self.segments[partition]:
+                    self.segments[partition] = segment
+                yield met
             self.position += len(line)
             self.open_end = not line.endswith(b"\n")
         self.tail = line
+
+
+def _itself(place: Place) -> Place:
+    return place
 
 
 def found_none(partitions: int) -> Found:

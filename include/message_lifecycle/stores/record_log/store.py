@@ -48,6 +48,7 @@ class RecordLogStore:
 
     def __init__(self, logs: RecordLogs, *, server: Mapping[str, Value], frames: Callable[[Evidence], Evidence] = as_rows) -> None:
         self._logs, self._server, self._frames = logs, server, frames
+        self._kept: tuple[tuple[TopicName, int, Mapping[int, int]], Version] | None = None
 
     # Topics
 
@@ -102,19 +103,17 @@ class RecordLogStore:
             table_uuid=head.uuid,
             snapshot_id=head.generation,
             end_offsets=dict(head.end_offsets),
-            segments=tuple(segments(self._version(name, head.generation, head.end_offsets), late_after)),
+            segments=tuple(segments(self._read(name, head.generation, head.end_offsets), late_after)),
         )
 
     def end_offsets(self, name: TopicName) -> Mapping[int, int]:
         return dict(self._logs.open(name).head().end_offsets)
 
     def rows(self, log: LogState, question: RowQuestion) -> RowAnswer:
-        assert log.snapshot_id is not None
-        return due_rows(self._version(log.topic, log.snapshot_id, log.end_offsets), question)
+        return due_rows(self._same(log), question)
 
     def requested(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
-        assert log.snapshot_id is not None
-        return requested_rows(self._version(log.topic, log.snapshot_id, log.end_offsets), request, as_of)
+        return requested_rows(self._same(log), request, as_of)
 
     def removed_by_others(self, log: LogState, since: int) -> tuple[int, ...] | None:
         assert log.snapshot_id is not None
@@ -150,6 +149,18 @@ class RecordLogStore:
     def quarantined(self, name: TopicName) -> int:
         """Damaged records that are no messages any more (RET-6)."""
         return self._logs.open(name).head().quarantined
+
+    def _read(self, name: TopicName, generation: int, ends: Mapping[int, int]) -> Version:
+        """Kept for the one question that follows: planning asks for the log and then for its rows."""
+        version = self._version(name, generation, ends)
+        self._kept = (name, generation, dict(ends)), version
+        return version
+
+    def _same(self, log: LogState) -> Version:
+        """Of the state that `log` tells of. Raises LogReplaced where that is gone."""
+        assert log.snapshot_id is not None
+        (kept, self._kept), state = (self._kept, None), (log.topic, log.snapshot_id, dict(log.end_offsets))
+        return kept[1] if kept is not None and kept[0] == state else self._version(*state)
 
     def _version(self, name: TopicName, generation: int, ends: Mapping[int, int]) -> Version:
         """Raises LogReplaced where that state is gone."""

@@ -239,8 +239,7 @@ class RotatingLog:
                     seen.files.append(_File(name=name, identity=(0, 0), found=_of_file(seen.start)))
                 of_file = seen.files[at]
                 file.seek(of_file.found.position)
-                for _ in of_file.found.messages(file):
-                    pass
+                of_file.found.look(file)
                 of_file.identity = _identity(status)
         return seen
 
