@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import re
@@ -29,6 +30,7 @@ from tests.record_files import (
     MAX_BYTES,
     NAME,
     FullDisk,
+    WatchedDisk,
     append,
     files,
     first_file,
@@ -40,9 +42,10 @@ from tests.record_files import (
     spoil,
 )
 
+NEW_MANIFEST = "manifest.json.new"
 on_both = pytest.mark.parametrize("kind", KINDS)
 BYTES = st.none() | st.binary(max_size=12) | st.text(max_size=6).map(str.encode)
-WHOLE = st.integers(0, 2**63 - 1)
+WHOLE = st.integers(0, 2**63 - 2)
 TIME = st.none() | st.integers(-(2**63), 2**63 - 1).map(Instant)
 
 
@@ -99,6 +102,11 @@ def test_a_time_of_zero_is_unknown() -> None:  # CLK-4
         (b'{"partition":0,"offset":-1}', "offset is no whole number"),
         (b'{"partition":false,"offset":1}', "partition is no whole number"),
         (b'{"partition":0,"offset":1.0}', "offset is no whole number"),
+        (b'{"partition":0,"offset":9223372036854775807}', "offset is no whole number"),
+        (b'{"partition":0,"offset":18446744073709551615}', "offset is no whole number"),
+        (b'{"partition":0,"offset":1,"segment":9223372036854775807}', "segment is no whole number"),
+        (b'{"partition":0,"offset":1,"append_time":9223372036854775808}', "append_time is no whole number of microseconds"),
+        (b'{"partition":0,"offset":1,"event_time":9223372036854775808}', "event_time is no whole number of microseconds"),
         (b'{"partition":0,"offset":1,"append_time":"2026"}', "append_time is no whole number of microseconds"),
         (b'{"partition":0,"offset":1,"key":5}', "key is neither text nor base64"),
         (b'{"partition":0,"offset":1,"key":{"base64":"*"}}', "key:"),
@@ -110,8 +118,21 @@ def test_a_time_of_zero_is_unknown() -> None:  # CLK-4
     ],
 )
 def test_a_line_that_is_no_message_is_told_why(line: bytes, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        message_of(line)
+    for read in (message_of, place_of):
+        with pytest.raises(ValueError, match=reason):
+            read(line)
+
+
+@on_both
+@pytest.mark.parametrize("offset", [2**63 - 1, 2**64 - 1])
+def test_an_offset_that_no_log_gives_does_not_end_the_log(kind: str, tmp_path: Path, offset: int) -> None:
+    log = log_of(kind, tmp_path)
+    append(log, 1)
+    with first_file(kind, tmp_path)[0].open("ab") as file:
+        file.write(b'{"partition":0,"offset":%d}\n' % offset)
+    append(log, 1)
+    remove(log, range(1))
+    assert (offsets(log), log.head().quarantined) == ([2], 1)
 
 
 def test_a_head_comes_back_and_remembers_its_newest_commits() -> None:
@@ -240,6 +261,24 @@ def test_a_full_disk_changes_nothing(kind: str, tmp_path: Path) -> None:
     assert offsets(log) == [1, 2, 3]
     assert log.head().quarantined == 0
     assert len(files(tmp_path)) <= len(before) + 1
+
+
+@pytest.mark.parametrize("fails", ["create", "write", "sync", "replace"])
+def test_a_batch_over_several_files_is_there_whole_or_not_at_all_where_the_disk_is_full(tmp_path: Path, fails: str) -> None:
+    append(log_of("rotating_file", tmp_path), 1)
+    done: list[str] = []
+
+    def before(operation: str, about: object) -> None:
+        if operation == fails and (fails == "replace" or f"create {NEW_MANIFEST}" in done or about == NEW_MANIFEST):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        done.append(f"{operation} {about}")
+
+    with pytest.raises(StorageFull):
+        append(log_of("rotating_file", tmp_path, disk=WatchedDisk(before)), 6)
+    log = log_of("rotating_file", tmp_path)
+    assert offsets(log) == [0]
+    append(log, 6)
+    assert offsets(log) == list(range(7))
 
 
 @on_both

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TypeVar
 
 import orjson
 
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Header, Message, known_time
 
 Met = TypeVar("Met")
@@ -89,10 +89,11 @@ def place_of(line: bytes) -> Place:
             type(partition) is int
             and type(offset) is int
             and type(segment) is int
-            and partition >= 0
-            and offset >= 0
-            and segment >= 0
-            and type(get("append_time", 0)) is int
+            and 0 <= partition < INT64_MAX
+            and 0 <= offset < INT64_MAX
+            and 0 <= segment < INT64_MAX
+            and type(time := get("append_time", 0)) is int
+            and INT64_MIN <= time <= INT64_MAX
             and type(get("key")) in _TEXT
             and type(get("value")) in _TEXT
         ):
@@ -105,14 +106,15 @@ def _place(message: Message) -> Place:
 
 
 def _whole(name: str, value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{name} is no whole number from 0")
+    # The greatest of all is no offset that is given: the one after it would be none (MSG-1).
+    if type(value) is not int or not 0 <= value < INT64_MAX:
+        raise ValueError(f"{name} is no whole number from 0 to 2^63 - 2")
     return value
 
 
 def _time(name: str, value: object) -> Instant:
-    if type(value) is not int:
-        raise ValueError(f"{name} is no whole number of microseconds")
+    if type(value) is not int or not INT64_MIN <= value <= INT64_MAX:
+        raise ValueError(f"{name} is no whole number of microseconds that 64 bits hold")
     return Instant(value)
 
 

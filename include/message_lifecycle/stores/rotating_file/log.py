@@ -100,12 +100,13 @@ class RotatingLog:
             descriptor = open_to_append(self._folder / active.name)
             try:
                 # What a crash has torn off is closed, not cut: a reader may stand in it.
+                before = os.fstat(descriptor).st_size
                 append_lines(self._disk, descriptor, b"\n" + here if active.found.open_end else here)
+                if new:
+                    after = replace(manifest, files=manifest.files + new, following=manifest.following + len(new))
+                    self._name_files(after, descriptor, before)
             finally:
                 os.close(descriptor)
-            if new:
-                after = replace(manifest, files=manifest.files + new, following=manifest.following + len(new))
-                write_manifest(self._folder, after, self._disk)
 
     def replace(self, head: Head, removal: Removal | None = None) -> None:
         seen = self._look()
@@ -136,6 +137,15 @@ class RotatingLog:
             write_manifest(self._folder, replace(manifest, head=head, files=tuple(files), following=following), self._disk)
             for name in gone:
                 self._disk.unlink(self._folder / name)
+
+    def _name_files(self, after: Manifest, descriptor: int, before: int) -> None:
+        """The end of a batch lies in files that the manifest is to name. Where an error leaves them unnamed, its beginning is cut off again."""
+        try:
+            write_manifest(self._folder, after, self._disk)
+        except OSError:
+            if self._manifest().files != after.files:
+                self._disk.truncate(descriptor, before)
+            raise
 
     def _split(self, lines: list[bytes], size: int) -> tuple[bytes, list[bytes]]:
         """What still goes to the file that takes messages and has this size, and what to each new one. A larger line has one of its own."""
