@@ -9,7 +9,7 @@ import pytest
 from message_lifecycle.app import steps
 from message_lifecycle.app.scenario import World
 from message_lifecycle.model.backends import Backend
-from message_lifecycle.model.errors import InvalidSetting, PlanConflict
+from message_lifecycle.model.errors import InvalidSetting, PlanConflict, StorageRefused, UnsafePath
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
@@ -64,17 +64,51 @@ def test_an_archive_that_differs_blocks(make_world: MakeWorld, tmp_path: Path) -
     assert files(tmp_path) == [], "nothing went, nothing is archived"
 
 
-@pytest.mark.parametrize("lost", ["file", "rows"])
+@pytest.mark.parametrize("lost", ["file", "rows", "content"])
 def test_an_archive_that_is_lost_after_the_gate_stops_the_plan(make_world: MakeWorld, tmp_path: Path, lost: str) -> None:
     world = make_world({})
     name, before = filled(world, tmp_path)
     plan_id = judged(world, name)
     if lost == "file":
         ParquetArchive(tmp_path).drop(name, plan_id)
+    elif lost == "content":
+        ParquetArchive(tmp_path).file(name, plan_id).write_bytes(b"no Parquet")
     else:
         ParquetArchive(tmp_path).write(name, plan_id, before[:2])
     with pytest.raises(PlanConflict, match="of the 3 messages that go"):
         steps.publish(world.services, plan_id)
+    assert stored(world, name) == before
+
+
+def test_an_archive_that_says_other_than_what_goes_stops_the_plan(make_world: MakeWorld, tmp_path: Path) -> None:
+    world = make_world({})
+    name, before = filled(world, tmp_path)
+    plan_id = judged(world, name)
+    ParquetArchive(tmp_path).write(name, plan_id, [before[0], before[1], before[3]])
+    with pytest.raises(PlanConflict, match="do not agree on what goes"):
+        steps.publish(world.services, plan_id)
+    assert stored(world, name) == before
+    assert run(world, name).archived == 3
+    assert stored(world, name) == before[3:]
+
+
+def test_an_archive_that_a_link_leads_elsewhere_stops_the_plan(make_world: MakeWorld, tmp_path: Path) -> None:
+    world = make_world({})
+    name, before = filled(world, tmp_path / "archive")
+    plan_id = judged(world, name)
+    folder = ParquetArchive(tmp_path / "archive").file(name, plan_id).parent
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UnsafePath, match="a symbolic link"):
+        steps.publish(world.services, plan_id)
+    assert stored(world, name) == before
+
+
+def test_an_archive_that_cannot_be_made_is_named_and_nothing_goes(make_world: MakeWorld, tmp_path: Path) -> None:
+    world = make_world({})
+    name, before = filled(world, tmp_path / ("x" * 300))
+    with pytest.raises(StorageRefused, match="xxx: File name too long"):
+        run(world, name)
     assert stored(world, name) == before
 
 

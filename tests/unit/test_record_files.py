@@ -16,7 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message_lifecycle.model.errors import DamagedLog, LogLocked, PlanConflict, StorageFull, TopicExists, UnknownTopic, UnsafePath
+from message_lifecycle.model.errors import (
+    DamagedLog,
+    LogLocked,
+    PlanConflict,
+    StorageFull,
+    StorageRefused,
+    TopicExists,
+    UnknownTopic,
+    UnsafePath,
+)
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
@@ -261,6 +270,22 @@ def test_a_full_disk_changes_nothing(kind: str, tmp_path: Path) -> None:
     assert offsets(log) == [1, 2, 3]
     assert log.head().quarantined == 0
     assert len(files(tmp_path)) <= len(before) + 1
+
+
+@on_both
+@pytest.mark.parametrize("why", [errno.EACCES, errno.EROFS, errno.EIO])
+def test_a_file_system_that_refuses_is_named_and_changes_nothing(kind: str, tmp_path: Path, why: int) -> None:
+    append(log_of(kind, tmp_path), 2)
+
+    def before(operation: str, _about: object) -> None:
+        if operation in ("create", "write"):
+            raise OSError(why, os.strerror(why))
+
+    refused = log_of(kind, tmp_path, disk=WatchedDisk(before))
+    for change in (lambda: append(refused, 1), lambda: remove(refused, range(1))):
+        with pytest.raises(StorageRefused, match=os.strerror(why)):
+            change()
+    assert offsets(log_of(kind, tmp_path)) == [0, 1]
 
 
 @pytest.mark.parametrize("fails", ["create", "write", "sync", "replace"])

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.archive import archived
+from message_lifecycle.model.archive import Archived, archived
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.plan import CLEANING, Plan
@@ -38,12 +38,8 @@ def evidence(s: Services, plan: Plan, frames: Mapping[str, object]) -> Mapping[s
     """The store's frames, and `archive`: one row about the file, read once more and compared with what goes."""
     if not archives(plan):
         return frames
-    try:
-        kept = archived(_archive(plan).read(plan.topic, plan.plan_id))
-    except FileNotFoundError:
-        rows: list[Mapping[str, object]] = []
-    else:
-        rows = [{"rows": kept.rows, "same": kept == archived(_going(s, plan))}]
+    kept = _kept(plan)
+    rows = [] if kept is None else [{"rows": kept.rows, "same": kept == archived(_going(s, plan))}]
     if isinstance(frames.get("figures"), list):
         return {**frames, FRAME: rows}
     import pyarrow as pa
@@ -51,22 +47,31 @@ def evidence(s: Services, plan: Plan, frames: Mapping[str, object]) -> Mapping[s
     return {**frames, FRAME: pa.Table.from_pylist(rows)}
 
 
-def require(plan: Plan) -> None:
-    """Raises PlanConflict where the archive has not all of what goes any more."""
+def require(s: Services, plan: Plan) -> None:
+    """Raises PlanConflict where the archive has not all of what goes any more, or has it otherwise: days may lie between gate and publish."""
     if not archives(plan):
         return
-    try:
-        kept = archived(_archive(plan).read(plan.topic, plan.plan_id)).rows
-    except FileNotFoundError:
-        kept = 0
-    if kept != plan.expected.removed_rows:
-        raise PlanConflict(plan.plan_id, f"the archive has {kept} of the {plan.expected.removed_rows} messages that go")
+    kept, rows = _kept(plan), plan.expected.removed_rows
+    if kept is None or kept.rows != rows:
+        raise PlanConflict(plan.plan_id, f"the archive has {0 if kept is None else kept.rows} of the {rows} messages that go")
+    if kept != archived(_going(s, plan)):
+        raise PlanConflict(plan.plan_id, "the archive's file and the log do not agree on what goes")
 
 
 def forget(plan: Plan) -> None:
     """Of a plan that has not been published: nothing has gone, so nothing is archived."""
     if archives(plan):
         _archive(plan).drop(plan.topic, plan.plan_id)
+
+
+def _kept(plan: Plan) -> Archived | None:
+    """What the plan's file in the archive has; None: there is none that can be read. Raises UnsafePath, StorageRefused."""
+    import pyarrow as pa
+
+    try:
+        return archived(_archive(plan).read(plan.topic, plan.plan_id))
+    except (OSError, pa.ArrowException):
+        return None
 
 
 def _going(s: Services, plan: Plan) -> Iterator[Message]:

@@ -51,7 +51,7 @@ def publish(s: Services, verdict: Verdict) -> Published:
     if plan.operation == "compaction":
         return s.compactor.publish(verdict, ledger=s.ledger.next_identity(plan.topic))
     if archiving.archives(plan) and published(s, plan) is None:
-        archiving.require(plan)
+        archiving.require(s, plan)
     if plan.view_removals:
         if plan.of_log and plan.requirements.snapshot_id is not None:
             others = s.reader.removed_by_others(s.reader.log(plan.topic), plan.requirements.snapshot_id)

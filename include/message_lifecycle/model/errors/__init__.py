@@ -67,5 +67,6 @@ from message_lifecycle.model.errors.storage import ForeignKey as ForeignKey
 from message_lifecycle.model.errors.storage import ForeignTable as ForeignTable
 from message_lifecycle.model.errors.storage import SparkUnavailable as SparkUnavailable
 from message_lifecycle.model.errors.storage import StorageFull as StorageFull
+from message_lifecycle.model.errors.storage import StorageRefused as StorageRefused
 from message_lifecycle.model.errors.storage import TableBusy as TableBusy
 from message_lifecycle.model.errors.wire import WireError as WireError

@@ -74,6 +74,17 @@ class StorageFull(Unavailable):
         )
 
 
+class StorageRefused(Unavailable):
+    """The file system lets us not read or write where a log or an archive lies."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        self.place, self.reason = place, reason
+        super().__init__(
+            f"{place}: {reason}. Nothing was published; see that the folder is there, mounted for writing, and open to the user of this "
+            "process, then run the same command again."
+        )
+
+
 class BackendUnavailable(Unavailable):
     """A backend's server cannot be reached, or does not let us in."""
 

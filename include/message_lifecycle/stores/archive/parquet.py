@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.record_log.disk import Disk, named_failures, open_to_read
+from message_lifecycle.stores.record_log.disk import Disk, check_folder, named_failures, open_to_read
 from message_lifecycle.stores.record_log.folders import make_folder, root_of, stream_folder
 
 SCHEMA = pa.schema(
@@ -43,7 +43,9 @@ class ParquetArchive:
 
     def file(self, name: TopicName, plan_id: str) -> Path:
         """Raises UnsafePath where the topic's folder leads elsewhere."""
-        return stream_folder(self._root, name) / name.table() / f"{plan_id}.parquet"
+        folder = stream_folder(self._root, name) / name.table()
+        check_folder(folder)
+        return folder / f"{plan_id}.parquet"
 
     def write(self, name: TopicName, plan_id: str, messages: Iterable[Message]) -> None:
         """On disk when it returns, whole; what was there of the plan is replaced."""
@@ -66,8 +68,10 @@ class ParquetArchive:
             self._disk.sync_folder(file.parent)
 
     def read(self, name: TopicName, plan_id: str) -> Iterator[Message]:
-        """In the order in which they were written. Raises FileNotFoundError."""
+        """In the order in which they were written. Raises FileNotFoundError, and ArrowInvalid or OSError where it is no file of ours."""
         with open_to_read(self.file(name, plan_id)) as source, pq.ParquetFile(source) as file:
+            if not file.schema_arrow.equals(SCHEMA):
+                raise pa.ArrowInvalid("columns other than an archive's")
             for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
                 times = {name: batch.column(name).cast(pa.int64()).to_pylist() for name in _TIMES}
                 for at, row in enumerate(batch.drop_columns(list(_TIMES)).to_pylist()):

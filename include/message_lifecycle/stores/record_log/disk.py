@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from message_lifecycle.model.errors import StorageFull, UnsafePath
+from message_lifecycle.model.errors import StorageFull, StorageRefused, UnsafePath
 
 _PRIVATE_FILE = 0o600
 _PRIVATE_FOLDER = 0o700
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENAMETOOLONG)
 
 
 class Disk:
@@ -62,12 +63,14 @@ class Disk:
 
 @contextmanager
 def named_failures() -> Iterator[None]:
-    """A full disk in words that say what to do."""
+    """A full disk, or one that refuses us, in words that say what to do."""
     try:
         yield
     except OSError as error:
         if error.errno in _FULL:
             raise StorageFull(f"{error.filename or 'a log'}: {error.strerror}") from error
+        if error.errno in _REFUSED:
+            raise StorageRefused(str(error.filename or "a log"), str(error.strerror)) from error
         raise
 
 
@@ -83,7 +86,8 @@ def open_to_append(file: Path) -> int:
 
 def _plain(file: Path, flags: int) -> int:
     try:
-        descriptor = os.open(file, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with named_failures():
+            descriptor = os.open(file, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EISDIR):
             raise UnsafePath(str(file), "a symbolic link or a folder") from error
@@ -97,7 +101,8 @@ def _plain(file: Path, flags: int) -> int:
 def check_folder(folder: Path) -> bool:
     """Whether it is there. Raises UnsafePath where it is anything but a folder."""
     try:
-        mode = folder.lstat().st_mode
+        with named_failures():
+            mode = folder.lstat().st_mode
     except FileNotFoundError:
         return False
     if not stat.S_ISDIR(mode):

@@ -6,17 +6,19 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from message_lifecycle.model.errors import UnsafePath
+from message_lifecycle.model.errors import StorageRefused, UnsafePath
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.record_log.disk import Disk, check_folder
 
 
 def root_of(given: Path) -> Path:
-    """The root as it really lies; made if it is not there. Raises UnsafePath where it is no folder."""
+    """The root as it really lies; made if it is not there. Raises UnsafePath where it is no folder, StorageRefused where none can be made."""
     try:
         given.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise UnsafePath(str(given), "no folder") from error
+    except OSError as error:
+        raise StorageRefused(str(given), str(error.strerror)) from error
     return given.resolve(strict=True)
 
 

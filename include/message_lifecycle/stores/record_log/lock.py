@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from message_lifecycle.model.errors import LogLocked, UnsafePath
+from message_lifecycle.stores.record_log.disk import named_failures
 
 WAIT_SECONDS = 30.0
 """An append holds the lock for milliseconds, a compaction of a large log for seconds."""
@@ -21,7 +22,8 @@ def writing(file: Path, topic: str, *, wait_seconds: float) -> Iterator[None]:
     """Hold the lock for the block. Raises LogLocked, which names the holder."""
     deadline = time.monotonic() + wait_seconds
     try:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with named_failures():
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         if file.is_symlink():
             raise UnsafePath(str(file), "a symbolic link") from error
