@@ -54,6 +54,14 @@ def test_what_is_printed_as_refused_is_refused(backend: Backend, limit: str) -> 
         assert told in str(refused.value)
 
 
+def test_what_is_refused_is_what_was_asked_for_and_not_what_that_implies() -> None:
+    own: dict[str, Value] = {"subject_delete_marker_ttl": 5}
+    with pytest.raises(UnsupportedLimit, match="cannot do subject_delete_marker_ttl = 5"):
+        check_policy("json_file", resolve(topic=own, server={}), own, where="topic a/b")
+    with pytest.raises(UnsupportedLimit, match="cannot do message_expiry = 5"):
+        check_policy("json_file", resolve(topic={}, server={"message_expiry": 5}), {}, where="topic a/b")
+
+
 @pytest.mark.parametrize("name", DOCUMENT_SETTINGS)
 def test_no_setting_of_documents_is_passed_over(name: str) -> None:
     own: dict[str, Value] = {name: 1}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from message_lifecycle.app.config import BACKENDS as SECTION
 from message_lifecycle.model.backends import check_policy
@@ -20,6 +20,8 @@ from message_lifecycle.model.topic_config import created
 
 BackendKind = Literal["json_file", "rotating_file", "redis_streams"]
 _HIDDEN = "(not shown)"
+_PARTITIONS_MOST = 100_000
+"""As the command line takes, too: each costs memory, used or not."""
 _SCHEMES = ("redis", "rediss", "unix")
 
 
@@ -91,8 +93,17 @@ class _Common(_Strict):
     topics: dict[str, dict[str, Any]] = {}
 
 
+def _no_nul(path: str) -> str:
+    if "\0" in path:
+        raise ValueError("a path, which holds no NUL")
+    return path
+
+
+_PathText = Annotated[str, Field(min_length=1), AfterValidator(_no_nul)]
+
+
 class _Files(_Common):
-    root: str = Field(min_length=1)
+    root: _PathText
 
 
 class _JsonFile(_Files):
@@ -108,9 +119,9 @@ class _RedisStreams(_Common):
     kind: Literal["redis_streams"]
     url: str | None = None
     username: str | None = Field(None, min_length=1)
-    password_file: str | None = Field(None, min_length=1)
+    password_file: _PathText | None = None
     password_env: str | None = Field(None, min_length=1)
-    ca_file: str | None = Field(None, min_length=1)
+    ca_file: _PathText | None = None
 
     @field_validator("url")
     @classmethod
@@ -205,8 +216,8 @@ def _topics(given: Mapping[str, Mapping[str, object]], where: str) -> Iterator[t
             raise InvalidSetting(where=where, key="topics", value=text, allowed=f"a topic once; {seen[name]!r} is the same one")
         seen[name] = text
         partitions = content.get("partitions", 1)
-        if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
-            raise InvalidSetting(where=of_topic, key="partitions", value=partitions, allowed="a whole number from 1 on")
+        if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= _PARTITIONS_MOST:
+            raise InvalidSetting(where=of_topic, key="partitions", value=partitions, allowed=f"a whole number from 1 to {_PARTITIONS_MOST}")
         settings = {key: value for key, value in content.items() if key != "partitions"}
         yield name, BackendTopic(partitions=partitions, settings=created(settings, where=of_topic))
 

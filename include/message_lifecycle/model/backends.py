@@ -82,6 +82,8 @@ def check_policy(backend: Backend, policy: Policy, own: Mapping[str, Value], *, 
     if "fold" in refused:
         asked += [name for name in DOCUMENT_SETTINGS if name in own]
     if asked:
+        # What the topic itself asks for before what that implies, or the server asks for.
+        asked.sort(key=lambda name: name not in own)
         allowed = ", ".join(_RETENTION[backend])
         raise UnsupportedLimit(backend=backend, limit=f"{asked[0]} = {policy[asked[0]]!r}", where=where, allowed=allowed)
 
