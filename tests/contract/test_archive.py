@@ -122,6 +122,18 @@ def test_a_refused_plan_leaves_no_archive(make_world: MakeWorld, tmp_path: Path)
     assert files(tmp_path) == []
 
 
+def test_a_blocked_plan_leaves_nothing_of_an_archive_that_a_crash_has_left_half_written(make_world: MakeWorld, tmp_path: Path) -> None:
+    world = make_world({})
+    name, _ = filled(world, tmp_path)
+    world.set_now(AS_OF)
+    plan_id = steps.plan(world.services, name, as_of=AS_OF, work="retention").plan.plan_id
+    steps.stage(world.services, plan_id)
+    whole = ParquetArchive(tmp_path).file(name, plan_id)
+    whole.rename(whole.with_name(f"{whole.name}.new"))
+    assert steps.gate(world.services, plan_id).judgement == "blocked"
+    assert files(tmp_path) == []
+
+
 def test_what_a_person_asks_to_have_removed_is_kept_nowhere(make_world: MakeWorld, tmp_path: Path) -> None:
     world = make_world({})
     name, _ = filled(world, tmp_path)

@@ -139,6 +139,19 @@ def test_a_plan_that_another_removal_has_overtaken_is_refused(make_world: MakeWo
     assert offsets(world, name) == [2]
 
 
+def test_a_plan_is_refused_where_what_it_keeps_has_gone_meanwhile(make_world: MakeWorld) -> None:  # DEL-2: another state of the log
+    world = make_world({})
+    name = topic_of(world, max_records=1)
+    append(world, name, 1, 2, 3)
+    plan_id = judged(world, name)
+    world.writer.foreign_delete(name, [(0, 2)])
+    with pytest.raises(PlanConflict):
+        steps.publish(world.services, plan_id)
+    assert offsets(world, name) == [0, 1]
+    assert run(world, name).name == "published"
+    assert offsets(world, name) == [1]
+
+
 def test_a_setting_changed_meanwhile_refuses_the_plan(make_world: MakeWorld) -> None:
     world = make_world({})
     name = topic_of(world, max_records=1)

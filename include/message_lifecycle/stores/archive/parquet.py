@@ -50,7 +50,7 @@ class ParquetArchive:
     def write(self, name: TopicName, plan_id: str, messages: Iterable[Message]) -> None:
         """On disk when it returns, whole; what was there of the plan is replaced."""
         file = self.file(name, plan_id)
-        new = file.with_name(f"{file.name}.new")
+        new = _half_written(file)
         with named_failures():
             make_folder(file.parent.parent, self._disk)
             make_folder(file.parent, self._disk)
@@ -90,8 +90,14 @@ class ParquetArchive:
                     )
 
     def drop(self, name: TopicName, plan_id: str) -> None:
-        """Nothing there is success."""
-        self._disk.unlink(self.file(name, plan_id))
+        """Also what a crash has left half-written. Nothing there is success."""
+        file = self.file(name, plan_id)
+        for path in (_half_written(file), file):
+            self._disk.unlink(path)
+
+
+def _half_written(file: Path) -> Path:
+    return file.with_name(f"{file.name}.new")
 
 
 def _instant(time: int | None) -> Instant | None:
