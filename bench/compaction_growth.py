@@ -67,8 +67,8 @@ def picture(panels: dict[str, list[Point]]) -> str:
     most = max(max(ours, theirs) for points in panels.values() for _, ours, theirs in points) * 1.1
     parts = [part for number, (title, points) in enumerate(panels.items()) for part in _panel(number, title, points, most)]
     legend = (
-        f'<text x="{LEFT}" y="16" fill="{COLOURS[0]}">compaction, whole process</text>'
-        f'<text x="{LEFT + 180}" y="16" fill="{COLOURS[1]}">DuckDB compacting everything again</text>'
+        f'<text x="{LEFT}" y="16" fill="{COLOURS[0]}">compaction, whole process, CPU seconds</text>'
+        f'<text x="{LEFT + 260}" y="16" fill="{COLOURS[1]}">DuckDB compacting everything again</text>'
     )
     whole = (2 * (WIDTH + LEFT) + 30, HEIGHT + TOP + 50)
     return (
