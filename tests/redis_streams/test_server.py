@@ -66,7 +66,7 @@ def test_what_answers_may_be_something_else(server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
 
         def answer() -> None:
-            with suppress(OSError):
+            with suppress(OSError):  # the test has ended
                 connection, _ = other.accept()
                 with connection:
                     connection.recv(1_000)
@@ -164,16 +164,16 @@ def proxy(server: Server, tmp_path: Path) -> Iterator[tuple[Server, Path]]:
     target = int(server.url.rsplit(":", 1)[1].partition("/")[0])
 
     def pump(source: socket.socket, sink: socket.socket) -> None:
-        with suppress(OSError):
+        with suppress(OSError):  # one side has hung up
             while content := source.recv(65_536):
                 sink.sendall(content)
             sink.shutdown(socket.SHUT_WR)
 
     def serve() -> None:
-        with suppress(OSError):
+        with suppress(OSError):  # the test has ended
             while True:
                 plain, _ = listener.accept()
-                with suppress(ssl.SSLError):
+                with suppress(ssl.SSLError):  # a client that trusts another authority
                     outside = context.wrap_socket(plain, server_side=True)
                     inside = socket.create_connection(("127.0.0.1", target))
                     for ends in ((outside, inside), (inside, outside)):
@@ -232,7 +232,7 @@ def _until(ask: Any) -> None:
 def _until_it_answers(client: redis.Redis, process: subprocess.Popen[bytes]) -> None:
     def answers() -> bool:
         assert process.poll() is None, "the server has ended"
-        with suppress(redis.ConnectionError):
+        with suppress(redis.ConnectionError):  # it does not listen yet
             return bool(client.ping())
         return False
 

@@ -111,7 +111,7 @@ def _answering(layout: Layout) -> Address | None:
     if port is None or components.find(layout, SERVICE) is None:
         return None
     address = Address(port=port, password=secret(_password_file(layout)))
-    with contextlib.suppress(redis.RedisError), contextlib.closing(address.connect()) as client:
+    with contextlib.suppress(redis.RedisError), contextlib.closing(address.connect()) as client:  # what does not answer is not there
         client.ping()
         return address
     return None
@@ -152,7 +152,7 @@ def _wait(layout: Layout, started: Component, deadline: float) -> Address | None
     while started.process.alive() and time.monotonic() < deadline:
         if address := _answering(layout):
             return address
-        time.sleep(POLL_SECONDS)
+        time.sleep(POLL_SECONDS)  # the server tells nobody when it is ready
     return None
 
 

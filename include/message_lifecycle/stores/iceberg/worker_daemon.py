@@ -27,7 +27,7 @@ def main() -> None:
     from pyspark.daemon import manager
 
     import message_lifecycle.stores.iceberg.compaction.engine
-    import message_lifecycle.stores.iceberg.compaction.kernel  # noqa: F401
+    import message_lifecycle.stores.iceberg.compaction.kernel  # noqa: F401  # loaded, and not used here
 
     manager()  # type: ignore[no-untyped-call]  # PySpark gives its daemon no types
 

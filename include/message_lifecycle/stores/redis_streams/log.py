@@ -202,7 +202,7 @@ class RedisLog:
             yield
         finally:
             # It has lapsed and is another's: then it was the check of the head that kept the two apart.
-            with suppress(LockNotOwnedError), self._errors(self._keys.lock):
+            with suppress(LockNotOwnedError), self._errors(self._keys.lock):  # another has it now
                 lock.release()
 
     def _known(self) -> tuple[str, Head]:
