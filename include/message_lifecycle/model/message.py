@@ -57,6 +57,22 @@ class NewMessage:
     def size_bytes(self) -> int:
         return size_bytes(self.key, self.value, self.headers)
 
+    def stored(self, *, offset: int, segment: int, expires_at: Instant | None = None, never: bool = False) -> Message:
+        """The message as the log keeps it, at the place and with the lifetime that it was given."""
+        return Message(
+            partition=self.partition,
+            offset=offset,
+            append_time=known_time(self.append_time),
+            key=self.key,
+            value=self.value,
+            segment=segment,
+            headers=self.headers,
+            event_time=self.event_time,
+            origin_offset=self.origin_offset,
+            expires_at=expires_at,
+            never=never,
+        )
+
 
 def known_time(append_time: Instant | None) -> Instant | None:
     """A missing or zero time is unknown and stored as null (CLK-4); a time before 1970 is a time."""

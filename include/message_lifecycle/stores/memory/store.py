@@ -14,7 +14,7 @@ from message_lifecycle.model.errors import InvalidAppend, IsADocumentTopic, Plan
 from message_lifecycle.model.facts import CopyState, LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.marker import Marker, digest, is_marker
-from message_lifecycle.model.message import Message, NewMessage, known_time
+from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged, StagedMarkers
 from message_lifecycle.model.plan import DropSegments, Plan, SealSegment
@@ -195,20 +195,9 @@ class MemoryStore:
         offset, segment = admit(message, end_offset=end, active=active, policy=policy)
         if before.rows and segment != before.base_offset:
             seal(version, partition, before)
-        version.messages[(partition, offset)] = Message(
-            partition=partition,
-            offset=offset,
-            append_time=known_time(message.append_time),
-            key=message.key,
-            value=message.value,
-            segment=segment,
-            headers=message.headers,
-            event_time=message.event_time,
-            origin_offset=message.origin_offset,
-            expires_at=own.expires_at,
-            never=own.never,
-        )
-        known = known_time(message.append_time)
+        stored = message.stored(offset=offset, segment=segment, expires_at=own.expires_at, never=own.never)
+        version.messages[(partition, offset)] = stored
+        known = stored.append_time
         if known is not None:
             version.written.setdefault((partition, segment), []).append(known)
         version.end_offsets[partition] = offset + 1

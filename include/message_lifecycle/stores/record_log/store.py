@@ -15,7 +15,7 @@ from message_lifecycle.model.backends import check_operation, check_policy
 from message_lifecycle.model.errors import InvalidAppend, LogReplaced, PlanConflict
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Message, NewMessage, known_time
+from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
@@ -272,14 +272,4 @@ def _numbered(message: NewMessage, ends: dict[int, int], bases: dict[int, int], 
     active = ActiveSegment(base_offset=bases[partition], rows=int(ends[partition] > bases[partition]))
     offset, segment = admit(message, end_offset=ends[partition], active=active, policy=policy)
     ends[partition], bases[partition] = offset + 1, segment
-    return Message(
-        partition=partition,
-        offset=offset,
-        append_time=known_time(message.append_time),
-        key=message.key,
-        value=message.value,
-        segment=segment,
-        headers=message.headers,
-        event_time=message.event_time,
-        origin_offset=message.origin_offset,
-    )
+    return message.stored(offset=offset, segment=segment)
