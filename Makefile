@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down status test test-fast check bench lock install
+.PHONY: help demo up down status test test-fast hunt check bench lock install
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1@\2/p' Makefile | while IFS=@ read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
@@ -27,6 +27,9 @@ test: install ## all tests, with Spark, PostgreSQL, Airflow and a NATS server
 
 test-fast: install ## tests of pure code: no JVM, no server, no Airflow; seconds
 	@$(BIN)/python -m pytest -n 2 tests/unit tests/contract -m "not spark and not postgres and not redis and not airflow"
+
+hunt: install ## the properties of every store by twenty times as many generated logs, other ones each time; an hour
+	@$(BIN)/python -m pytest -n 2 -m generated --hypothesis-profile=hunt
 
 check: install ## lint, format, types, import rules
 	@$(BIN)/ruff check

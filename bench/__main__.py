@@ -12,7 +12,19 @@ from message_lifecycle.app import embedded
 from message_lifecycle.local import stack
 from message_lifecycle.local.layout import find_layout
 
-BENCHMARKS = ("compaction", "documents", "due", "segment_drop", "gate_cost", "json_file", "ttl_parsing", "ttl_rows", "retention")
+BENCHMARKS = (
+    "compaction",
+    "documents",
+    "due",
+    "segment_drop",
+    "gate_cost",
+    "json_file",
+    "ttl_parsing",
+    "ttl_rows",
+    "retention",
+    "erasure",
+    "reclaim",
+)
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from bench.compaction_data import START, Log
 from bench.process_tree import Cost, cost_of_module
 from message_lifecycle.app import steps
-from message_lifecycle.app.steps import Services
+from message_lifecycle.app.services import Services
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, GateReport

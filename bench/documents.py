@@ -32,10 +32,10 @@ from bench.process_tree import cpu_of_tree
 from message_lifecycle.app.editing_trace import editing_trace
 from message_lifecycle.folds import fold_of
 from message_lifecycle.local.environment import load_environment
+from message_lifecycle.model.actions import SnapshotDocument
 from message_lifecycle.model.document import Change, Synced
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.plan import SnapshotDocument
 from message_lifecycle.model.settings import Policy, Value, resolve
 from message_lifecycle.operations.snapshot_with_purge import DocumentFacts, plan
 from message_lifecycle.stores.iceberg.compaction.commit import data_file

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 import orjson
 
 from message_lifecycle.app.reading import read
-from message_lifecycle.app.steps import policy_of
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import record_log_world
 from message_lifecycle.model.instants import Instant

@@ -1,4 +1,4 @@
-"""Retention by age, number and size together on 20 million messages: planned, staged and published in a fresh process (issue 7).
+"""Retention by age, number and size together on 20 million messages: planned, staged and published in a fresh process.
 
 The peer is DuckDB on two threads that writes the kept messages again, and is told where the cut lies: it need not look for it. Each
 figure is of a whole process tree, start and JVM included, and a median. Run: `python -m bench retention`.

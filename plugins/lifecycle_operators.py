@@ -58,7 +58,7 @@ class SparkApplication(SparkSubmitOperator):
 
 
 class PlainApplication(BaseOperator):
-    """One of our applications where no table is concerned: the same file, run by this Python, without Spark. Runs once."""
+    """One of our applications where no row of a table is read: the same file, run by this Python, without Spark. Runs once."""
 
     template_fields = ("arguments", "plan_id")
     operator_extra_links = (Results(),)

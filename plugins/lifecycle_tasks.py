@@ -11,7 +11,7 @@ compaction, the purge of what it covers, and documents make none. What compactio
 
 A topic that waits for a person holds up no other. Tasks pass ids and counts, and talk to the ledger through
 `message_lifecycle.app.tasks`; no task imports an engine, and Spark work is always spark-submit. Retention on backends that are no tables
-goes the same way by the same applications, which Python then runs without Spark.
+goes the same way by the same applications, which Python then runs without Spark; so does the reclaim of tables' space.
 
 Retries: tasks that only read the lake may run again; those that stage or publish never do so by themselves, because Airflow can
 start a second try while the first still lives. What makes even that safe is the fence in the commit, not this file.
@@ -72,8 +72,21 @@ def form() -> dict[str, Param]:
     }
 
 
-def interval(setting: Literal["interval", "compaction_interval", "snapshots_interval"] = "interval") -> timedelta:
-    """How often to look: `interval` under `[message_cleaner]`, `[compaction]` or `[documents]` of include/lifecycle.toml, a small file."""
+def erasure_form() -> dict[str, Param]:
+    """The trigger form of a request that a person has recorded. It names the request: what it is about stands in the ledger alone."""
+    return {
+        "request_id": Param(
+            type="string",
+            # A key that is pasted here by mistake is refused before it is kept.
+            pattern="^[0-9a-f]{4,32}$",
+            title="Request",
+            description_md="The id that `lifecycle erase` printed. Never the key itself: what is written here is kept and shown.",
+        )
+    }
+
+
+def interval(setting: Literal["interval", "compaction_interval", "snapshots_interval", "reclaim_interval"] = "interval") -> timedelta:
+    """How often to look: `interval` under `[message_cleaner]`, `[compaction]`, `[documents]` or `[reclaim]` of include/lifecycle.toml, a small file."""
     from message_lifecycle.app.config import interval_seconds
 
     return timedelta(seconds=interval_seconds(setting))
@@ -122,6 +135,14 @@ def _refuse_unknown(conf: Mapping[str, Any] | None) -> None:
             raise InvalidSetting(where="configuration of this run", key=key, value=value, allowed=", ".join(known))
 
 
+def _refuse_unknown_names(conf: Mapping[str, Any] | None, known: Mapping[str, Param]) -> None:
+    """As `_refuse_unknown`, without a word of what was given: it may be a key."""
+    from message_lifecycle.model.errors import InvalidSetting
+
+    if not set(conf or {}) <= set(known):
+        raise InvalidSetting(where="configuration of this run", key="a name", value="(not shown)", allowed=", ".join(known))
+
+
 @task(**READ_AGAIN)
 def copies(**context: Any) -> list[str]:
     """Arguments of the application that copies; without a JVM. None: skipped, and so is the copying."""
@@ -158,8 +179,23 @@ def due(operation: Any, **context: Any) -> dict[str, Any]:
     return {"topics": topics, "window": str(window), "arguments": [*arguments, *(["--dry-run"] if params["dry_run"] else [])]}
 
 
+@task(multiple_outputs=True, **READ_AGAIN)
+def requested(**context: Any) -> dict[str, Any]:
+    """The topics of a recorded request, without a JVM; done before: the run ends here, skipped."""
+    from message_lifecycle.app import tasks
+
+    with _named_errors():
+        _refuse_unknown_names(context["dag_run"].conf, erasure_form())
+        found = tasks.requested_erasure(run=_run(context), request_id=context["params"]["request_id"])
+    if not found["topics"]:
+        raise AirflowSkipException(f"erasure request {found['request_id']} is {found['state']}")
+    log.info("erasure request %s: %s", found["request_id"], ", ".join(found["topics"]))
+    arguments = ["--run", _run(context), "--as-of", found["as_of"], "--topics", ",".join(found["topics"])]
+    return {"topics": found["topics"], "window": found["as_of"], "arguments": [*arguments, "--request", found["request_id"]]}
+
+
 def _not_in_a_dry_run(context: Mapping[str, Any]) -> None:
-    if context["params"]["dry_run"]:
+    if context["params"].get("dry_run", False):
         raise AirflowSkipException("dry run: plans are in the log of the first Spark task; nothing is copied or staged")
 
 
@@ -235,8 +271,8 @@ def verify(operation: Any, plan_id: str | None = None, topics: list[str] | None 
 
 
 def _application(operation: str) -> type[SparkApplication] | type[PlainApplication]:
-    """What plans, judges and publishes: the topics of backends are no tables, so nothing of it needs Spark."""
-    return PlainApplication if operation == "retention" else SparkApplication
+    """What plans, judges and publishes: the topics of backends are no tables, and of tables' past no row is read; neither needs Spark."""
+    return PlainApplication if operation in ("retention", "reclaim") else SparkApplication
 
 
 def _outlets(operation: str) -> list[Asset]:
@@ -267,6 +303,11 @@ def approval(operation: str, plan_id: str, subject: str, body: str, answer_withi
     granted >> published >> verify.override(trigger_rule="none_failed", outlets=_outlets(operation))(operation, plan_id)
 
 
+def requested_deletion(operation: str) -> None:
+    """All tasks of what a person has asked for, in order: as `gated_deletion`, but nothing is due, and no markers are made."""
+    _from_plan_on(operation, requested())
+
+
 def gated_deletion(operation: str) -> None:
     """All tasks of one operation, in order. To be called inside a `@dag` function."""
     # What is not copied is held, so a failed copy is no reason to leave the other topics alone.
@@ -274,6 +315,10 @@ def gated_deletion(operation: str) -> None:
     if operation == "message_cleaner":
         copied = SparkApplication(task_id="topic_copy", application="topic_copy", arguments=copies())
         copied >> [found, EmptyOperator(task_id="copied", **READ_AGAIN)]
+    _from_plan_on(operation, found)
+
+
+def _from_plan_on(operation: str, found: Any) -> None:
     application = _application(operation)
     planned = application(task_id=operation, application=operation, arguments=found["arguments"])
     gated = application(

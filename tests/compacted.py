@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from message_lifecycle.app import steps
 from message_lifecycle.app.compacted_read import read_compacted
 from message_lifecycle.app.horizons import horizons_of
+from message_lifecycle.app.previews import Scheduled
 from message_lifecycle.app.scenario import World
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
@@ -97,10 +99,10 @@ class Topic:
         create_topic(world.services, self.name, partitions=log.partitions, settings=log.settings)
 
     def append(self, messages: Iterable[NewMessage]) -> None:
-        self.world.writer.append(self.name, list(messages), steps.policy_of(self.world.services, self.name))
+        self.world.writer.append(self.name, list(messages), policy_of(self.world.services, self.name))
         self.ever |= {(m.partition, m.offset): m for m in self.world.services.reader.messages(self.name)}
 
-    def run(self, as_of: Instant, work: steps.Scheduled = "compaction") -> Outcome:
+    def run(self, as_of: Instant, work: Scheduled = "compaction") -> Outcome:
         self.world.set_now(as_of)
         return steps.run(
             self.world.services, self.name, as_of=as_of, approver=lambda _plan, _report: (True, "tester", "as expected"), work=work

@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
+from hypothesis.internal.conjecture import providers
+
+from tests.effort import HUNT
 
 if TYPE_CHECKING:
     from message_lifecycle.local.redis import Address
 
-# Groups of `make test` and its two workers. One group runs in one worker, in order: it shares a server, a Spark session or an
-# Airflow, whose settings a process reads once. Every other file runs in any worker.
-GROUPS = {"contract": "lake", "spark": "lake", "postgres": "lake", "redis_streams": "lake", "dags": "dags", "e2e": "e2e"}
+# One group of `make test` runs in one worker, in order: it shares an Airflow, whose settings a process reads once. Every other group is a
+# file, and runs in any worker: each has an embedded default of its own.
+GROUPS = {"dags": "dags", "e2e": "e2e"}
+# What xdist calls the first worker, which uses the clone's own state folder, as a run without workers does.
+_FIRST_WORKER = "gw0"
+
+settings.register_profile(HUNT, print_blob=True)
+# Hypothesis takes constants from whatever modules of ours a worker has imported so far: the same seed would make other logs wherever the
+# files are spread otherwise over the workers. `providers` is its own; requirements.txt pins it.
+providers._get_local_constants = lambda: providers._local_constants
 
 
 def group_of(nodeid: str) -> str:
     file = nodeid.split("::", 1)[0]
     return GROUPS.get(Path(file).parts[1], file)
+
+
+def pytest_configure() -> None:
+    """Every further worker has a state folder in the clone's: a database, a catalog and a warehouse that no other worker's tests walk through."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", _FIRST_WORKER)
+    if worker == _FIRST_WORKER:
+        return
+    from message_lifecycle.local.layout import find_layout
+
+    clones = find_layout()
+    clones.prepare()
+    os.environ["LIFECYCLE_HOME"] = str(clones.state / worker)
+    os.environ.setdefault("LIFECYCLE_JARS", str(clones.jars))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from message_lifecycle.app import documents, steps
 from message_lifecycle.app.scenario import World
+from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.document import Change
@@ -36,7 +37,7 @@ class Drafts:
     world: World = field(default_factory=lambda: memory_world({}))
 
     @property
-    def s(self) -> steps.Services:
+    def s(self) -> Services:
         return self.world.services
 
     @property

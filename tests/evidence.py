@@ -7,18 +7,11 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
+from message_lifecycle.model.actions import DropSegments, RemoveRows
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Judgement, Staged, StagedMarkers
-from message_lifecycle.model.plan import (
-    DropSegments,
-    Expected,
-    Held,
-    Plan,
-    RemoveRows,
-    Requirements,
-    Selection,
-)
+from message_lifecycle.model.plan import Expected, Held, Plan, Requirements, Selection
 from message_lifecycle.model.settings import BY_NAME, Policy, Value, resolve
 
 SECOND = 1_000_000

@@ -9,22 +9,12 @@ from typing import Any
 from hypothesis import strategies as st
 
 from message_lifecycle.ledger.ledger import SqlLedger
+from message_lifecycle.model.actions import Action, DropSegments, RemoveRows, SealSegment
 from message_lifecycle.model.document import OwnChanges, Synced
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, Check, GateReport, Outcome, OutcomeName, Staged
-from message_lifecycle.model.plan import (
-    Action,
-    Bound,
-    DropSegments,
-    Expected,
-    Held,
-    Plan,
-    RemoveRows,
-    Requirements,
-    SealSegment,
-    Selection,
-)
+from message_lifecycle.model.plan import Bound, Expected, Held, Plan, Requirements, Selection
 
 TOPIC = TopicName(stream="shop", topic="orders")
 OTHER = TopicName(stream="shop", topic="returns")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from message_lifecycle.app import steps
 from message_lifecycle.app.cli import main
 from message_lifecycle.app.cli.context import Wiring
 from message_lifecycle.app.scenario import World
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.instants import Instant, parse_instant
@@ -49,7 +49,7 @@ class Lake:
     capsys: pytest.CaptureFixture[str]
 
     @property
-    def services(self) -> steps.Services:
+    def services(self) -> Services:
         return self.world.services
 
     def topic(self, name: str, *, partitions: int = 1, **settings: Value) -> TopicName:
@@ -64,7 +64,7 @@ class Lake:
 
     def append_at(self, topic: TopicName, at: Instant | None, *, partition: int = 0, value: bytes = b"value") -> None:
         message = NewMessage(append_time=at, key=b"key", value=value, partition=partition)
-        self.world.writer.append(topic, [message], steps.policy_of(self.services, topic))
+        self.world.writer.append(topic, [message], policy_of(self.services, topic))
         self.world.writer.seal(topic, partition)
 
     def stored(self, topic: TopicName) -> list[int]:

@@ -8,6 +8,7 @@ import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.scenario import World
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.model.backends import Backend
 from message_lifecycle.model.errors import InvalidSetting, PlanConflict, StorageRefused, UnsafePath
 from message_lifecycle.model.instants import Instant
@@ -27,7 +28,7 @@ def filled(world: World, folder: Path) -> tuple[TopicName, list[Message]]:
     """Two messages of ordinary kind, one of odd fields, and one that stays; what is stored."""
     name = topic_of(world, max_records=1, on_remove="archive", archive_to=str(folder))
     append(world, name, 1, 2)
-    world.writer.append(name, [ODD], steps.policy_of(world.services, name))
+    world.writer.append(name, [ODD], policy_of(world.services, name))
     append(world, name, 3)
     return name, stored(world, name)
 

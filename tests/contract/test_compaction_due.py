@@ -7,7 +7,9 @@ from uuid import uuid4
 from message_lifecycle.app import steps
 from message_lifecycle.app.compacted_read import read_compacted
 from message_lifecycle.app.compaction_due import due_compactions, due_purges
+from message_lifecycle.app.previews import Scheduled
 from message_lifecycle.app.scenario import World
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
@@ -22,10 +24,10 @@ def append(world: World, name: TopicName, partition: int, *pairs: str) -> None:
         NewMessage(append_time=Instant(AS_OF - 1), key=key.encode(), value=value.encode(), partition=partition)
         for key, value in (pair.split(":") for pair in pairs)
     ]
-    world.writer.append(name, messages, steps.policy_of(world.services, name))
+    world.writer.append(name, messages, policy_of(world.services, name))
 
 
-def run(world: World, name: TopicName, work: steps.Scheduled) -> str:
+def run(world: World, name: TopicName, work: Scheduled) -> str:
     outcome = steps.run(world.services, name, as_of=AS_OF, work=work, approver=lambda _plan, _report: (True, "tester", "as expected"))
     return outcome.name
 

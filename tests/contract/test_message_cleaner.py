@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.batch import gate_all
 from message_lifecycle.app.scenario import World
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.errors import NotReady, PlanConflict
 from message_lifecycle.model.facts import Progress
@@ -21,6 +23,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport, Outcome, Published
 from message_lifecycle.model.plan import Plan
 from tests.contract.conftest import MakeWorld
+from tests.effort import effort, generated
 from tests.logs import AS_OF, EXPIRY_SECONDS, SECOND, Log, expired_by_the_rules, logs
 
 SERVER = {"consumer_expiry": 50}
@@ -38,11 +41,11 @@ class Case:
     name: TopicName
 
     @property
-    def s(self) -> steps.Services:
+    def s(self) -> Services:
         return self.world.services
 
     def append(self, *messages: NewMessage) -> None:
-        self.world.writer.append(self.name, messages, steps.policy_of(self.s, self.name))
+        self.world.writer.append(self.name, messages, policy_of(self.s, self.name))
 
     def messages(self) -> list[Message]:
         return list(self.s.reader.messages(self.name))
@@ -98,22 +101,13 @@ def old_and_new(make_world: MakeWorld) -> Case:
     return made
 
 
+@generated
 class TestGenerated:
     """Properties over generated logs: many in memory, a few where each costs seconds."""
 
-    def effort(self, kind: str, *, memory: int, iceberg: int) -> settings:
-        """Shrinking would run a failing example hundreds of times: in memory that is quick, on tables it is an hour."""
-        return settings(
-            max_examples=memory if kind == "memory" else iceberg,
-            phases=list(Phase) if kind == "memory" else [Phase.generate],
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            database=None,
-        )
-
     def test_what_goes_is_what_the_rules_say_and_counts_add_up(self, make_world: MakeWorld, store_kind: str) -> None:
         @given(logs())
-        @self.effort(store_kind, memory=60, iceberg=4)
+        @effort(store_kind, 60, on_tables=4)
         def holds(log: Log) -> None:
             made = filled(make_world, log)
             before = made.messages()
@@ -141,7 +135,7 @@ class TestGenerated:
 
     def test_batches_may_be_cut_anywhere(self, make_world: MakeWorld, store_kind: str) -> None:  # P12
         @given(logs(), st.randoms(use_true_random=False))
-        @self.effort(store_kind, memory=30, iceberg=1)
+        @effort(store_kind, 30, on_tables=1)
         def holds(log: Log, draw: random.Random) -> None:
             one = case(make_world, partitions=log.partitions, segment_bytes=log.segment_bytes)
             many = case(make_world, partitions=log.partitions, segment_bytes=log.segment_bytes)
@@ -239,7 +233,7 @@ def test_a_blocked_plan_leaves_everything_as_it_was(old_and_new: Case) -> None: 
         def evidence(self, *_: object) -> dict[str, object]:
             return {}
 
-    lying = steps.Services(**{f: getattr(old_and_new.s, f) for f in old_and_new.s.__dataclass_fields__} | {"store": Lying()})
+    lying = Services(**{f: getattr(old_and_new.s, f) for f in old_and_new.s.__dataclass_fields__} | {"store": Lying()})
     assert steps.gate(lying, plan_id).judgement == "blocked"
     outcome = steps.publish(old_and_new.s, plan_id)
     assert isinstance(outcome, Outcome)
@@ -323,6 +317,45 @@ def test_a_plan_that_gave_way_can_be_planned_again(old_and_new: Case) -> None:
     old_and_new.s.topics.alter(old_and_new.name, {"max_overdue": None})
     assert old_and_new.run().name == "published"
     assert old_and_new.positions() == {(0, 3), (0, 4)}
+
+
+def overtaken(case: Case, monkeypatch: pytest.MonkeyPatch, meets: type[PlanConflict] | type[NotReady], *, said: bool) -> None:
+    """Where the next run would ask the gate, another has committed the same plan, and `said` so; or not yet."""
+
+    def gate(s: Services, plan_id: str) -> GateReport:
+        monkeypatch.undo()
+        report = steps.gate(s, plan_id)
+        if report.judgement == "needs_approval":
+            steps.approve(s, plan_id, granted=True, by="another", text="as expected")
+        steps.publish(s, plan_id)
+        if said:
+            steps.verify(s, plan_id)
+        raise PlanConflict(plan_id, "what was staged is gone") if meets is PlanConflict else NotReady(plan_id, "closed", "an open plan")
+
+    monkeypatch.setattr(steps, "gate", gate)
+
+
+@pytest.mark.parametrize("said", [True, False])
+@pytest.mark.parametrize("meets", [PlanConflict, NotReady])
+def test_a_run_that_another_has_overtaken_ends_as_that_one(
+    old_and_new: Case, monkeypatch: pytest.MonkeyPatch, meets: type[PlanConflict] | type[NotReady], said: bool
+) -> None:
+    overtaken(old_and_new, monkeypatch, meets, said=said)
+    assert old_and_new.run().name == "published"
+    assert old_and_new.positions() == {(0, 3), (0, 4)}
+    assert [outcome.name for _, outcome in old_and_new.s.ledger.history(old_and_new.name)] == ["published"]
+
+
+def test_a_task_that_another_has_overtaken_closes_nothing(old_and_new: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    old_and_new.world.set_now(AS_OF)
+    plan_id = steps.plan(old_and_new.s, old_and_new.name, as_of=AS_OF, run="r").plan.plan_id
+    steps.stage(old_and_new.s, plan_id)
+    overtaken(old_and_new, monkeypatch, PlanConflict, said=False)
+    with pytest.MonkeyPatch.context() as of_tasks:
+        of_tasks.setattr("message_lifecycle.app.batch.lake", lambda **_: old_and_new.s)
+        gate_all(run="r")
+    outcome = old_and_new.s.ledger.record(plan_id).outcome
+    assert outcome is not None and outcome.name == "published"
 
 
 def test_a_topic_that_is_gone_holds_up_no_other(old_and_new: Case) -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.compacted_read import read_compacted
+from message_lifecycle.app.previews import preview
 from message_lifecycle.app.scenario import World
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
@@ -34,11 +36,11 @@ def topic_of(world: World, **settings: Value) -> TopicName:
 
 def append(world: World, name: TopicName, at_s: int, *keys: bytes | None, ttl: str = "") -> None:
     new = [NewMessage(append_time=Instant(at_s * SECOND), key=key, value=b"v", headers=HEADERS.get(ttl, ())) for key in keys]
-    world.writer.append(name, new, steps.policy_of(world.services, name))
+    world.writer.append(name, new, policy_of(world.services, name))
 
 
 def judged(world: World, plan: Plan) -> GateReport:
-    s, policy = world.services, steps.policy_of(world.services, plan.topic)
+    s, policy = world.services, policy_of(world.services, plan.topic)
     staged = s.store.stage(plan)
     return s.gate.judge(plan, staged, policy, s.store.evidence(plan, staged, policy))
 
@@ -55,7 +57,7 @@ def test_a_purge_takes_one_key_alone(make_world: MakeWorld, taken: tuple[int, ..
     append(world, name, 2, b"k", b"z", b"z", b"z")
     world.set_now(Instant(9 * SECOND))
     request = RemoveMessages(positions=tuple((0, offset) for offset in taken))
-    plan = steps.preview(world.services, name, as_of=Instant(9 * SECOND), work=request)
+    plan = preview(world.services, name, as_of=Instant(9 * SECOND), work=request)
     purge = replace(
         plan,
         actions=tuple(replace(action, reason="purged") for action in plan.row_removals),
@@ -83,7 +85,7 @@ def test_only_a_request_has_a_persons_word_as_its_reason(make_world: MakeWorld) 
     append(world, name, 1, b"k", b"z")
     as_of = Instant(9 * SECOND)
     world.set_now(as_of)
-    plan = steps.preview(world.services, name, as_of=as_of, work=RemoveMessages(positions=((0, 0),)))
+    plan = preview(world.services, name, as_of=as_of, work=RemoveMessages(positions=((0, 0),)))
     assert judged(world, plan).judgement == "passed"
     other = replace(plan, operation="message_cleaner", expected=replace(plan.expected, removed=(("removed", 1),)))
     assert {check.id for check in judged(world, other).checks if not check.passed} == {"rows_justified"}

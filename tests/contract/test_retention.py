@@ -6,12 +6,14 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.previews import Scheduled
 from message_lifecycle.app.reading import read
 from message_lifecycle.app.scenario import World
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
@@ -19,6 +21,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.settings import Value
 from tests.contract.conftest import MakeWorld
+from tests.effort import effort, generated
 from tests.logs import AS_OF, SECOND
 
 PARTITIONS = 2
@@ -83,27 +86,20 @@ def topic_of(world: World, log: Log) -> TopicName:
     name = TopicName(stream=f"{world.scratch}.limits" if world.scratch else "limits", topic=f"t{random.getrandbits(64):x}")
     create_topic(world.services, name, partitions=PARTITIONS, settings=log.settings)
     for batch in log.batches:
-        world.writer.append(name, batch, steps.policy_of(world.services, name))
+        world.writer.append(name, batch, policy_of(world.services, name))
     return name
 
 
-def run(world: World, name: TopicName, work: steps.Scheduled, as_of: Instant = AS_OF) -> Outcome:
+def run(world: World, name: TopicName, work: Scheduled, as_of: Instant = AS_OF) -> Outcome:
     world.set_now(as_of)
     return steps.run(world.services, name, as_of=as_of, work=work, approver=lambda _plan, _report: (True, "tester", "as expected"))
 
 
+@generated
 def test_what_is_kept_is_what_the_rules_say_and_what_a_read_shows(make_world: MakeWorld, store_kind: str) -> None:
-    few = store_kind == "iceberg"
-
     @given(logs(), st.sampled_from(["retention", "message_cleaner"]))
-    @settings(
-        max_examples=4 if few else 150,
-        phases=[Phase.generate] if few else list(Phase),
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        database=None,
-    )
-    def holds(log: Log, work: steps.Scheduled) -> None:
+    @effort(store_kind, 150, on_tables=4)
+    def holds(log: Log, work: Scheduled) -> None:
         world = make_world({})
         name = topic_of(world, log)
         before = list(world.services.reader.messages(name))

@@ -6,11 +6,12 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.reading import read
 from message_lifecycle.app.scenario import World
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.model.backends import Backend, StoreOptions
 from message_lifecycle.model.errors import PlanConflict, UnsupportedLimit
@@ -20,6 +21,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Published
 from message_lifecycle.model.settings import Value
 from tests.contract.conftest import MakeWorld, on
+from tests.effort import effort, generated
 from tests.retained import AS_OF, SECOND, Retained, reasons_by_the_rules, retained_logs
 
 pytestmark = pytest.mark.parametrize("store_kind", on("memory", "json_file", "rotating_file", "redis_streams"), indirect=True)
@@ -41,7 +43,7 @@ def offsets(world: World, name: TopicName) -> list[int]:
 
 def append(world: World, name: TopicName, *seconds: float) -> None:
     messages = [NewMessage(append_time=Instant(round(at * SECOND)), key=b"k", value=b"v") for at in seconds]
-    world.writer.append(name, messages, steps.policy_of(world.services, name))
+    world.writer.append(name, messages, policy_of(world.services, name))
 
 
 def run(world: World, name: TopicName, as_of: Instant = AS_OF) -> Outcome:
@@ -59,14 +61,15 @@ def judged(world: World, name: TopicName) -> str:
     return plan_id
 
 
+@generated
 def test_what_goes_is_what_the_rules_say_and_counts_add_up(make_world: MakeWorld, store_kind: Backend) -> None:
     @given(retained_logs())
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @effort(store_kind, 60)
     def holds(log: Retained) -> None:
         world = make_world({}, StoreOptions(max_bytes=log.max_bytes))
         name = topic_of(world, partitions=log.partitions, **log.settings)
         for batch in log.batches:
-            world.writer.append(name, batch, steps.policy_of(world.services, name))
+            world.writer.append(name, batch, policy_of(world.services, name))
         before = stored(world, name)
         ends = dict(world.services.reader.end_offsets(name))
         assert len(before) == sum(len(batch) for batch in log.batches)

@@ -13,7 +13,12 @@ from message_lifecycle.model.backends import Backend
 from tests.contract.conftest import NEEDS, WHOLE_LOGS, MakeWorld
 
 FILES = sorted((Path(__file__).parents[1] / "scenarios").glob("*.jsonl"))
-STORES: dict[str, tuple[Backend, ...]] = {"retention.jsonl": tuple(WORLDS), "backends.jsonl": ("json_file", "rotating_file")}
+STORES: dict[str, tuple[Backend, ...]] = {
+    "retention.jsonl": tuple(WORLDS),
+    "erasure.jsonl": tuple(WORLDS),
+    "holds_retention.jsonl": tuple(WORLDS),
+    "backends.jsonl": ("json_file", "rotating_file"),
+}
 """Where a file holds; all others are about what only stores of whole logs do."""
 CASES = [
     pytest.param(store, path.name, scenario, id=f"{store}-{path.stem}-{scenario.id}", marks=NEEDS.get(store, ()))

@@ -20,6 +20,8 @@ def outcome(**changes: Any) -> dict[str, Any]:
         "removed": {"expiry": 160_754},
         "removed_messages": 160_754,
         "removed_bytes": 9_100_000,
+        "restored": 0,
+        "reclaimed_bytes": None,
         "messages_before": 336_776,
         "messages_kept": 176_022,
         "more": False,
@@ -141,6 +143,7 @@ def topic(**changes: Any) -> dict[str, Any]:
                 ],
             }
         ],
+        "holds": [],
         "bounds": [bound(), bound(partition=1, stops_at=None, bound="budget", reason="every segment is expired")],
         "status": status(),
         "runs": [outcome(), outcome(outcome="no_op", removed={}, first_plan_id="0123456789abcdef0123456789abcdef", more=True)],
@@ -179,6 +182,8 @@ def plan(**changes: Any) -> dict[str, Any]:
                 "reason": "expiry",
             },
         ],
+        "takes_back": None,
+        "restores": 0,
         "documents": None,
         "bounds": [bound()],
         "held": [held()],
@@ -190,6 +195,7 @@ def plan(**changes: Any) -> dict[str, Any]:
         "settings": {"message_expiry": 16_416_000},
         "state": "closed",
         "recorded_at": "2026-11-21T15:00:01Z",
+        "requested_by": EVIL,
         "staged": {"branch": "plan-0123", "snapshot_id": 4_711},
         "gate": {
             "gate_id": "b" * 32,
@@ -255,6 +261,7 @@ def documents(**changes: Any) -> dict[str, Any]:
             **changes,
         },
         "settings": found["settings"],
+        "holds": [],
         "status": status(documents={"due": 1, "snapshots_due": 1}, problems=[f"document letter keeps every change: {EVIL}"], held=[]),
         "runs": found["runs"],
     }

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from message_lifecycle.app import steps, tasks
+from message_lifecycle.app import tasks
 from message_lifecycle.app.backend_config import ConfiguredBackend
 from message_lifecycle.app.backends import opened
 from message_lifecycle.app.config import backends_file
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.ledger.ledger import migrate_ledger
 from message_lifecycle.local.redis import Address
@@ -84,7 +85,7 @@ class Beside:
         services = opened(lake(), self.backend)
         writer: MessageWriter = services.store  # type: ignore[assignment]  # a record log is one store for all
         new = [NewMessage(append_time=None, key=b"k", value=b"v") for _ in range(count)]
-        writer.append(CLICKS, new, steps.policy_of(services, CLICKS))
+        writer.append(CLICKS, new, policy_of(services, CLICKS))
 
 
 @pytest.fixture(params=["json_file", pytest.param("redis_streams", marks=pytest.mark.redis)])

@@ -1,4 +1,4 @@
-"""The DAGs of compaction, of the purge that follows it, and of documents, as Airflow reads them."""
+"""The DAGs of compaction, of the purge that follows it, of documents and of quarantines, as Airflow reads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from tests.dags.conftest import ROOT
 
 pytestmark = pytest.mark.airflow
 
-OPERATIONS = {"log_compaction": "compaction", "purge_compacted": "purge_compacted", "snapshot_with_purge": "snapshot_with_purge"}
+OPERATIONS = {
+    "log_compaction": "compaction",
+    "purge_compacted": "purge_compacted",
+    "snapshot_with_purge": "snapshot_with_purge",
+    "quarantine": "quarantine",
+    "storage_reclaim": "reclaim",
+}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +53,9 @@ def test_the_way_from_due_to_verified(dag: Any) -> None:
 def test_what_writes_runs_once_in_the_pool(dag: Any) -> None:
     for task_id in (OPERATIONS[dag.dag_id], "quality_gate", "publish", "approval.publish"):
         task = dag.get_task(task_id)
-        assert (task.retries, task.pool, task._conn_id) == (0, "lifecycle", "spark_default")
+        assert (task.retries, task.pool) == (0, "lifecycle")
+        # What reads no row needs no Spark.
+        assert getattr(task, "_conn_id", None) == (None if dag.dag_id == "storage_reclaim" else "spark_default")
         assert Path(task.application).is_file()
 
 
@@ -87,3 +95,10 @@ def test_a_dag_survives_being_stored(dag: Any) -> None:
 
     again = DagSerialization.from_dict(json.loads(json.dumps(DagSerialization.to_dict(dag))))
     assert sorted(again.task_ids) == sorted(dag.task_ids)
+
+
+def test_no_file_is_an_orphan_while_a_task_may_still_commit_it() -> None:
+    from lifecycle_operators import LONGEST_APPLICATION
+    from message_lifecycle.model.settings import BY_NAME
+
+    assert timedelta(seconds=BY_NAME["orphan_age"].minimum) > LONGEST_APPLICATION

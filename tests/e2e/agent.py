@@ -14,10 +14,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from message_lifecycle.app import tasks
+from message_lifecycle.app import steps, tasks
+from message_lifecycle.app.copying import copy_topic
+from message_lifecycle.app.ingest import ingest
+from message_lifecycle.app.previews import Work
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import lake as wired
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.request import RemoveMessages
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import APPEND_TIME
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table, spark_session, sql_table
@@ -27,10 +31,15 @@ from tests.spark.lake import Lake, Rows
 class Agent:
     """What the tests ask for, by name."""
 
-    def __init__(self, session: SparkSession) -> None:
-        self.session = session
-        self.lake = Lake(session, stream="e2e")
+    def __init__(self) -> None:
+        self.session: SparkSession = spark_session("tests")
+        self.lake = Lake(self.session, stream="e2e")
         self.services = wired()
+
+    def renew(self) -> None:
+        """A session keeps on disk what it has shuffled, keys and all, until it ends: end it, and begin another."""
+        self.session.stop()
+        self.__init__()  # type: ignore[misc]  # everything that held the old session is made anew
 
     def create(self, topic: str, **settings: Any) -> None:
         create_topic(self.services, TopicName.parse(topic), partitions=1, settings=settings)
@@ -53,6 +62,27 @@ class Agent:
             writer = writer.option(f"snapshot-property.{key}", value)
         writer.option("fanout-enabled", "true").append()
         forget_cached(self.session, name)
+
+    def ingest(self, topic: str, folder: str) -> dict[str, Any]:
+        """The files of a folder, with the fields `k`, `v` and `at`; which rows were refused, by code."""
+        taken = ingest(topic, folder, key="k", value="v", append_time="at")
+        forget_cached(self.session, TopicName.parse(topic))
+        return {"rows": taken.rows, "quarantined": taken.quarantined}
+
+    def copy(self, topic: str) -> int:
+        """How many messages the mirror or source has taken from its origin."""
+        return copy_topic(self.services, TopicName.parse(topic)).messages
+
+    def compact(self, topic: str) -> str:
+        return self._run(topic, "compaction")
+
+    def remove(self, topic: str, offsets: list[int]) -> str:
+        """Single messages of partition 0; how the request ended."""
+        return self._run(topic, RemoveMessages(positions=tuple((0, offset) for offset in offsets)))
+
+    def _run(self, topic: str, work: Work) -> str:
+        s = self.services
+        return steps.run(s, TopicName.parse(topic), as_of=s.ledger.now(), approver=lambda *_: (True, "ada", "as asked"), work=work).name
 
     def misstate(self, topic: str, segment: int, time: int) -> None:
         """Let the metadata of a segment's file say that its messages are of `time` (seconds since 1970), whatever they are.
@@ -93,6 +123,7 @@ class Agent:
             "files": [path.rsplit("/", 1)[-1] for path in paths],
             "digest": digest.hexdigest(),
             "branches": sorted(table.refs()),
+            "location": table.location(),
         }
 
     def history(self, topic: str) -> list[dict[str, Any]]:
@@ -113,7 +144,7 @@ class Agent:
 def main() -> None:
     answers = sys.stdout
     sys.stdout = sys.stderr  # whatever else prints must not end up among the answers
-    agent = Agent(spark_session("tests"))
+    agent = Agent()
     print(json.dumps({"answer": "ready"}), file=answers, flush=True)
     for line in sys.stdin:
         asked = json.loads(line)

@@ -17,13 +17,13 @@ from message_lifecycle.local.environment import applied, read_environment
 from message_lifecycle.local.layout import Layout, find_layout
 from message_lifecycle.local.postgres_place import find_place
 from message_lifecycle.local.python_home import venv_bin, venv_python
-from tests.e2e.stack import DAG, DAY, Agent, Stack
+from tests.e2e.stack import DAG, DAY, KEPT, Agent, Stack
 
 # A day: unpausing starts one run at once, for the day that ended at midnight, and no other one gets between the tests.
 SETTINGS = f"[message_cleaner]\ninterval = {DAY}\n"
+# Were it midnight meanwhile, there would be one more.
+LONGEST_S = 20 * 60
 OTHER_STACKS = ("LIFECYCLE_", "AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_")
-# A class archive is tied to the paths of its jars: kept where they were, it saves half a minute and more the next time.
-KEPT = ("jars", "cds", "java", "ivy")
 
 
 @pytest.fixture(scope="package")
@@ -41,12 +41,12 @@ def stack() -> Iterator[Stack]:
         "LIFECYCLE_HOME": str(layout.state),
         "LIFECYCLE_CONFIG": str(config),
     }
-    if any(users.jars.glob("*.jar")):
-        environ["LIFECYCLE_JARS"] = str(users.jars)
+    environ["LIFECYCLE_JARS"] = os.environ.get("LIFECYCLE_JARS") or str(users.jars)
     with (users.state / "e2e.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # two test runs at once would stop each other's stack
         _clear(layout, environ)
         config.write_text(SETTINGS)
+        _pass_midnight()
         try:
             _lifecycle("up", environ)
             settings = read_environment(layout)
@@ -54,6 +54,12 @@ def stack() -> Iterator[Stack]:
             yield from _running(layout, applied(settings, environ))
         finally:
             _clear(layout, environ)
+
+
+def _pass_midnight() -> None:
+    left = DAY - time.time() % DAY
+    if left < LONGEST_S:
+        time.sleep(left + 1)  # no clock of Airflow's can be set: its scheduler reads the machine's
 
 
 def _lifecycle(verb: str, environ: dict[str, str]) -> None:

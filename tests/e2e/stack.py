@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
+from urllib.request import ProxyHandler, Request, build_opener
 
 from message_lifecycle.local.airflow_api import API, CONFLICT, AirflowApi, Approval
 from message_lifecycle.local.errors import AirflowRefused
@@ -17,6 +18,8 @@ from message_lifecycle.local.python_home import venv_bin
 
 DAG = "message_cleaner"
 DAY = 86_400
+# A class archive is tied to the paths of its jars: kept where they were, it saves half a minute and more the next time.
+KEPT = ("jars", "cds", "java", "ivy")
 # Generous: the machine may be busy with other tests; each task is given up much earlier by Airflow itself.
 RUN_SECONDS = 420.0
 
@@ -68,32 +71,52 @@ class Stack:
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 
-    def states(self, run_id: str) -> dict[str, str | None]:
+    def lifecycle(self, *command: str, stdin: bytes = b"") -> Any:
+        """What the `lifecycle` command tells programs. A key goes to its standard input."""
+        done = subprocess.run(
+            [str(venv_bin() / "lifecycle"), *command, "--output", "json"],
+            env=dict(self.environment),
+            input=stdin,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout)
+
+    def page(self, path: str) -> str:
+        """One of our own pages, as whoever is logged in sees it."""
+        token = self.api.request("POST", "/auth/token", {"username": self.api.user, "password": self.api.password})["access_token"]
+        asked = Request(f"{self.api.address}/lifecycle{path}", headers={"Authorization": f"Bearer {token}"})
+        with build_opener(ProxyHandler({})).open(asked, timeout=60) as answer:
+            return str(answer.read().decode())
+
+    def states(self, run_id: str, dag: str = DAG) -> dict[str, str | None]:
         """Task -> state; mapped ones as `task[0]`."""
         return {
-            f"{task.task_id}[{task.map_index}]" if task.map_index >= 0 else task.task_id: task.state for task in self.api.tasks(DAG, run_id)
+            f"{task.task_id}[{task.map_index}]" if task.map_index >= 0 else task.task_id: task.state for task in self.api.tasks(dag, run_id)
         }
 
-    def finished(self, run_id: str) -> str:
+    def finished(self, run_id: str, dag: str = DAG) -> str:
         """Wait for the run; its state."""
-        return self.api.wait_for_run(DAG, run_id, seconds=RUN_SECONDS)
+        return self.api.wait_for_run(dag, run_id, seconds=RUN_SECONDS)
 
-    def questions(self, run_id: str, number: int) -> tuple[Approval, ...]:
+    def questions(self, run_id: str, number: int, dag: str = DAG) -> tuple[Approval, ...]:
         """The run's open questions, once that many are asked: mapped tasks start one after the other."""
         deadline = time.monotonic() + RUN_SECONDS
         while time.monotonic() < deadline:
-            found = self.api.approvals(DAG, run_id)
+            found = self.api.approvals(dag, run_id)
             if len(found) == number:
                 return found
             time.sleep(1)
-        raise AssertionError(self.states(run_id))
+        raise AssertionError(self.states(run_id, dag))
 
-    def answered(self, run_id: str, words: Mapping[str, tuple[str, str]]) -> str:
+    def answered(self, run_id: str, words: Mapping[str, tuple[str, str]], dag: str = DAG) -> str:
         """Answer every question by its topic, as (option, why), also one that is asked again, until the run has ended; its state."""
         deadline = time.monotonic() + RUN_SECONDS
-        while (state := self.api.run_state(DAG, run_id)) not in ("success", "failed"):
-            assert time.monotonic() < deadline, self.states(run_id)
-            for question in self.api.approvals(DAG, run_id):
+        while (state := self.api.run_state(dag, run_id)) not in ("success", "failed"):
+            assert time.monotonic() < deadline, self.states(run_id, dag)
+            for question in self.api.approvals(dag, run_id):
                 option, why = words[question.subject.split(":")[0]]
                 self.api.answer(question, option, {"text": why})
             time.sleep(1)  # between two looks; the deadline ends it

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.app.steps import policy_of, run
+from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.steps import run
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant

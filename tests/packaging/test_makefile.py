@@ -49,4 +49,4 @@ def test_ci_runs_check_and_then_test() -> None:
     lines = script.read_text(encoding="utf-8").splitlines()
     assert lines[0] == "#!/usr/bin/env bash"
     assert "set -euo pipefail" in lines
-    assert lines[-2:] == ["make check", "make test"]
+    assert lines[-3:] == ['export PYTEST_ADDOPTS="${PYTEST_ADDOPTS:-} --hypothesis-profile=ci"', "make check", "make test"]

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,6 +77,27 @@ def test_it_listens_on_the_loopback_only_and_writes_before_it_answers(layout: La
     with contextlib.closing(address.connect()) as client:
         told = {name: client.config_get(name)[name] for name in ("bind", "unixsocket", "appendonly", "appendfsync", "dir")}
     assert told == {"bind": LOOPBACK, "unixsocket": "", "appendonly": "yes", "appendfsync": "always", "dir": str(layout.redis)}
+
+
+def test_its_log_forgets_a_deleted_entry_when_it_is_written_anew(layout: Layout, address: Address) -> None:
+    """In memory the entry lies among its neighbours until they go too, and a log in the form of a snapshot takes it over as it lies there."""
+    deleted = b"customer 17 of the north"
+    with contextlib.closing(address.connect()) as client:
+        for number, value in enumerate((b"before", deleted, b"after"), start=1):
+            client.xadd("forgotten", {"k": value}, id=f"{number}-0")
+        client.xdel("forgotten", "2-0")
+        assert telling(layout, deleted)
+        client.bgrewriteaof()
+        deadline = time.monotonic() + 20
+        while client.info("persistence")["aof_rewrite_in_progress"] or client.info("persistence")["aof_rewrite_scheduled"]:
+            assert time.monotonic() < deadline, "the log was not written anew"
+            time.sleep(0.05)  # the server tells nobody when it has ended
+        client.delete("forgotten")
+    assert not telling(layout, deleted)
+
+
+def telling(layout: Layout, content: bytes) -> list[Path]:
+    return [path for path in layout.redis.rglob("*") if path.is_file() and content in path.read_bytes()]
 
 
 def test_what_was_answered_outlives_a_kill(layout: Layout, address: Address) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -24,17 +25,20 @@ from message_lifecycle.ledger.ledger import SqlLedger, migrate_ledger, open_ledg
 from message_lifecycle.ledger.migrations import STEPS
 from message_lifecycle.local.postgres import Address
 from message_lifecycle.model.document import OwnChanges, OwnSettings, Synced
+from message_lifecycle.model.erasure import KeyDigest
 from message_lifecycle.model.errors import InvalidSetting, LifecycleError, OpenBatch, OpenPlan, TopicBusy
 from message_lifecycle.ports import SourceFile
 from tests.ledgers import AS_OF, OTHER, TOPIC, alter, outcome_of, plan_of, report_of, staged_of
 from tests.unit.test_ledger_backup import contents, fill
-from tests.unit.test_ledger_batches import *  # noqa: F403
+from tests.unit.test_ledger_batches import *  # noqa: F403 - the same tests, on PostgreSQL
 from tests.unit.test_ledger_documents import *  # noqa: F403 - the same tests, on PostgreSQL
-from tests.unit.test_ledger_identity import *  # noqa: F403
+from tests.unit.test_ledger_erasures import *  # noqa: F403 - the same tests, on PostgreSQL
+from tests.unit.test_ledger_forgetting import *  # noqa: F403 - the same tests, on PostgreSQL
+from tests.unit.test_ledger_identity import *  # noqa: F403 - the same tests, on PostgreSQL
 from tests.unit.test_ledger_migrations import shape
-from tests.unit.test_ledger_plans import *  # noqa: F403
-from tests.unit.test_ledger_runs import *  # noqa: F403
-from tests.unit.test_ledger_topics import *  # noqa: F403
+from tests.unit.test_ledger_plans import *  # noqa: F403 - the same tests, on PostgreSQL
+from tests.unit.test_ledger_runs import *  # noqa: F403 - the same tests, on PostgreSQL
+from tests.unit.test_ledger_topics import *  # noqa: F403 - the same tests, on PostgreSQL
 
 pytestmark = pytest.mark.postgres
 
@@ -299,3 +303,14 @@ def test_of_requests_at_once_that_have_seen_the_same_row_one_replaces_it(ledger:
         assert sorted(map(str, told)) == ["False", "True"]
         seen = wanted[told.index(True)]
         assert list(ledger.synced(TOPIC)) == [seen]
+
+
+def test_topics_that_are_erased_at_once_are_all_in_the_receipt(ledger: SqlLedger) -> None:
+    ledger.add_erasure("e1", KeyDigest(digest="d", secret="s"), topics=(), forbid=False, requested_by="ada", why="a letter")
+
+    def adding(topic: int) -> Callable[[str | None], str]:
+        return lambda kept: json.dumps(sorted([*json.loads(kept or "[]"), topic]))
+
+    for turn in range(5):
+        at_once(*(partial(ledger.keep_receipt, "e1", adding(4 * turn + number)) for number in range(4)))
+    assert json.loads(ledger.receipt("e1")) == list(range(20))

@@ -10,7 +10,7 @@ import redis
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.scenario import World
-from message_lifecycle.app.steps import Services
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import record_log, record_log_world
 from message_lifecycle.model.instants import Instant
@@ -18,6 +18,7 @@ from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.settings import Value
+from message_lifecycle.stores.record_log.eraser import RecordLogEraser
 from message_lifecycle.stores.record_log.store import RecordLogStore
 from message_lifecycle.stores.redis_streams.keys import TopicKeys
 from message_lifecycle.stores.redis_streams.logs import RedisLogs
@@ -91,14 +92,22 @@ class Topic:
         """The same ledger, another connection: as after a new start, or before a death."""
         logs = self.streams.logs(client)
         old = self.services
-        return record_log(RecordLogStore(logs, server={}), logs, {}, ledger=old.ledger, gate=old.gate, groups=logs)
+        return record_log(
+            RecordLogStore(logs, server={}),
+            logs,
+            {},
+            ledger=old.ledger,
+            gate=old.gate,
+            eraser=RecordLogEraser(logs, server={}),
+            groups=logs,
+        )
 
     def append(self, *times: int | None, partition: int = 0, key: bytes | None = b"k", value: bytes = b"v") -> None:
         new = [NewMessage(append_time=None if t is None else Instant(t), key=key, value=value, partition=partition) for t in times]
         self.write(new)
 
     def write(self, messages: Sequence[NewMessage]) -> None:
-        self.world.writer.append(self.name, messages, steps.policy_of(self.services, self.name))
+        self.world.writer.append(self.name, messages, policy_of(self.services, self.name))
 
     def run(self, services: Services | None = None, *, as_of: Instant = AS_OF) -> Outcome:
         self.world.set_now(as_of)

@@ -11,6 +11,7 @@ import pytest
 from message_lifecycle.model.errors import LogReplaced
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
+from message_lifecycle.stores.redis_streams.log import PAGE
 from message_lifecycle.stores.redis_streams.logs import RedisLogs
 from message_lifecycle.stores.redis_streams.server import Server
 from tests.redis_streams.streams import AS_OF, CLICKS, Streams
@@ -54,6 +55,21 @@ def test_appends_of_others_and_retention_lose_nothing(streams: Streams, server: 
     total = 2 * 2 * ROUNDS
     assert topic.offsets() == list(range(total - KEPT, total))
     assert removed == total - KEPT
+
+
+def test_who_reads_a_long_log_under_the_lock_keeps_it(streams: Streams) -> None:
+    streams = replace(streams, lock_seconds=60)
+    topic = streams.topic()
+    topic.append(*range(1, 3 * PAGE))
+    log, nearly_over_ms, left = streams.logs().open(topic.name), 20_000, list[int]()
+    with log.lock():
+        for number, _ in enumerate(log.scan()[1]):
+            if number % PAGE == 0:
+                left.append(streams.client.pttl(topic.keys.lock))
+                streams.client.pexpire(topic.keys.lock, nearly_over_ms)  # as after a slow page
+        assert len(left) == 3 and min(left) > nearly_over_ms, "each page begins with a lock as long as the first"
+        assert streams.client.exists(topic.keys.lock)
+    assert not streams.client.exists(topic.keys.lock)
 
 
 def test_a_reader_that_others_remove_from_under_is_told(streams: Streams) -> None:

@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.model.errors import CommitUnknown
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
@@ -84,7 +85,7 @@ def test_an_append_that_dies_anywhere_is_there_whole_or_not_at_all(streams: Stre
         services = topic.over(streams.dying(commands))
         try:
             with suppress(CommitUnknown):  # what a dying client says
-                policy = steps.policy_of(topic.services, topic.name)
+                policy = policy_of(topic.services, topic.name)
                 new = [NewMessage(append_time=None, key=b"k", value=b"v", partition=partition) for partition in (0, 1, 0)]
                 services.store.append(topic.name, new, policy)  # type: ignore[attr-defined]  # a record log is one store for all
             break

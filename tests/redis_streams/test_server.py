@@ -14,6 +14,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from message_lifecycle.app import steps
-from message_lifecycle.local.ports import choose_port
+from message_lifecycle.local.ports import choose_port, is_free
 from message_lifecycle.local.redis import find_server
 from message_lifecycle.model.errors import BackendUnavailable, ForeignKey, InvalidAppend, LogLocked, UnknownTopic
 from message_lifecycle.model.message import NewMessage
@@ -205,7 +206,9 @@ def test_a_server_that_nobody_we_trust_vouches_for_is_not_talked_to(proxy: tuple
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Streams]:
     """One server that is a whole cluster."""
-    port = choose_port(tmp_path / "ports.json", "cluster")  # far below the last, for the cluster's own is 10,000 higher
+    # The cluster's own port is 10,000 higher: free, and below those that the system gives to outgoing connections.
+    drawn = (choose_port(tmp_path / "ports.json", f"cluster-{again}") for again in count())
+    port = next(port for port in drawn if port + 10_000 < 32_768 and is_free(port + 10_000))
     command = [find_server(), "--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--save", "", "--dir", tmp_path]
     command += ["--cluster-config-file", "nodes.conf"]
     with subprocess.Popen([*map(str, command)], stdout=subprocess.DEVNULL, env={"PATH": os.defpath}) as process:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from secrets import token_hex
 
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.lake import Lake
 
+from message_lifecycle.app.erasure_secret import SECRET_FILE
 from message_lifecycle.local.environment import LEDGER
 from message_lifecycle.stores.iceberg.layout import CATALOG
 from message_lifecycle.stores.iceberg.session import spark_session
@@ -36,3 +38,12 @@ def lake(spark: SparkSession) -> Iterator[Lake]:
     made = Lake(spark, stream=f"test-{token_hex(4)}")
     yield made
     made.drop()
+
+
+@pytest.fixture
+def erasure_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The secret of the keyed hash, in a file that other processes read too."""
+    file = tmp_path / "secret"
+    file.write_text(token_hex(32))
+    file.chmod(0o600)
+    monkeypatch.setenv(SECRET_FILE, str(file))

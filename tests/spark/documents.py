@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import count
 from secrets import token_hex
 
 from tests.spark.lake import Lake, tables
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.steps import Services
+from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.document import Change, Synced
 from message_lifecycle.model.instants import Instant
@@ -18,6 +19,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Value
+from message_lifecycle.stores.iceberg.documents.columns import bucket_of
 from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, SNAPSHOTS
 
@@ -55,6 +57,11 @@ def typed(document: str, first: int, last: int, *, at: int | None = 1) -> list[C
 def text_at(seq: int) -> bytes:
     """The stored state of a document of `typed` changes."""
     return json.dumps("".join(str(number % 10) for number in range(1, seq + 1))).encode()
+
+
+def name_beside(document: str) -> str:
+    """A random name of 32 bytes, in hex, whose document lies in the files of the other."""
+    return next(name for name in (token_hex(32) for _ in count()) if bucket_of(name) == bucket_of(document))
 
 
 class Documents:

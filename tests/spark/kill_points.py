@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from message_lifecycle.app.steps import Services
+from message_lifecycle.app.services import Services
 from message_lifecycle.ledger.ledger import migrate_ledger
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -22,6 +22,10 @@ from message_lifecycle.stores.iceberg.scratch import drop_stream
 ROOT = Path(__file__).parents[2]
 # Of a process with a JVM of its own, on a machine that does other things as well.
 _ENDS_WITHIN_SECONDS = 300
+
+# Of an erasure: those before its commit, at which nothing of it is seen yet, and those after it.
+BEFORE_ERASED = ("after_stage", "before_commit", "inside_commit")
+ERASURE_STEPS = (*BEFORE_ERASED, "after_commit", "before_delete", "inside_delete", "after_delete")
 
 
 class Topic(Protocol):

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from message_lifecycle.app.steps import Services
+from message_lifecycle.app.services import Services
 from message_lifecycle.gates.runner import GreatExpectationsGate
 from message_lifecycle.ledger.database import Clock
 from message_lifecycle.ledger.ledger import open_ledger
@@ -25,12 +25,15 @@ from message_lifecycle.model.settings import Policy, Value, resolve
 from message_lifecycle.operations import message_cleaner
 from message_lifecycle.operations.verdict import Verdict, decide
 from message_lifecycle.sources.ttl import with_own_lifetimes
-from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
+from message_lifecycle.stores.iceberg import layout
+from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables, ledger_text
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
+from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.layout import LogSummary
 from message_lifecycle.stores.iceberg.read import IcebergReader, newest_state
+from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
 from message_lifecycle.stores.iceberg.scratch import drop_stream
 from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
@@ -98,9 +101,11 @@ class Lake:
             compactor=views,
             documents=documents,
             document_store=documents,
+            reclaimer=IcebergReclaimer(tables()),
             gate=GreatExpectationsGate(),
             ledger=open_ledger("sqlite://", clock=clock) if clock else open_ledger("sqlite://"),
             server={},
+            eraser=IcebergEraser(tables()),
         )
 
     def topic(self, *, partitions: int = 1, **settings: Value) -> TopicName:
@@ -140,7 +145,8 @@ class Lake:
             .option("fanout-enabled", "true")
         )
         if with_state:
-            for key, value in self._state_with(name, segments).to_properties().items():
+            ours = {**self._state_with(name, segments).to_properties(), layout.LEDGER: ledger_text(LEDGER)}
+            for key, value in ours.items():
                 writer = writer.option(f"snapshot-property.{key}", value)
         writer.append()
         forget_cached(self.session, name)

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from secrets import token_hex
 
-from tests.spark.lake import Lake
+from tests.spark.lake import LEDGER, Lake
 
 from message_lifecycle.app.intake import IngestOptions, IngestResult, Intake, take_files
 from message_lifecycle.ledger.ledger import SqlLedger, migrate_ledger, open_ledger
@@ -45,6 +45,8 @@ class Landing:
     def topic(self, *, partitions: int = 1, **settings: Value) -> TopicName:
         name = TopicName.parse(f"{self.lake.stream}/in {token_hex(4)}")
         self.lake.topics.create(name, partitions=partitions, settings=settings, ledger=self.ledger.next_identity())
+        # What the lake itself appends carries a ledger of its own.
+        self.ledger.accept(name, LEDGER)
         return name
 
     def source(self, **files: str | bytes) -> Path:

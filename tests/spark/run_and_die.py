@@ -1,6 +1,7 @@
 """One run of the message cleaner, or of another operation, in a process of its own, which dies by SIGKILL when it reaches the step that is named.
 
-`python -m tests.spark.run_and_die TOPIC AS_OF STEP [OPERATION]`; with the step `none` it lives. Exit status as of the command.
+`python -m tests.spark.run_and_die TOPIC AS_OF STEP [OPERATION [ID]]`, the plan's id for `undo`, the request's for `erasure`; with the step `none` it
+lives. `view:STEP` is the compacted view's, where the log has the same. Exit status as of the command.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ from functools import partial
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.boundary import run_application
+from message_lifecycle.app.previews import Work
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.request import EraseKey, UndoPlan
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
+from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
+from message_lifecycle.stores.iceberg.quarantine_age import IcebergQuarantine
 from message_lifecycle.stores.iceberg.session import spark_session
 from message_lifecycle.stores.iceberg.store import IcebergStore
 
@@ -29,22 +34,32 @@ def main() -> int:
         if step == last_step:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def die_of_view(step: str) -> None:
+        die(step)
+        die(f"view:{step}")
+
     session = partial(spark_session, "run_and_die")
     documents = IcebergDocuments(session, steps=die)
     services = replace(
         lake(),
         store=IcebergStore(session, steps=die),
-        compactor=IcebergViews(session, steps=die),
+        compactor=IcebergViews(session, steps=die_of_view),
         documents=documents,
         document_store=documents,
+        eraser=IcebergEraser(steps=die),
+        quarantine=IcebergQuarantine(session, steps=die),
     )
-    work: dict[str, steps.Scheduled] = {"compaction": "compaction", "snapshot_with_purge": "snapshot_with_purge"}
+    works: dict[str, Work] = {"compaction": "compaction", "snapshot_with_purge": "snapshot_with_purge", "quarantine": "quarantine"}
+    if operation and operation[0] == "erasure":
+        works["erasure"] = EraseKey(request_id=operation[1])
+    if operation and operation[0] == "undo":
+        works["undo"] = UndoPlan(plan_id=operation[1])
     outcome = steps.run(
         services,
         TopicName.parse(topic),
         as_of=Instant(int(as_of)),
         approver=lambda _plan, _report: (True, "tester", "as expected"),
-        work=work[operation[0]] if operation else "message_cleaner",
+        work=works[operation[0]] if operation else "message_cleaner",
     )
     print(outcome.name)
     return 0

@@ -14,6 +14,7 @@ from tests.compacted import Log, Topic
 from tests.logs import AS_OF, SECOND
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.wiring import iceberg_world
 from message_lifecycle.model.errors import CompactedTableMissing, TopicWithoutKeys
 from message_lifecycle.model.instants import Instant
@@ -73,7 +74,7 @@ def test_a_damaged_view_is_seen_and_not_published(topic: Topic, spark: SparkSess
     s = topic.world.services
     topic.world.set_now(LATER)
     plan = steps.plan(s, topic.name, as_of=LATER, work="compaction").plan
-    staged, policy = steps.stage(s, plan.plan_id), steps.policy_of(s, topic.name)
+    staged, policy = steps.stage(s, plan.plan_id), policy_of(s, topic.name)
     before, horizons, branch = topic.view(), dict(topic.horizons), staged.branch or ""
     assert s.gate.judge(plan, staged, policy, s.compactor.evidence(plan, staged, policy)).blocking == ()
     table = sql_table(topic.name, kind=COMPACTED)

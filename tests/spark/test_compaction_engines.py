@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 from tests.compacted import HEADERS, KEYS, TIMES, TTLS, VALUES, Log, Topic
 from tests.logs import AS_OF, SECOND
 
-from message_lifecycle.app import steps
+from message_lifecycle.app.previews import preview
 from message_lifecycle.app.scenario import World
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.app.wiring import iceberg_world, memory_world
 from message_lifecycle.model.instants import Instant
@@ -63,11 +64,11 @@ def by_engine(topic: Topic, as_of: Instant, engine: str) -> tuple[Staged, list[V
     """What the engine stages, and the gate lets pass; nobody sees it, and nothing of it is left."""
     s = replace(topic.world.services, server={"compaction_engine": engine})
     topic.world.set_now(as_of)
-    plan = steps.preview(s, topic.name, as_of=as_of, work="compaction")
+    plan = preview(s, topic.name, as_of=as_of, work="compaction")
     staged = s.compactor.stage(plan)
     if plan.is_empty or staged.snapshot_id is None:
         return staged, topic.view()
-    policy = steps.policy_of(s, topic.name)
+    policy = policy_of(s, topic.name)
     report = s.gate.judge(plan, staged, policy, s.compactor.evidence(plan, staged, policy))
     assert report.blocking == ()
     at = ViewState(

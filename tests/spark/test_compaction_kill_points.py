@@ -20,6 +20,8 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.compacted_read import read_compacted
 from message_lifecycle.app.horizons import horizons_of
 from message_lifecycle.app.live_view import latest_view
+from message_lifecycle.app.previews import Scheduled, preview
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.app.wiring import lake as configured_lake
 from message_lifecycle.ledger.ledger import open_ledger
@@ -57,15 +59,15 @@ class Topic:
         self.append(message(b"a", b"1", segment=0), message(b"a", b"2", segment=1), message(b"b", b"1", segment=1))
 
     def append(self, *messages: NewMessage) -> None:
-        self.writer.append(self.name, messages, steps.policy_of(self.s, self.name))
+        self.writer.append(self.name, messages, policy_of(self.s, self.name))
 
     def start(self, last_step: str) -> subprocess.Popen[str]:
         return start_dying(self.name, AS_OF, last_step, "compaction", ledger_url=self.ledger_url)
 
-    def run(self, as_of: Instant = AS_OF, work: steps.Scheduled = "compaction") -> Outcome:
+    def run(self, as_of: Instant = AS_OF, work: Scheduled = "compaction") -> Outcome:
         return steps.run(self.s, self.name, as_of=as_of, approver=lambda _plan, _report: (True, "tester", "as expected"), work=work)
 
-    def judged(self, as_of: Instant = AS_OF, work: steps.Scheduled = "compaction") -> Plan:
+    def judged(self, as_of: Instant = AS_OF, work: Scheduled = "compaction") -> Plan:
         """Planned, staged and let pass by the gate, ready to be published."""
         plan = steps.plan(self.s, self.name, as_of=as_of, work=work).plan
         steps.stage(self.s, plan.plan_id)
@@ -118,7 +120,7 @@ def test_a_second_compaction_is_refused_while_one_works(topic: Topic) -> None:
 def test_of_two_staged_compactions_the_second_is_refused_at_the_commit(topic: Topic) -> None:
     first = topic.judged()
     topic.append(message(b"a", b"3"))
-    second = steps.preview(topic.s, topic.name, as_of=LATER, work="compaction")
+    second = preview(topic.s, topic.name, as_of=LATER, work="compaction")
     staged = topic.s.compactor.stage(second)
     assert steps.publish(topic.s, first.plan_id) is not None
     with pytest.raises(PlanConflict, match="for the first time since"):
@@ -164,7 +166,7 @@ def test_a_cleaner_run_planned_before_the_first_compaction_is_refused(topic: Top
     plan = topic.judged(at, "message_cleaner")
     assert plan.expected.removed_rows == 3
     # By a run that the ledger does not know of: one that it knew of would have closed the cleaner's plan.
-    compaction = steps.preview(topic.s, topic.name, as_of=AS_OF, work="compaction")
+    compaction = preview(topic.s, topic.name, as_of=AS_OF, work="compaction")
     staged = topic.s.compactor.stage(compaction)
     topic.s.compactor.publish(let_pass(compaction, staged), ledger=topic.s.ledger.next_identity(topic.name))
     with pytest.raises(PlanConflict, match="compacted since it was planned"):
@@ -212,7 +214,7 @@ def test_behind_its_lag_a_topic_shows_the_same_to_sql(behind: Topic) -> None:  #
 def test_behind_its_lag_a_cleaner_is_refused_when_the_topic_was_compacted_after_all(behind: Topic) -> None:  # CMP-9
     plan = behind.judged(PAST_LAG, "message_cleaner")
     # By a run that the ledger does not know of, up to a time before the newest messages.
-    compaction = steps.preview(behind.s, behind.name, as_of=Instant(250 * SECOND), work="compaction")
+    compaction = preview(behind.s, behind.name, as_of=Instant(250 * SECOND), work="compaction")
     staged = behind.s.compactor.stage(compaction)
     behind.s.compactor.publish(let_pass(compaction, staged), ledger=behind.s.ledger.next_identity(behind.name))
     with pytest.raises(PlanConflict, match="compacted since it was planned"):

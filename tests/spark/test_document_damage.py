@@ -15,10 +15,12 @@ from tests.spark.documents import AS_OF, LATER, Documents, splice, text_at, type
 from tests.spark.lake import LEDGER, Lake, tables
 
 from message_lifecycle.app import documents, steps
+from message_lifecycle.app.previews import preview
+from message_lifecycle.app.services import policy_of
+from message_lifecycle.model.actions import SnapshotDocument
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.plan import SnapshotDocument
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.documents.failures import DamagedSnapshot, FoldingFailed, UnreadableDocuments
 from message_lifecycle.stores.iceberg.documents.read import digest_of
@@ -136,8 +138,8 @@ def test_what_was_staged_beside_the_plan_is_found(lake: Lake) -> None:
     topic = Documents.on(lake)
     topic.add(*typed("one", 1, 12))
     topic.sync("one", a=8)
-    plan = steps.preview(topic.s, topic.name, as_of=AS_OF, work="snapshot_with_purge")
-    policy = steps.policy_of(topic.s, topic.name)
+    plan = preview(topic.s, topic.name, as_of=AS_OF, work="snapshot_with_purge")
+    policy = policy_of(topic.s, topic.name)
 
     def found(**other: int) -> dict[str, int]:
         """Totals that differ from those of the plan as it is, with another action staged."""
@@ -185,7 +187,7 @@ def damage(path: Path) -> None:
 
 @pytest.mark.parametrize("deed", [damage, Path.unlink], ids=["damaged", "gone"])
 def test_a_file_that_cannot_be_read_is_named_and_nothing_is_changed(topic: Documents, deed: Callable[[Path], None]) -> None:
-    before, plan = topic.heads(), steps.preview(topic.s, topic.name, as_of=AS_OF, work="snapshot_with_purge")
+    before, plan = topic.heads(), preview(topic.s, topic.name, as_of=AS_OF, work="snapshot_with_purge")
     for path in files(topic, ""):
         deed(path)
     with pytest.raises(FoldingFailed, match="parquet"):

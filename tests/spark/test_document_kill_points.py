@@ -18,6 +18,7 @@ from tests.spark.lake import LEDGER, let_pass, tables
 from tests.spark.tables import unheard
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.previews import preview
 from message_lifecycle.app.wiring import lake as configured_lake
 from message_lifecycle.ledger.ledger import open_ledger
 from message_lifecycle.model.errors import CommitUnknown, InvalidServerSeq, PlanConflict
@@ -118,7 +119,7 @@ def test_two_runs_at_once_publish_once(topic: Topic) -> None:
 def test_of_two_staged_plans_the_second_is_refused_at_the_commit(topic: Topic) -> None:
     first = topic.judged()
     topic.add(*typed("two", 10, 10))
-    second = steps.preview(topic.s, topic.name, as_of=LATER, work="snapshot_with_purge")
+    second = preview(topic.s, topic.name, as_of=LATER, work="snapshot_with_purge")
     staged = topic.s.document_store.stage_documents(second)
     assert steps.publish(topic.s, first.plan_id) is not None
     verdict = let_pass(second, staged)

@@ -12,11 +12,12 @@ from pyspark.sql import SparkSession
 from tests.evidence import SCHEMAS
 from tests.spark.lake import EXPIRY_S, SECOND, Lake, Rows
 
+from message_lifecycle.model.actions import DropSegments
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Staged
-from message_lifecycle.model.plan import DropSegments, Plan
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore

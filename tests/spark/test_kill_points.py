@@ -13,6 +13,7 @@ from tests.logs import SECOND
 from tests.spark.kill_points import dies, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import lake as configured_lake
 from message_lifecycle.ledger.ledger import open_ledger
@@ -42,7 +43,7 @@ class Topic:
         create_topic(self.s, self.name, partitions=1, settings={"message_expiry": 10, "max_removed_fraction": 1.0})
         times = [(1, 0), (2, 0), (3, 2), (99, 3), (100, 3)]
         messages = [NewMessage(append_time=Instant(t * SECOND), key=b"k", value=b"v", segment=base) for t, base in times]
-        self.writer.append(self.name, messages, steps.policy_of(self.s, self.name))
+        self.writer.append(self.name, messages, policy_of(self.s, self.name))
 
     def start(self, last_step: str) -> subprocess.Popen[str]:
         return start_dying(self.name, AS_OF, last_step, ledger_url=self.ledger_url)

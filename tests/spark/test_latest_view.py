@@ -7,6 +7,8 @@ from tests.spark.lake import SECOND, Lake
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.compacted_read import read_compacted
+from message_lifecycle.app.previews import Scheduled
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
@@ -22,7 +24,7 @@ FAR = 4_000_000_000
 class Topic:
     """A topic of two partitions, compacted by hand."""
 
-    def __init__(self, lake: Lake, s: steps.Services, topic: str, **settings: object) -> None:
+    def __init__(self, lake: Lake, s: Services, topic: str, **settings: object) -> None:
         self.lake, self.s = lake, s
         self.name = TopicName.parse(f"{lake.stream}/{topic}")
         create_topic(s, self.name, partitions=2, settings=settings)
@@ -34,9 +36,9 @@ class Topic:
             NewMessage(append_time=time, key=key.encode(), value=value.encode(), partition=partition, headers=headers)
             for key, value, partition in messages
         ]
-        IcebergWriter(lambda: self.lake.session).append(self.name, made, steps.policy_of(self.s, self.name))
+        IcebergWriter(lambda: self.lake.session).append(self.name, made, policy_of(self.s, self.name))
 
-    def run(self, work: steps.Scheduled = "compaction") -> str:
+    def run(self, work: Scheduled = "compaction") -> str:
         return steps.run(self.s, self.name, as_of=Instant((FAR + 1) * SECOND), work=work, approver=lambda *_: (True, "tester", "")).name
 
     def by_sql(self) -> list[tuple[int, int, str]]:
@@ -49,11 +51,11 @@ class Topic:
 
 
 @pytest.fixture
-def s(lake: Lake) -> steps.Services:
+def s(lake: Lake) -> Services:
     return lake.services(lambda: Instant((FAR + 2) * SECOND))
 
 
-def test_sql_reads_the_view_and_then_the_log(lake: Lake, s: steps.Services) -> None:
+def test_sql_reads_the_view_and_then_the_log(lake: Lake, s: Services) -> None:
     topic = Topic(lake, s, "latest")
     topic.append(("a", "a1", 0), ("b", "b1", 1), ("a", "a2", 0))
     assert topic.run() == "published"
@@ -64,7 +66,7 @@ def test_sql_reads_the_view_and_then_the_log(lake: Lake, s: steps.Services) -> N
     assert topic.by_sql() == topic.by_call() == [(0, 1, "a2"), (0, 2, "c1"), (1, 1, "b2")]
 
 
-def test_a_purge_of_the_log_leaves_no_hole(lake: Lake, s: steps.Services) -> None:
+def test_a_purge_of_the_log_leaves_no_hole(lake: Lake, s: Services) -> None:
     topic = Topic(lake, s, "purged", cleanup_policy="compact", max_removed_fraction=1.0)
     topic.append(("a", "a1", 0), ("b", "b1", 0))
     IcebergWriter(lambda: lake.session).seal(topic.name, 0)
@@ -75,7 +77,7 @@ def test_a_purge_of_the_log_leaves_no_hole(lake: Lake, s: steps.Services) -> Non
     assert topic.by_sql() == topic.by_call() == [(0, 1, "b1"), (0, 2, "a2")]
 
 
-def test_what_is_dead_hides_every_older_message_of_its_key(lake: Lake, s: steps.Services) -> None:
+def test_what_is_dead_hides_every_older_message_of_its_key(lake: Lake, s: Services) -> None:
     topic = Topic(lake, s, "dying", allow_msg_ttl=True)
     topic.append(("a", "a1", 0), ("b", "b1", 0))
     assert topic.run() == "published"
@@ -84,7 +86,7 @@ def test_what_is_dead_hides_every_older_message_of_its_key(lake: Lake, s: steps.
     assert topic.by_sql() == topic.by_call(at=FAR) == [(0, 1, "b1")]
 
 
-def test_the_view_follows_the_topics_settings(lake: Lake, s: steps.Services) -> None:
+def test_the_view_follows_the_topics_settings(lake: Lake, s: Services) -> None:
     topic = Topic(lake, s, "following")
     topic.append(("a", "a1", 0))
     topic.append(("b", "b1", 0), at=1)

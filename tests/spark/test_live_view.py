@@ -13,6 +13,7 @@ from tests.spark.lake import SECOND, Lake, Rows
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.live_view import live_view
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.model.errors import ForeignTable
 from message_lifecycle.model.instants import INT64_MAX, Instant
@@ -79,11 +80,11 @@ def test_sql_says_of_every_row_what_the_rule_says(lake: Lake) -> None:
 
 
 @pytest.fixture
-def s(lake: Lake) -> steps.Services:
+def s(lake: Lake) -> Services:
     return lake.services()
 
 
-def _topic(lake: Lake, s: steps.Services, topic: str, **given_settings: object) -> TopicName:
+def _topic(lake: Lake, s: Services, topic: str, **given_settings: object) -> TopicName:
     name = TopicName.parse(f"{lake.stream}/{topic}")
     create_topic(s, name, partitions=1, settings=given_settings)
     return name
@@ -93,13 +94,13 @@ def _shown(lake: Lake, name: TopicName) -> list[int]:
     return sorted(row["offset"] for row in lake.session.sql(f"SELECT offset FROM {sql_table(name, kind='live')}").collect())
 
 
-def test_the_view_is_there_with_the_topic_and_follows_its_settings(lake: Lake, s: steps.Services) -> None:
+def test_the_view_is_there_with_the_topic_and_follows_its_settings(lake: Lake, s: Services) -> None:
     name = _topic(lake, s, "Gröss-e view", max_age_seconds=60.0)
     assert _shown(lake, name) == []
     lake.append(name, Rows(base=0, times=(1, None, 0, FAR)))
     lake.session.sql(f"UPDATE {sql_table(name)} SET append_time = timestamp_micros(0L) WHERE offset = 2")
     assert _shown(lake, name) == [1, 2, 3]
-    logical = [m.offset for m in s.reader.messages(name) if not holds(age_rules.hidden(steps.policy_of(s, name)), m, Instant(FAR * SECOND))]
+    logical = [m.offset for m in s.reader.messages(name) if not holds(age_rules.hidden(policy_of(s, name)), m, Instant(FAR * SECOND))]
     assert logical == [1, 2, 3]
     alter_topic(s, name, {"max_age_seconds": None})
     assert _shown(lake, name) == [0, 1, 2, 3]
@@ -110,7 +111,7 @@ def test_the_view_is_there_with_the_topic_and_follows_its_settings(lake: Lake, s
     assert lake.session.table(sql_table(name, kind="live")).schema == lake.session.table(sql_table(name)).schema
 
 
-def test_a_view_is_written_again_only_where_it_says_something_else(lake: Lake, s: steps.Services) -> None:
+def test_a_view_is_written_again_only_where_it_says_something_else(lake: Lake, s: Services) -> None:
     name = _topic(lake, s, "same", message_expiry=60)
     place = name.namespace, name.table("live")
     first = Tables().pointers.one(place)
@@ -122,17 +123,20 @@ def test_a_view_is_written_again_only_where_it_says_something_else(lake: Lake, s
     assert Tables().pointers.one(place) != first
 
 
-def test_a_run_renews_the_view_after_the_servers_settings_have_changed(lake: Lake, s: steps.Services) -> None:
+def test_a_run_renews_the_view_after_the_servers_settings_have_changed(lake: Lake, s: Services) -> None:
     from dataclasses import replace
 
     name = _topic(lake, s, "server")
     lake.append(name, Rows(base=0, times=(1, FAR)))
     assert _shown(lake, name) == [0, 1]
+    written_with = s.topics.describe(name).ledger
+    assert written_with is not None
+    s.ledger.accept(name, written_with)
     steps.plan(replace(s, server={"message_expiry": 60}), name, as_of=s.ledger.now())
     assert _shown(lake, name) == [1]
 
 
-def test_files_without_live_messages_are_not_read(lake: Lake, s: steps.Services) -> None:
+def test_files_without_live_messages_are_not_read(lake: Lake, s: Services) -> None:
     name = _topic(lake, s, "pruned", message_expiry=60)
     for base in range(0, 10, 2):
         lake.append(name, Rows(base=base, times=(FAR, FAR) if base == 8 else (1, 2)))
@@ -143,7 +147,7 @@ def test_files_without_live_messages_are_not_read(lake: Lake, s: steps.Services)
     assert _shown(lake, name) == [8, 9]
 
 
-def test_views_are_no_topics_and_hide_none(lake: Lake, s: steps.Services) -> None:
+def test_views_are_no_topics_and_hide_none(lake: Lake, s: Services) -> None:
     name = _topic(lake, s, "listed", message_expiry=60)
     foreign = quoted("lake", name.namespace, "of_somebody")
     lake.session.sql(f"CREATE VIEW {foreign} AS SELECT 1 AS one")
@@ -159,7 +163,7 @@ def test_views_are_no_topics_and_hide_none(lake: Lake, s: steps.Services) -> Non
         lake.session.sql(f"DROP VIEW {foreign}")
 
 
-def test_somebody_elses_table_in_the_views_place_stays_and_the_topic_works(lake: Lake, s: steps.Services) -> None:
+def test_somebody_elses_table_in_the_views_place_stays_and_the_topic_works(lake: Lake, s: Services) -> None:
     first = _topic(lake, s, "there")
     name = TopicName.parse(f"{lake.stream}/taken")
     lake.session.sql(f"CREATE TABLE {sql_table(name, kind='live')} (a int)")
@@ -171,7 +175,7 @@ def test_somebody_elses_table_in_the_views_place_stays_and_the_topic_works(lake:
     lake.session.sql(f"DROP TABLE {sql_table(name, kind='live')} PURGE")
 
 
-def test_spark_replaces_and_drops_the_view_as_its_own(lake: Lake, s: steps.Services) -> None:
+def test_spark_replaces_and_drops_the_view_as_its_own(lake: Lake, s: Services) -> None:
     name = _topic(lake, s, "sparks")
     view = sql_table(name, kind="live")
     lake.session.sql(f"CREATE OR REPLACE VIEW {view} AS SELECT offset FROM {sql_table(name)}")

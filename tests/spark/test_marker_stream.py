@@ -9,6 +9,7 @@ from tests.ledgers import StandingClock
 from tests.spark.lake import SECOND, Lake
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.marker import REASON_HEADER
@@ -62,7 +63,7 @@ def test_every_message_and_every_marker_arrives_once(lake: Lake, tmp_path: Path)
         headers = () if ttl is None else (("Nats-TTL", ttl),)
         at = Instant(minute * MINUTE)
         made = [NewMessage(append_time=at, key=key.encode(), value=b"v", partition=partition, headers=headers) for key in keys]
-        told += len(writer.append(name, made, steps.policy_of(s, name)))
+        told += len(writer.append(name, made, policy_of(s, name)))
 
     def run(minute: int) -> None:
         nonlocal removed

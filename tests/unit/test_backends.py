@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
 
+from message_lifecycle.app.backend_config import BackendTopic, ConfiguredBackend, Folder
+from message_lifecycle.app.backends import beside
 from message_lifecycle.app.backends_reference import BEGIN, END, reference
+from message_lifecycle.app.erasure_requests import ask, carry_out
+from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.wiring import memory_world
+from message_lifecycle.gates.runner import GreatExpectationsGate
 from message_lifecycle.model.backends import BACKENDS, RECORD_LOGS, Backend, check_operation, check_policy, matrix, store_options
 from message_lifecycle.model.errors import InvalidSetting, UnsupportedLimit
+from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import DOCUMENT_SETTINGS, Value, resolve
+from message_lifecycle.stores.json_file.files import JsonFiles
+from message_lifecycle.stores.record_log.store import RecordLogStore
 from tests.worlds import make_lake
 
 PAGE = Path(__file__).parents[2] / "docs" / "backends.md"
@@ -97,3 +109,41 @@ def test_the_command_prints_it_for_people_and_programs(capsys: pytest.CaptureFix
     text = lake.say("backends")
     assert text.status == 0
     assert all(any(line.split()[:2] == [each["backend"], each["limit"]] for line in text.out.splitlines()) for each in document)
+
+
+def test_a_topic_of_the_lake_is_not_hidden_by_a_backends(tmp_path: Path) -> None:
+    lake = memory_world({}).services
+    shared, own = TopicName(stream="web", topic="clicks"), TopicName(stream="web", topic="visits")
+    topics = {name: BackendTopic(partitions=1, settings={}) for name in (shared, own)}
+    backend = ConfiguredBackend(name="audit", kind="json_file", place=Folder(root=tmp_path / "audit"), topics=topics)
+    assert beside(lake, (backend,)).topics.describe(own).partitions == 1
+    create_topic(lake, shared, settings={})
+    with pytest.raises(InvalidSetting, match=r"backend audit.*web/clicks.*no topic of the lake has"):
+        beside(lake, (backend,)).topics.describe(own)
+
+
+def test_an_erasure_of_all_topics_is_not_done_while_a_backend_holds_one_that_is_not_configured(tmp_path: Path) -> None:
+    lake, key = replace(memory_world({}).services, gate=GreatExpectationsGate()), b"customer 17 of the north"
+    kept, former = TopicName(stream="web", topic="clicks"), TopicName(stream="web", topic="visits")
+
+    def backend(*names: TopicName) -> ConfiguredBackend:
+        topics = {name: BackendTopic(partitions=1, settings={}) for name in names}
+        return ConfiguredBackend(name="audit", kind="json_file", place=Folder(root=tmp_path), topics=topics)
+
+    def state(s: Services, *topics: TopicName) -> tuple[str, str]:
+        request = ask(s, key, topics=topics, forbid=False, by="ada", why="a letter")
+        carry_out(s, request.request_id, approver=lambda _plan, _report: (True, "ada", "a letter"))
+        found = s.ledger.erasure(request.request_id)
+        return found.state, found.detail
+
+    both = beside(lake, (backend(kept, former),))
+    policy = policy_of(both, former)  # and both are made
+    RecordLogStore(JsonFiles(tmp_path), server={}).append(former, [NewMessage(append_time=None, key=key, value=b"v")], policy)
+    one = beside(lake, (backend(kept),))
+    assert state(one)[0] == "requested"
+    assert "web/visits: lies in backend audit" in state(one)[1]
+    assert state(one, kept) == ("erased", "")
+    assert state(both) == ("erased", "")
+    assert state(one)[0] == "requested", "what nobody reaches may get the key again"
+    (tmp_path / "web" / "visits.jsonl").write_bytes(b"no log")
+    assert "backend audit: DamagedLog" in state(beside(lake, (backend(kept),)))[1]

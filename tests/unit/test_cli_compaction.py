@@ -9,6 +9,7 @@ import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.open_plans import UNDER_WAY_US
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.model.errors import TopicWithoutKeys
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
@@ -37,7 +38,7 @@ def write(lake: Lake, topic: TopicName, *pairs: str, at: Instant = AN_HOUR_AGO) 
     for pair in pairs:
         key, _, value = pair.partition(":")
         message = NewMessage(append_time=at, key=key.encode(), value=value.encode(), partition=0)
-        lake.world.writer.append(topic, [message], steps.policy_of(lake.services, topic))
+        lake.world.writer.append(topic, [message], policy_of(lake.services, topic))
 
 
 def read(lake: Lake, *arguments: str) -> list[str]:

@@ -60,7 +60,7 @@ def test_changes_come_from_a_file_or_from_standard_input(
     lake: Lake, letters: TopicName, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     added = add(lake, file, 1, 3)
-    assert (added.status, added.document) == (0, {"topic": LETTERS, "changes": 3, "newest": {"letter": 3}})
+    assert (added.status, added.document) == (0, {"topic": LETTERS, "changes": 3, "erased": 0, "newest": {"letter": 3}})
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(line(4, document=" Letter ").encode())))
     assert lake.say("document", "add", LETTERS, "-o", "json").document["newest"] == {"letter": 4}
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(line(5).encode())))
@@ -314,3 +314,40 @@ def test_a_purge_that_was_turned_on_is_asked_about(lake: Lake, file: Path) -> No
     assert f"lifecycle run {LETTERS}" in asked.out
     lake.say("approve", waiting.plan_id, "--by", "ada", "--text", "history is not needed")
     assert run(lake).lines[0]["removed"] == {"purged_synced": 17}
+
+
+def test_a_purge_is_taken_back(lake: Lake, letters: TopicName, file: Path) -> None:
+    purged(lake, file)
+    (purge,) = [plan.plan_id for plan in lake.services.ledger.plans(letters)]
+    told = lake.say("undo", purge[:10], "--by", "ada", "--text", "a slip")
+    assert told.status == 0, told.err
+    assert "17 change(s) and 0 snapshot(s) came back" in " ".join(told.out.split())
+    assert "brought back 17 changes" in told.out
+    again = lake.say("undo", purge, "--by", "ada", "--text", "a slip", "-o", "json")
+    assert (again.status, again.document["outcome"]) == (0, "no_op")
+    shown = lake.say("explain", again.document["first_plan_id"], "-o", "json").document
+    (action,) = shown["actions"]
+    assert (shown["takes_back"], action["action"], action["document"], action["from"], action["to"]) == (
+        purge,
+        "restore_document",
+        "letter",
+        1,
+        17,
+    )
+    page = " ".join(lake.say("explain", again.document["first_plan_id"]).out.split())
+    assert "nothing of 13 changes" in page and "brought back 17 changes" in page and "messages" not in page
+    assert f"{purge}: 17 changes come back" in page and "letter" in page and "1..17" in page
+    held = run(lake).document["held"]
+    assert [(entry["holder"], entry["messages"]) for entry in held] == [("undone_plan", 17)]
+    assert lake.say("undo", purge, "--release", "--by", "ada", "--text", "it may go").status == 0
+    assert run(lake).document["removed"] == {"purged_synced": 17}
+
+
+def test_a_topic_of_documents_goes_and_comes_back_by_changes(lake: Lake, letters: TopicName, file: Path) -> None:
+    assert add(lake, file, 1, 30).status == 0
+    told = lake.say("topic", "delete", LETTERS, "--by", "ada", "--text", "not needed")
+    assert "deleted, with 30 changes" in told.out
+    (deleted,) = lake.say("topic", "list", "--deleted", "-o", "json").document
+    page = " ".join(lake.say("explain", deleted["plan_id"]).out.split())
+    assert "its log of 30 changes" in page and "30 of 30 changes" in page and "messages" not in page
+    assert "brought back 30 changes" in lake.say("undo", deleted["plan_id"], "--by", "ada", "--text", "still read").out

@@ -13,7 +13,7 @@ import pytest
 
 from message_lifecycle.app.cli import main
 from message_lifecycle.app.cli.context import Wiring
-from message_lifecycle.app.steps import Services
+from message_lifecycle.app.services import Services
 from tests.worlds import Lake, Told, make_lake
 
 DOWN = "postgresql://user:secret@127.0.0.1:1/ledger"
@@ -55,6 +55,7 @@ def test_a_ledger_that_does_not_answer(
     assert (told.status, told.out) == (4, "")
     assert told.err.startswith("LedgerUnavailable: the ledger at 127.0.0.1:1/ledger does not answer")
     assert "Start its database" in told.err
+    assert "`lifecycle up`" in told.err
     assert "secret" not in told.err
     assert len(told.err.splitlines()) == 1
 
@@ -182,7 +183,7 @@ import sys
 import tests.worlds as worlds
 from message_lifecycle.app.cli import main
 from message_lifecycle.app.cli.context import Wiring
-from message_lifecycle.app.steps import Services
+from message_lifecycle.app.services import Services
 lake = worlds.make_lake(None)
 topic = lake.topic("shop/orders")
 for _ in range(3): lake.append(topic, 1, value=b"x" * 200_000)
@@ -253,7 +254,7 @@ def test_every_command_and_option_says_what_it_is_for(lake: Lake) -> None:
     ]
     assert listed == [
         "demo", "up", "down", "topic", "ingest", "read", "consumer", "compact", "document", "due", "run", "plan", "stage", "mark", "gate", "approve",
-        "refuse", "publish", "verify", "message", "key", "status", "explain", "backends", "ledger", "scenario",
+        "refuse", "publish", "verify", "message", "key", "undo", "hold", "erase", "quarantine", "reclaim", "status", "explain", "receipt", "backends", "ledger", "scenario",
     ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from message_lifecycle.app.steps import policy_of
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.ledger.errors import CorruptRecord
 from message_lifecycle.model.errors import LedgerMismatch
 from message_lifecycle.model.instants import Instant

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from message_lifecycle.app.steps import Services, preview
+from message_lifecycle.app.previews import preview
+from message_lifecycle.app.services import Services
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, GateReport, Published
@@ -78,12 +79,12 @@ def test_a_plan_reads_well_and_names_what_is_next(lake: Lake, orders: TopicName)
     assert f"Next: lifecycle stage {plan_id[:12]}" in said
 
 
-@pytest.mark.parametrize("changes", ["rows", "view"])
+@pytest.mark.parametrize("changes", ["rows", "view", "back"])
 def test_a_plan_that_takes_single_messages_can_be_read(lake: Lake, capsys: pytest.CaptureFixture[str], changes: str) -> None:
     from message_lifecycle.app.cli import drawing
     from message_lifecycle.app.cli.screen import Screen
     from message_lifecycle.app.views.plans import plan_view
-    from message_lifecycle.model.plan import RemoveRows, RemoveViewRows
+    from message_lifecycle.model.actions import RemoveRows, RemoveViewRows, RestoreViewRows
 
     topic = lake.topic("shop/carts", max_age_seconds=7200.0)
     lake.append(topic, 3, 3, 1)
@@ -92,9 +93,12 @@ def test_a_plan_that_takes_single_messages_can_be_read(lake: Lake, capsys: pytes
     if changes == "view":
         of_view = RemoveViewRows(partition=0, offsets="1-2", rows=2, reason="purged")
         made = replace(made, actions=(of_view,), operation="message_request")
+    if changes == "back":
+        made = replace(made, actions=(RestoreViewRows(partition=0, offsets="1-2", rows=2, source_id=1),), operation="undo")
     capsys.readouterr()
     drawing.plan(Screen(), plan_view(made))
-    assert {"rows": "remove messages", "view": "remove from the view"}[changes] in capsys.readouterr().out
+    said = {"rows": "remove messages", "view": "remove from the view", "back": "bring back to the view"}[changes]
+    assert said in capsys.readouterr().out
 
 
 def test_file_names_are_counted_and_only_listed_on_request(lake: Lake, orders: TopicName) -> None:
@@ -316,3 +320,10 @@ def test_a_question_lapses(lake: Lake, audit: TopicName) -> None:
     lake.world.set_now(Instant(NOW + DAY * 1_000_000 + 1 + HOUR))
     assert lake.say("publish", plan_id, "-o", "json").document["outcome"] == "lapsed"
     assert lake.stored(audit) == [0, 1, 2, 3, 4]
+
+
+def test_a_store_without_refused_rows_says_so(lake: Lake) -> None:
+    lake.topic("one")
+    told = lake.say("quarantine", "one")
+    assert told.status == 2
+    assert "NoQuarantine" in told.out

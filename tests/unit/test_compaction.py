@@ -105,9 +105,10 @@ def dies_between_its_commits(topic: Topic, as_of: Instant) -> None:
     if record.outcome is not None or not record.plan.view_removals:
         return
     plan_id = record.plan.plan_id
-    steps.stage(s, plan_id)
-    if steps.gate(s, plan_id).judgement == "needs_approval":
-        steps.approve(s, plan_id, granted=True, by="tester", text="as expected")
+    if record.report is None:  # else the run before has died there as well, and this one goes on with its plan
+        steps.stage(s, plan_id)
+        if steps.gate(s, plan_id).judgement == "needs_approval":
+            steps.approve(s, plan_id, granted=True, by="tester", text="as expected")
 
     def die(*_: object, **__: object) -> None:
         raise Died

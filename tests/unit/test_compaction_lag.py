@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from message_lifecycle.app import steps
 from message_lifecycle.app.due import due
+from message_lifecycle.app.previews import preview
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.instants import INT64_MAX, Instant
@@ -76,7 +76,7 @@ def test_a_topic_is_due_again_once_the_lag_is_too_long(topic: Topic) -> None:
     s, begins = topic.world.services, Instant(91 * SECOND + 1)
     waiting = topic.run(Instant(90 * SECOND), "message_cleaner")
     assert (waiting.name, [entry.holder for entry in waiting.held]) == ("no_op", ["compaction"])
-    assert steps.preview(s, topic.name, as_of=Instant(90 * SECOND)).next_due_at == begins
+    assert preview(s, topic.name, as_of=Instant(90 * SECOND)).next_due_at == begins
     topic.world.set_now(begins)
     assert [answer.due for answer in due(s, [topic.name], as_of=Instant(begins - 1))] == [False]
     assert [answer.due for answer in due(s, [topic.name], as_of=begins)] == [True]
@@ -93,5 +93,5 @@ def test_unknown_times_are_not_old(topic: Topic) -> None:
     topic.world.writer.foreign_delete(topic.name, [(0, 3)])
     assert s.views.oldest_past(s.reader.log(topic.name), view) == {}
     topic.world.set_now(Instant(10**9 * SECOND))
-    plan = steps.preview(s, topic.name, as_of=Instant(10**9 * SECOND))
+    plan = preview(s, topic.name, as_of=Instant(10**9 * SECOND))
     assert [bound.offset for bound in plan.bounds if bound.name == "compaction"] == [1]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from message_lifecycle.app import batch, steps, tasks
+from message_lifecycle.app import batch, tasks
+from message_lifecycle.app.previews import Scheduled
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from tests.worlds import HOUR, NOW, Lake, make_lake
@@ -28,7 +29,7 @@ def prices(lake: Lake, **settings: str | int) -> TopicName:
     return name
 
 
-def planned(name: TopicName, *, work: steps.Scheduled = "compaction", run: str = RUN, as_of: str = AS_OF) -> None:
+def planned(name: TopicName, *, work: Scheduled = "compaction", run: str = RUN, as_of: str = AS_OF) -> None:
     assert tasks.due(run=run, as_of=as_of, topics=[], work=work) == [str(name)]
     assert batch.plan_and_stage(run=run, as_of=as_of, topics=[str(name)], dry_run=False, work=work) == 0
     assert batch.gate_all(run=run) == 0

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.copying import copy_topic, to_copy
+from message_lifecycle.app.previews import preview
 from message_lifecycle.app.scenario import World
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.errors import (
@@ -57,7 +59,7 @@ class Logs:
             )
             for at in seconds
         ]  # fmt: skip
-        self.world.writer.append(self.name(topic), new, steps.policy_of(self.s, self.name(topic)))
+        self.world.writer.append(self.name(topic), new, policy_of(self.s, self.name(topic)))
 
     def drop(self, topic: str) -> None:
         """By hand, out of the catalog: the ledger hears nothing of it."""
@@ -92,7 +94,7 @@ class TestMaking:
         assert logs.s.topics.describe(made).partitions == 3
         assert logs.copied("origin", "copy") == {0: -1, 1: -1, 2: -1}
         assert logs.clean("origin") == "no_op"
-        (held,) = steps.preview(logs.s, logs.name("origin"), as_of=AS_OF).held
+        (held,) = preview(logs.s, logs.name("origin"), as_of=AS_OF).held
         assert (held.holder, held.detail, held.rows) == ("replica", "replica s/copy has copied nothing here yet", 2)
 
     def test_another_number_of_partitions_is_refused(self, logs: Logs) -> None:

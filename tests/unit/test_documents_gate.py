@@ -9,17 +9,13 @@ from typing import Any
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.folds import json_text
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.stores.memory.document_log import SnapshotRow, StagedTables
 from message_lifecycle.stores.memory.documents import MemoryDocuments
+from tests.damaged_documents import Damage, changes, damaged, snapshots, state
 from tests.documents import NAME, Drafts, drafts, text_at
-
-Rows = dict[str, tuple[Change, ...]]
-Snaps = dict[str, tuple[SnapshotRow, ...]]
-Damage = Callable[[Rows, Snaps], None]
 
 
 @pytest.fixture
@@ -32,24 +28,6 @@ def topic() -> Drafts:
     made.sync("a", "ann", 18)
     made.write("b", range(1, 4))
     return made
-
-
-def changes(document: str, change: Callable[[tuple[Change, ...]], tuple[Change, ...]]) -> Damage:
-    def damage(rows: Rows, _snaps: Snaps) -> None:
-        rows[document] = change(rows[document])
-
-    return damage
-
-
-def snapshots(document: str, change: Callable[[tuple[SnapshotRow, ...]], tuple[SnapshotRow, ...]]) -> Damage:
-    def damage(_rows: Rows, snaps: Snaps) -> None:
-        snaps[document] = change(snaps.get(document, ()))
-
-    return damage
-
-
-def state(seq: int, text: str, epoch: int = 1) -> SnapshotRow:
-    return SnapshotRow(server_seq=seq, epoch=epoch, state=json_text.canonical_json(text))
 
 
 OTHER = Change(document="a", server_seq=25, client="x", at=None, payload=b"[]")
@@ -83,9 +61,7 @@ def staged_by(topic: Drafts) -> tuple[str, StagedTables]:
 def test_damaged_documents_are_not_published(topic: Drafts, name: str) -> None:
     damage, wanted = DAMAGES[name]
     plan_id, staged = staged_by(topic)
-    rows, snaps = dict(staged.changes), dict(staged.snapshots)
-    damage(rows, snaps)
-    staged.changes, staged.snapshots = rows, snaps
+    damaged(staged, damage)
     report = steps.gate(topic.s, plan_id)
     assert {check.id for check in report.blocking} == wanted
     assert getattr(steps.publish(topic.s, plan_id), "name", None) == "blocked"

@@ -15,11 +15,11 @@ from message_lifecycle.gates.declared import ColumnSum, Declared, RowCount, Same
 from message_lifecycle.gates.expectations import message_cleaner_suite
 from message_lifecycle.gates.plain import PlainGate, evaluate
 from message_lifecycle.gates.report import assemble, report_json
+from message_lifecycle.model.actions import DropSegments
 from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, GateReport
-from message_lifecycle.model.plan import DropSegments
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.operations import message_cleaner
 from message_lifecycle.stores.memory.store import MemoryStore

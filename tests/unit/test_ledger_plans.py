@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import pytest
 from sqlalchemy import event
 
 from message_lifecycle.ledger.ledger import SqlLedger
+from message_lifecycle.model.actions import EraseRows, RemoveRows, SealSegment
 from message_lifecycle.model.errors import AlreadyAnswered, AmbiguousPlan, NotReady, OpenPlan, UnknownPlan, UnnamedApproval
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.plan import Plan, RemoveRows, SealSegment
+from message_lifecycle.model.plan import Plan
 from tests.ledgers import (
     AS_OF,
     OTHER,
@@ -285,6 +287,17 @@ def test_an_offset_is_explained_by_the_plans_that_took_it(ledger: SqlLedger) -> 
     assert ledger.plans_that_removed(OTHER, 0, 50) == []
 
 
+def test_an_erased_offset_may_lie_in_two_files_and_a_document_has_none(ledger: SqlLedger) -> None:
+    """A tag may stand on files that were written again since."""
+    files = tuple(
+        EraseRows(table="log", partition=0, base_offset=0, file=name, offsets="3,5", rows=2, live=2) for name in ("old", "rewritten")
+    )
+    plan = published(ledger, replace(plan_of(), actions=files))
+    assert [record.plan for record in ledger.plans_that_removed(TOPIC, 0, 5)] == [plan]
+    published(ledger, replace(plan_of(OTHER), actions=files, policy=(("fold", "yjs"),)))
+    assert ledger.plans_that_removed(OTHER, 0, 5) == []
+
+
 def test_lists_read_no_plan_document(ledger: SqlLedger) -> None:
     """A plan may be of 8 MB."""
     gated(ledger, plan_of(), asks=True)
@@ -307,3 +320,30 @@ def test_plans_are_listed_newest_first(ledger: SqlLedger) -> None:
     summary = ledger.plans(TOPIC)[1]
     assert (summary.state, summary.outcome, summary.judgement, summary.approval) == ("closed", "published", "passed", None)
     assert (summary.expected_rows, summary.expected_bytes, summary.as_of) == (100, 10, AS_OF)
+
+
+def test_since_when_something_may_be_needed_that_can_still_be_undone(ledger: SqlLedger, clock: StandingClock) -> None:
+    """By its plan's recording: the outcome may be written long after the commit (DEL-7)."""
+    recorded = []
+    for as_of, name in ((10, "published"), (20, "failed"), (30, "superseded")):
+        clock.pass_us(100)
+        plan = gated(ledger, plan_of(as_of=as_of))
+        recorded.append(ledger.record(plan.plan_id).recorded_at)
+        clock.pass_us(100)
+        ledger.record_outcome(outcome_of(plan, name))
+    since = partial(ledger.planned_since, TOPIC, {"message_cleaner", "retention"})
+    assert since(published_after=Instant(recorded[0] - 1)) == recorded[0]
+    assert since(published_after=Instant(recorded[0] + 100)) == recorded[1], "not of an outcome at that very time"
+    assert since(published_after=Instant(recorded[1] + 100)) is None, "a plan that gave way has taken nothing"
+    assert ledger.planned_since(OTHER, {"message_cleaner"}, published_after=Instant(0)) is None
+    assert ledger.planned_since(TOPIC, {"retention"}, published_after=Instant(0)) is None
+
+
+def test_of_two_undos_of_a_plan_the_one_counts_that_came_to_its_end(ledger: SqlLedger) -> None:
+    undos = [plan_of(as_of=as_of) for as_of in (10, 20, 30)]
+    for undo, name in zip(undos, ("superseded", "published", "published"), strict=True):
+        gated(ledger, undo)
+        ledger.set_undone(TOPIC, "p", undo.plan_id, ())
+        ledger.record_outcome(outcome_of(undo, name))
+    known = ledger.undoing("p")
+    assert known is not None and known.undone_by == undos[1].plan_id

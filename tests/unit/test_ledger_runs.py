@@ -55,6 +55,12 @@ def test_equal_outcomes_of_two_runs_are_two(ledger: SqlLedger) -> None:
     assert len(ledger.history()) == 3
 
 
+def test_a_history_leaves_nothing_out_that_nobody_limits(ledger: SqlLedger) -> None:
+    for _ in range(51):
+        ledger.record_run_outcome(None, idle_outcome())
+    assert (len(ledger.history()), len(ledger.history(limit=50))) == (51, 50)
+
+
 def test_a_run_that_failed_leaves_its_plan_open_until_it_has_an_outcome(ledger: SqlLedger) -> None:
     plan = plan_of()
     ledger.add_plan(plan, run="r1")

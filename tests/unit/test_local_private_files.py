@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from message_lifecycle.local.private_files import last_lines, secret, write_private
 
 
@@ -39,3 +41,11 @@ def test_the_end_of_a_log(tmp_path: Path) -> None:
     assert last_lines(log) == ""
     log.write_text("one\n\ntwo\nthree\n")
     assert last_lines(log, 2) == "two | three"
+
+
+def test_of_two_who_make_a_secret_at_once_the_first_ones_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "one"
+    first = secret(file)
+    monkeypatch.setattr(Path, "is_file", lambda _: False)  # both have looked before either wrote
+    assert secret(file) == first
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]

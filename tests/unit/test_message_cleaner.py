@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from message_lifecycle.model.actions import DropSegments, RemoveRows
 from message_lifecycle.model.facts import Facts, Progress
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.plan import Plan, RemoveRows
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import DueRows, RowAnswer, RowQuestion
 from message_lifecycle.model.settings import Policy, Value, resolve
+from message_lifecycle.model.spared import Spared
 from message_lifecycle.operations import message_cleaner
 from message_lifecycle.stores.memory.store import MemoryStore
 from tests.ledgers import drop, plan_of
@@ -38,9 +40,11 @@ def stored(log: Log, by: Policy) -> MemoryStore:
     return store
 
 
-def planned(store: MemoryStore, by: Policy, *, as_of: Instant = AS_OF, consumers: tuple[Progress, ...] = ()) -> Plan:
+def planned(
+    store: MemoryStore, by: Policy, *, as_of: Instant = AS_OF, consumers: tuple[Progress, ...] = (), spared: tuple[Spared, ...] = ()
+) -> Plan:
     log = store.log(NAME, late_after=Instant(as_of + by.clock_skew_us))
-    facts = Facts(log=log, consumers=consumers, accepted=by.values)
+    facts = Facts(log=log, consumers=consumers, accepted=by.values, spared=spared)
     return message_cleaner.plan(facts, by, as_of=as_of, ask=partial(store.rows, log))
 
 
@@ -73,6 +77,39 @@ def test_plan_takes_exactly_what_the_rules_take(log: Log) -> None:
     )
     assert covered(store, plan) == expected
     assert plan.expected.removed_rows == len(expected)
+
+
+SPARED = st.builds(
+    Spared,
+    partition=st.integers(0, 1),
+    first=st.integers(0, 12),
+    last=st.one_of(st.none(), st.integers(12, 20)),
+    holder=st.sampled_from(["hold", "undone_plan"]),
+    name=st.just("h"),
+    detail=st.just("case 7"),
+)
+
+
+@given(logs(), st.lists(SPARED, min_size=1, max_size=3))
+@settings(max_examples=300, deadline=None)
+def test_a_segment_that_is_spared_is_skipped_whole_and_the_walk_goes_on(log: Log, spared: list[Spared]) -> None:  # EXP-5, DEL-8
+    by = policy(segment_size_bytes=log.segment_bytes, consumer_expiry=50)
+    store = stored(log, by)
+    plan = planned(store, by, consumers=log.consumers, spared=tuple(spared))
+    due = expired_by_the_rules(
+        store.messages(NAME), log.consumers, expiry_us=EXPIRY_SECONDS * SECOND, consumer_expiry_us=50 * SECOND, as_of=AS_OF
+    )
+    spans = {(s.partition, s.base_offset): s for s in store.log(NAME).segments}
+    segment_of = {(m.partition, m.offset): spans[m.partition, m.segment] for m in store.messages(NAME)}
+    kept = {
+        place
+        for place in due
+        if any(
+            s.partition == place[0] and s.first <= segment_of[place].last_offset and s.end >= segment_of[place].base_offset for s in spared
+        )
+    }
+    assert covered(store, plan) == due - kept
+    assert sum(entry.rows for entry in plan.held if entry.holder in ("hold", "undone_plan")) >= len(kept)
 
 
 @given(logs(), st.integers(1, 3))
@@ -249,3 +286,16 @@ def test_the_evidence_sees_single_messages_expire_above_a_segment_that_stays() -
     above = RemoveRows(partition=0, base_offset=1, file="0/1", offsets="1", first_offset=1, last_offset=1, rows=1, reason="expiry")
     wrong = replace(made, actions=(above,))
     assert store.evidence(wrong, store.stage(wrong), by)["order"] == [{"partition": 0, "segment": 1}]
+
+
+@pytest.mark.parametrize(("rows", "going"), [(1, []), (0, [1])])
+def test_a_segment_that_has_lost_its_last_message_holds_nothing(rows: int, going: list[int]) -> None:  # EXP-5, CLK-4
+    """A table's file is there still, and says that a time is not known."""
+    by = policy(segment_size_bytes=1)
+    store = MemoryStore()
+    store.create(NAME, partitions=1, settings={}, ledger=("test", 0))
+    store.append(NAME, [one(None), one(1), one(float(AS_OF // SECOND))], by)
+    log = store.log(NAME, late_after=AS_OF)
+    of_tables = replace(log, segments=(replace(log.segments[0], rows=rows), *log.segments[1:]))
+    plan = message_cleaner.plan(Facts(log=of_tables, consumers=(), accepted=by.values), by, as_of=AS_OF, ask=nothing_asked)
+    assert [action.first_base for action in plan.actions if isinstance(action, DropSegments)] == going

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from message_lifecycle.model.errors import CommitUnknown
 from message_lifecycle.stores.record_log.log import RecordLog
 from tests.record_files import (
     HEAD,
@@ -145,6 +148,23 @@ def test_a_topic_is_made_or_not_there(kind: str, tmp_path: Path) -> None:
         assert disk.done > 4
         return
     raise AssertionError("it never ends")
+
+
+def test_a_replacement_that_may_not_outlast_the_machine_is_no_failure_but_unknown(kind: str, tmp_path: Path) -> None:
+    append(log_of(kind, tmp_path), 4)
+    replaced = False
+
+    def before(operation: str, _about: object) -> None:
+        nonlocal replaced
+        if operation == "sync_folder" and replaced:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        replaced = replaced or operation == "replace"
+
+    with pytest.raises(CommitUnknown, match="the disk did not say"):
+        remove(log_of(kind, tmp_path, disk=WatchedDisk(before)), range(2))
+    log = log_of(kind, tmp_path)
+    assert replaced and offsets(log) == [2, 3]
+    assert log.head().commit_of("p1") is not None, "whoever looks again finds it done"
 
 
 def test_everything_is_on_disk_before_it_counts(kind: str, tmp_path: Path) -> None:

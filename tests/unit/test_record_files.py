@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -24,6 +26,7 @@ from message_lifecycle.model.errors import (
     UnsafePath,
 )
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.json_file.files import JsonFiles
 from message_lifecycle.stores.record_log.head import Head
 from message_lifecycle.stores.record_log.log import Removal
 from tests.record_files import (
@@ -251,6 +254,22 @@ def test_a_last_line_without_its_end_is_a_message_if_it_is_whole(kind: str, tmp_
     append(log, 1)
     assert offsets(log) == [1, 2, 3]
     assert log.head().quarantined == 0
+
+
+@on_both
+def test_a_log_in_another_topics_place_is_not_its_log(kind: str, tmp_path: Path) -> None:
+    append(log_of(kind, tmp_path), 2)
+    other = TopicName(stream=NAME.stream, topic="other")
+    logs = logs_of(kind, tmp_path)
+    logs.create(other, HEAD)
+    mine, its = ((logs.file(n) if isinstance(logs, JsonFiles) else logs.folder(n)) for n in (NAME, other))
+    if its.is_dir():
+        shutil.rmtree(its)
+        shutil.copytree(mine, its)
+    else:
+        shutil.copy(mine, its)
+    with pytest.raises(DamagedLog, match=rf"{re.escape(str(its))}.*the log of topic {NAME}"):
+        logs_of(kind, tmp_path).open(other).head()
 
 
 @on_both

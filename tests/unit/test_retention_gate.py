@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from message_lifecycle.app import steps
+from message_lifecycle.app.previews import preview
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.plain import PlainGate
+from message_lifecycle.model.actions import RemoveRows
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport
-from message_lifecycle.model.plan import Plan, RemoveRows
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import RemovalReason
 
 NAME = TopicName(stream="s", topic="t")
@@ -30,15 +32,15 @@ class Judged:
         self.services = world.services
         create_topic(world.services, NAME, partitions=1, settings={"max_removed_fraction": 1.0, **settings})
         new = [NewMessage(append_time=Instant(900 + at), key=None, value=b"0123456789") for at in range(10)]
-        world.writer.append(NAME, new, steps.policy_of(world.services, NAME))
+        world.writer.append(NAME, new, policy_of(world.services, NAME))
         world.set_now(AS_OF)
 
     @property
     def plan(self) -> Plan:
-        return steps.preview(self.services, NAME, as_of=AS_OF, work="retention")
+        return preview(self.services, NAME, as_of=AS_OF, work="retention")
 
     def judge(self, plan: Plan, **cells: int) -> GateReport:
-        policy = steps.policy_of(self.services, NAME)
+        policy = policy_of(self.services, NAME)
         staged = self.services.store.stage(plan)
         evidence = dict(self.services.store.evidence(plan, staged, policy))
         evidence["limits"] = [{**row, **cells} for row in evidence["limits"]]  # type: ignore[attr-defined]  # lists of rows, in memory
@@ -129,5 +131,5 @@ def test_messages_of_unknown_time_are_told_of_where_an_age_is_set() -> None:
     """RET-2."""
     judged = Judged(max_age_seconds=1)
     new = [NewMessage(append_time=None, key=None, value=b"")]
-    judged.world.writer.append(NAME, new, steps.policy_of(judged.services, NAME))
+    judged.world.writer.append(NAME, new, policy_of(judged.services, NAME))
     assert any(warning.startswith("1 message(s) at the most have no known append_time") for warning in judged.plan.warnings)

@@ -6,6 +6,7 @@ import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.scenario import World
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.instants import Instant
@@ -25,7 +26,7 @@ def world(server: dict[str, Value] | None = None, **settings: Value) -> World:
 
 
 def append(world: World, *messages: NewMessage) -> None:
-    world.writer.append(NAME, messages, steps.policy_of(world.services, NAME))
+    world.writer.append(NAME, messages, policy_of(world.services, NAME))
 
 
 def one(time: int, *, key: bytes = b"k", segment: int | None = None, ttl: bytes | None = None) -> NewMessage:

@@ -8,8 +8,8 @@ import pytest
 
 from message_lifecycle.app import views
 from message_lifecycle.app.cli.words import count, safe, share, size, span
+from message_lifecycle.model.actions import RemoveRows, SealSegment
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.plan import RemoveRows, SealSegment
 from tests.ledgers import drop, plan_of
 from tests.worlds import NOW, SECOND, Lake, make_lake
 
@@ -48,6 +48,18 @@ def test_a_question_tells_what_a_person_must_know(lake: Lake) -> None:
     assert "share of messages that goes: 0.8, expected at most 0.5" in text
     assert f"Plan `{record.plan.plan_id}`" in text
     assert "The question lapses at 2026-11-22T12:00:00Z." in text
+
+
+def test_a_question_takes_others_words_as_words(lake: Lake) -> None:
+    topic = lake.topic("shop/audit", message_expiry=DAY)
+    lake.append(topic, 40, 35, 30, 25, 1)
+    evil = "see\n# ![x](https://elsewhere.example/p) [yes](https://elsewhere.example) <img src=x> \\[no](x)"
+    assert lake.say("hold", "add", "shop/audit", "--from", "0", "--to", "0", "--by", "ada", "--text", evil).status == 0
+    lake.say("run", "shop/audit")
+    record = lake.services.ledger.open_plan(topic)
+    assert record is not None
+    text = views.approval_text(record)
+    assert "see # !\\[x](https://elsewhere.example/p) \\[yes](https://elsewhere.example) &lt;img src=x> \\\\\\[no](x)" in text
 
 
 def test_each_kind_of_action_is_shown(lake: Lake) -> None:

@@ -6,18 +6,22 @@ has its own way in the place of `_going` then.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from message_lifecycle.app.frames import with_frame
 from message_lifecycle.model.archive import Archived, archived
+from message_lifecycle.model.erased import Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.message import Message
+from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import CLEANING, Plan
 from message_lifecycle.model.settings import Policy
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.steps import Services
+    from message_lifecycle.app.services import Services
     from message_lifecycle.stores.archive.parquet import ParquetArchive
 
 FRAME = "archive"
@@ -40,11 +44,7 @@ def evidence(s: Services, plan: Plan, frames: Mapping[str, object]) -> Mapping[s
         return frames
     kept = _kept(plan)
     rows = [] if kept is None else [{"rows": kept.rows, "same": kept == archived(_going(s, plan))}]
-    if isinstance(frames.get("figures"), list):
-        return {**frames, FRAME: rows}
-    import pyarrow as pa
-
-    return {**frames, FRAME: pa.Table.from_pylist(rows)}
+    return with_frame(frames, FRAME, rows)
 
 
 def require(s: Services, plan: Plan) -> None:
@@ -62,6 +62,31 @@ def forget(plan: Plan) -> None:
     """Of a plan that has not been published: nothing has gone, so nothing is archived."""
     if archives(plan):
         _archive(plan).drop(plan.topic, plan.plan_id)
+
+
+def lost(s: Services, name: TopicName) -> list[Path]:
+    """The topic's own folder in each archive that took something of it, where it is not there: no erasure takes it away, so a disk may not
+    be mounted, and what cannot be searched may hold any key."""
+    there = (folder / name.namespace / name.table() for folder in _used(s, name))
+    return [folder for folder in there if not os.path.isdir(folder)]  # noqa: PTH112  # Path's raises where a mount does not answer
+
+
+def former_holders(s: Services, name: TopicName, policy: Policy, matches: Matches) -> Iterator[Path]:
+    """Folders that took what went before `archive_to` was changed, and hold a key that is looked for: they are no part of the topic any
+    more, and are searched all the same."""
+    from message_lifecycle.stores.archive.erasing import key_in_archive
+    from message_lifecycle.stores.archive.parquet import ParquetArchive
+
+    for folder in _used(s, name):
+        if str(folder) != policy.archive_to and not key_in_archive(ParquetArchive(folder), name, "", matches).clean:
+            yield folder
+
+
+def _used(s: Services, name: TopicName) -> list[Path]:
+    """Every folder into which something of the topic was archived, by the ledger's history."""
+    done = (outcome.plan_id for _, outcome in s.ledger.history(name, operations=CLEANING) if outcome.archived)
+    written = (s.ledger.record(plan_id).plan for plan_id in done if plan_id is not None)
+    return sorted({Path(to) for plan in written if (to := Policy.of_values(plan.policy).archive_to) is not None})
 
 
 def _kept(plan: Plan) -> Archived | None:

@@ -6,15 +6,16 @@ differ are altered, and what was tightened then asks a person as ever (DEL-3).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from message_lifecycle.app.backend_config import ConfiguredBackend, Folder, RedisServer
-from message_lifecycle.app.steps import Services
+from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import alter_topic, create_topic
-from message_lifecycle.model.errors import BackendUnavailable, InvalidSetting, UnknownTopic
+from message_lifecycle.model.errors import BackendUnavailable, CatalogUnavailable, InvalidSetting, LifecycleError, UnknownTopic
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
@@ -24,16 +25,31 @@ if TYPE_CHECKING:
     from message_lifecycle.stores.record_log.log import RecordLogs
     from message_lifecycle.stores.redis_streams.server import Server
 
-_PARTS = ("topics", "reader", "store", "copier", "views", "compactor", "documents", "document_store")
+_PARTS = ("topics", "reader", "store", "copier", "views", "compactor", "documents", "document_store", "reclaimer", "eraser")
 
 
 def beside(lake: Services, backends: tuple[ConfiguredBackend, ...]) -> Services:
     """The lake with the backends' topics; the gate, the ledger and the server's settings are one for all."""
-    services = {backend.name: cache(partial(opened, lake, backend)) for backend in backends}
+    services = {backend.name: cache(partial(_opened_beside, lake, backend)) for backend in backends}
     elsewhere: dict[TopicName, Callable[[], Services]] = {name: services[backend.name] for backend in backends for name in backend.topics}
     parts = {part: cast(Any, _ByTopic(part, lake, elsewhere)) for part in _PARTS}
     kinds = {name: backend.kind for backend in backends for name in backend.topics}
-    return replace(lake, **parts, groups=_GroupsByTopic(elsewhere), backends=kinds)
+    return replace(lake, **parts, groups=_GroupsByTopic(elsewhere), backends=kinds, strays=partial(_strays, backends, services))
+
+
+def _strays(backends: Sequence[ConfiguredBackend], services: Mapping[str, Callable[[], Services]]) -> list[str]:
+    """A backend that cannot be asked is named as well: unknown is not none."""
+    found: list[str] = []
+    for backend in backends:
+        named = {name for other in backends if other.place == backend.place for name in other.topics}
+        try:
+            there = services[backend.name]().topics.list()
+        except LifecycleError as error:
+            found.append(f"backend {backend.name}: {type(error).__name__}: {error}")
+        else:
+            what = f"lies in backend {backend.name}, which the configuration does not say of it, and was not looked into"
+            found += [f"{name}: {what}" for name in there if name not in named]
+    return found
 
 
 class _ByTopic:
@@ -75,9 +91,15 @@ class _GroupsByTopic:
         return () if groups is None else groups.progress(name)
 
 
+def _opened_beside(lake: Services, backend: ConfiguredBackend) -> Services:
+    _refuse_shadows(lake, backend)
+    return opened(lake, backend)
+
+
 def opened(lake: Services, backend: ConfiguredBackend) -> Services:
     """The services of one backend, with its topics as the configuration wants them. Raises BackendUnavailable, InvalidSetting."""
     from message_lifecycle.app.wiring import record_log
+    from message_lifecycle.stores.record_log.eraser import RecordLogEraser
     from message_lifecycle.stores.record_log.frames import as_tables
     from message_lifecycle.stores.record_log.store import RecordLogStore
     from message_lifecycle.stores.redis_streams.logs import RedisLogs
@@ -85,7 +107,8 @@ def opened(lake: Services, backend: ConfiguredBackend) -> Services:
     logs = _logs(backend)
     store = RecordLogStore(logs, server=lake.server, frames=as_tables)
     groups = logs if isinstance(logs, RedisLogs) else None
-    services = record_log(store, logs, lake.server, ledger=lake.ledger, gate=lake.gate, groups=groups)
+    eraser = RecordLogEraser(logs, server=lake.server, frames=as_tables)
+    services = record_log(store, logs, lake.server, ledger=lake.ledger, gate=lake.gate, eraser=eraser, groups=groups)
     _bring_up_to_date(services, backend)
     return services
 
@@ -120,6 +143,15 @@ def _server(name: str, place: RedisServer) -> Server:
     if address is None:
         raise BackendUnavailable(name, "the Redis server of the embedded default does not run", "Start it: `make up`")
     return Server(name=name, url=address.url, password=lambda: address.password)
+
+
+def _refuse_shadows(lake: Services, backend: ConfiguredBackend) -> None:
+    """A topic that is a table too would be hidden by its namesake here. A lake that cannot be asked hides nothing that could be seen."""
+    for name in backend.topics:
+        with suppress(UnknownTopic, CatalogUnavailable):
+            lake.topics.describe(name)
+            where = f"backend {backend.name}"
+            raise InvalidSetting(where=where, key="topics", value=str(name), allowed="names that no topic of the lake has")
 
 
 def _bring_up_to_date(s: Services, backend: ConfiguredBackend) -> None:

@@ -7,15 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from message_lifecycle.app import steps
+from message_lifecycle.app import reclaim_due, steps
 from message_lifecycle.app.copying import copy_topic
-from message_lifecycle.app.steps import Services
+from message_lifecycle.app.previews import Scheduled, Work, preview, scheduled
+from message_lifecycle.app.services import Services
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.errors import LifecycleError, OpenPlan, PlanConflict
 from message_lifecycle.model.instants import Instant, format_instant, parse_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.plan import Operation, Plan
+from message_lifecycle.model.plan import BY_REQUEST, Operation, Plan
+from message_lifecycle.model.request import EraseKey
 from message_lifecycle.ports import PlanRecord
 
 log = logging.getLogger("lifecycle")
@@ -33,22 +35,26 @@ def copy_all(*, topics: list[str]) -> int:
     return _isolated(s, None, None, [TopicName.parse(topic) for topic in topics], one)
 
 
-def plan_and_stage(*, run: str, as_of: str, topics: list[str], dry_run: bool, work: steps.Scheduled = "message_cleaner") -> int:
+def plan_and_stage(*, run: str, as_of: str, topics: list[str], dry_run: bool, work: Scheduled | EraseKey = "message_cleaner") -> int:
     """Plan (and stage) every topic. A topic's error is written down as its outcome; exit status: 0 unless every topic failed."""
     # A topic that is due is seldom found to have nothing to compact, or to fold.
-    s = lake(app_name=work, spark_ahead=work in ("compaction", "snapshot_with_purge") and not dry_run)
+    operation: Operation = "erasure" if isinstance(work, EraseKey) else work
+    s = lake(app_name=operation, spark_ahead=work in ("compaction", "snapshot_with_purge") and not dry_run)
     instant = parse_instant(as_of)
+
+    def work_on(name: TopicName) -> Work:
+        return reclaim_due.work_on(s, name, as_of=instant) if work == "reclaim" else work
 
     def one(name: TopicName) -> None:
         if dry_run:
-            print(steps.preview(s, name, as_of=instant, work=work).to_json())
+            print(preview(s, name, as_of=instant, work=work_on(name)).to_json())
             return
-        record = steps.plan(s, name, as_of=instant, run=run, work=work)
+        record = steps.plan(s, name, as_of=instant, run=run, work=work_on(name))
         if record.outcome is None and record.report is None:
             steps.stage(s, record.plan.plan_id)
         log.info("%s: plan %s at %s: %s", name, record.plan.plan_id, format_instant(instant), summary(record))
 
-    return _isolated(s, None if dry_run else run, instant, [TopicName.parse(topic) for topic in topics], one, work=work)
+    return _isolated(s, None if dry_run else run, instant, [TopicName.parse(topic) for topic in topics], one, work=operation)
 
 
 def mark_all(*, run: str) -> int:
@@ -109,10 +115,14 @@ def publish_all(*, run: str, plan_id: str | None = None) -> int:
 def _again(s: Services, record: PlanRecord, conflict: PlanConflict, run: str) -> None:
     """What it was planned on has changed: plan anew and carry that out, all of it here."""
     log.warning("%s", conflict)
+    ended = steps.ended_by_another(s, record.plan)
+    if ended is not None:
+        log.info("%s: plan %s was %s by another run", record.plan.topic, record.plan.plan_id, ended.name)
+        return
     steps.close(s, record.plan, "superseded", conflict.reason)
-    if record.plan.operation == "message_request":
+    if record.plan.operation in BY_REQUEST:
         raise conflict  # whoever asked is told, and asks again
-    outcome = steps.run(s, record.plan.topic, as_of=record.plan.as_of, run=run, work=steps.scheduled(record.plan))
+    outcome = steps.run(s, record.plan.topic, as_of=record.plan.as_of, run=run, work=scheduled(record.plan))
     log.info("%s: %s %s", record.plan.topic, outcome.name, outcome.detail)
 
 
@@ -129,6 +139,8 @@ def summary(record: PlanRecord) -> str:
     if record.plan.operation == "snapshot_with_purge":
         made = sum(action.snapshot is not None for action in record.plan.documents)
         return f"{made} snapshots, {expected.removed_rows} of {expected.rows_in} changes in {len(record.plan.documents)} documents go"
+    if record.plan.operation == "reclaim":
+        return f"{expected.removed_bytes} of {expected.bytes_in} bytes come back"
     return f"{expected.removed_rows} of {expected.rows_in} messages in {expected.segments} segments go"
 
 

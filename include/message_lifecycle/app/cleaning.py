@@ -5,17 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from message_lifecycle.app.sparing import holds_of, spared_in_view
 from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import RowAnswer, RowQuestion
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.spared import SparedOffsets
 from message_lifecycle.model.view import NONE_OUTLIVED
 from message_lifecycle.operations import message_cleaner
-from message_lifecycle.operations.compaction_lag import NOTHING_WAITS, Lag, Waiting, takes_past, waiting_of
+from message_lifecycle.operations.compaction_lag import NOTHING_WAITS, Lag, Waiting, held_back, takes_past, waiting_of
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.steps import Services
+    from message_lifecycle.app.services import Services
 
 _TRIES = 4
 """How often what must wait is taken out of the plan: what stays may make more of it wait. Then everything waits."""
@@ -35,11 +37,13 @@ def plan_cleaning(s: Services, facts: Facts, policy: Policy, *, as_of: Instant) 
 
         return message_cleaner.plan(lag.lifted(facts, waiting), policy, as_of=as_of, ask=ask)
 
+    holds = holds_of(s, log.topic)
+    of_view = SparedOffsets(spared_in_view(s, log, view, holds) if holds else ())
     waiting = NOTHING_WAITS
     for _ in range(_TRIES):
         made = made_with(waiting)
         outlived = s.views.outlived(view, made) if takes_past(made, view) else NONE_OUTLIVED
-        more = waiting_of(made, view, outlived)
+        more = waiting_of(made, view, outlived) | held_back(outlived, view, of_view)
         if not more:
             return lag.completed(made, outlived)
         waiting |= more

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from message_lifecycle.app import deeds, steps
-from message_lifecycle.app.steps import Approver, Services
+from message_lifecycle.app.services import Services
+from message_lifecycle.app.steps import Approver
 from message_lifecycle.model.errors import CompactedTableThere, CompactionRunning, LifecycleError, Unavailable
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName

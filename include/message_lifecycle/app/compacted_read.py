@@ -18,7 +18,7 @@ from message_lifecycle.operations import age_rules
 from message_lifecycle.operations.compaction_fold import order
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.steps import Services
+    from message_lifecycle.app.services import Services
 
 _TRIES = 3
 
@@ -30,7 +30,7 @@ def read_compacted(
 
     `at`: a logical read, which hides what is dead then, and with it every older message of its key (CMP-8); None: raw.
     Raises CompactedTableMissing: never is the log read instead of the view (CMP-4)."""
-    from message_lifecycle.app.steps import policy_of
+    from message_lifecycle.app.services import policy_of
 
     log, view = _pair(s, name)
     policy = policy_of(s, name)

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 from message_lifecycle.app.compaction_facts import compaction_facts
 from message_lifecycle.app.due import Due, Questions, due_unless_hindered, judge_each, of_messages
-from message_lifecycle.app.steps import Services, policy_of, preview
+from message_lifecycle.app.previews import preview
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.errors import IsADocumentTopic
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
@@ -43,7 +44,8 @@ def _compaction(s: Services, name: TopicName, questions: Questions, as_of: Insta
     facts = compaction_facts(s, name, policy, as_of=as_of)
     made = compaction.plan(facts, policy, as_of=as_of)
     if made.is_empty:
-        return Due(topic=name, due=False, reason="nothing new is as old as as_of")
+        waits = "; ".join(made.warnings)
+        return Due(topic=name, due=False, reason=waits or "nothing new is as old as as_of")
     new = sum(tail.size_bytes for tail in facts.tails)
     threshold = 0 if named else policy.compaction_threshold_bytes
     due = compaction.is_due(facts.view, policy, as_of=as_of)

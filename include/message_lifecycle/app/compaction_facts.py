@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from message_lifecycle.app.sparing import holds_of, ids_of
+from message_lifecycle.app.view_copies import at_risk
 from message_lifecycle.model.errors import CompactedTableMissing, HorizonBeyondLog
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
@@ -13,7 +15,7 @@ from message_lifecycle.operations.barriers import barriers
 from message_lifecycle.operations.compaction import CompactionFacts
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.steps import Services
+    from message_lifecycle.app.services import Services
 
 
 def compaction_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Instant) -> CompactionFacts:
@@ -27,10 +29,13 @@ def compaction_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Ins
         end = log.end_offsets.get(partition, 0)
         if horizon >= end:
             raise HorizonBeyondLog(str(name), partition, horizon, end)
+    tails, holds = tuple(s.views.tails(log, horizons, as_of=as_of)), holds_of(s, name)
     return CompactionFacts(
         log=log,
         view=view,
-        tails=tuple(s.views.tails(log, horizons, as_of=as_of)),
+        tails=tails,
+        heeded=ids_of(holds),
+        waits=() if view is None else at_risk(s, log, view, tails, policy, as_of=as_of, holds=holds),
         lag_us=_lag(s, log, policy, as_of) if policy.delete_retention_us else 0,
         accepted=None if accepted is None else tuple(sorted(accepted.items())),
     )

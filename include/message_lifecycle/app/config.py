@@ -82,8 +82,8 @@ def _document(path: Path | None) -> dict[str, object]:
         raise InvalidSetting(where=str(where), key="(the file)", value=error.strerror, allowed="a file that can be read") from error
 
 
-def interval_seconds(setting: Literal["interval", "compaction_interval", "snapshots_interval"]) -> int:
-    """How often the cleaner, compaction, or the purge of documents looks: for the schedule."""
+def interval_seconds(setting: Literal["interval", "compaction_interval", "snapshots_interval", "reclaim_interval"]) -> int:
+    """How often the cleaner, compaction, the purge of documents, or reclaim looks: for the schedule."""
     value = server_settings_file().get(setting, BY_NAME[setting].default)
     assert isinstance(value, int)
     return value

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from message_lifecycle.app.steps import Services, policy_of
+from message_lifecycle.app.erasure_secret import forbidden_keys
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.errors import BadInput, InvalidSetting, Refused
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.topic_config import origin_of
@@ -19,12 +20,14 @@ _LOCK_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyResult:
-    """`messages`: new ones; `copied`: the origin's last offset by partition that is copied or was passed."""
+    """`messages`: new ones; `copied`: the origin's last offset by partition that is copied or was passed; `erased`: messages left out
+    because their key may not come in (None: not counted)."""
 
     topic: TopicName
     origin: TopicName
     messages: int
     copied: Mapping[int, int]
+    erased: int | None = 0
 
 
 def copy_topic(s: Services, name: TopicName) -> CopyResult:
@@ -44,12 +47,15 @@ def copy_topic(s: Services, name: TopicName) -> CopyResult:
         check_origin(name, s.reader.log(origin), before)
         s.ledger.register_replica(origin, name, topic.partitions)
         there, copied, rows = s.reader.log(origin), before.offsets, 0
+        erased: int | None = 0
         if new_in_origin(name, there, before):
-            done = s.copier.copy(name, there, policy_of(s, name), ledger=s.ledger.next_identity(name))
-            copied, rows = done.copied, done.rows
+            # Asked under the lock: whoever forbids a key waits for it (see `erasure_requests`).
+            forbidden = forbidden_keys(s.ledger, s.key_secret, name)
+            done = s.copier.copy(name, there, policy_of(s, name), ledger=s.ledger.next_identity(name), forbidden=forbidden)
+            copied, rows, erased = done.copied, done.rows, done.erased
         # After the commit: what is registered as copied may go in the origin at once.
         s.ledger.set_copied(origin, name, copied)
-    return CopyResult(topic=name, origin=origin, messages=rows, copied=copied)
+    return CopyResult(topic=name, origin=origin, messages=rows, copied=copied, erased=erased)
 
 
 def to_copy(s: Services, names: Collection[TopicName] = ()) -> list[TopicName]:
@@ -62,7 +68,7 @@ def to_copy(s: Services, names: Collection[TopicName] = ()) -> list[TopicName]:
     pairs = s.ledger.replicas()
     origins = {replica: origin for origin, replica in pairs}
     found: dict[TopicName, None] = {}
-    for origin, replica in sorted(pairs, key=lambda pair: len(_line(origins, pair[1]))):
+    for origin, replica in sorted(pairs, key=lambda pair: len(line_of(origins, pair[1]))):
         wanted = not names or replica in names or origin in names or origin in found
         # What comes to an origin in this pass goes on in this pass.
         if wanted and (origin in found or _is_behind(s, origin, replica)):
@@ -70,7 +76,7 @@ def to_copy(s: Services, names: Collection[TopicName] = ()) -> list[TopicName]:
     return list(found)
 
 
-def _line(origins: Mapping[TopicName, TopicName], replica: TopicName) -> list[TopicName]:
+def line_of(origins: Mapping[TopicName, TopicName], replica: TopicName) -> list[TopicName]:
     """A replica, its origin, the origin's origin ..."""
     line = [replica]
     while (origin := origins.get(line[-1])) is not None and origin not in line:

@@ -2,8 +2,8 @@
 
 Starts the embedded default, lands 336,776 real flights as topic `flights`, and those of a few airlines once more with a
 lifetime of their own, lets the scheduler compact the first topic and run the message cleaner, checks the compacted view against the
-files by pandas, prints what went and why, and stops what it started. A document goes the same way: see `demo_document`. The exit status
-tells whether it all came out as it must.
+files by pandas, prints what went and why, and stops what it started. A document goes the same way: see `demo_document`; and what comes
+after a deletion: see `demo_afterwards`. The exit status tells whether it all came out as it must.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ DAGS = {
     "message_cleaner": "The scheduler runs the message cleaner (due, plan and stage, mark, gate, publish, verify)",
     "snapshot_with_purge": "The scheduler makes the document's snapshot and purges what every client has (due, plan and stage, gate, publish, verify)",
 }
+RECLAIM = "storage_reclaim"
+_DONE = {
+    **DAGS,
+    RECLAIM: "Airflow gives back the space of what was removed longer ago than the undo window (due, plan, gate, publish, verify)",
+}
 _INTERVALS: dict[str, Literal["compaction_interval", "snapshots_interval"]] = {
     "log_compaction": "compaction_interval",
     "snapshot_with_purge": "snapshots_interval",
@@ -34,7 +39,13 @@ _INTERVALS: dict[str, Literal["compaction_interval", "snapshots_interval"]] = {
 FLIGHTS = TopicName(stream="demo", topic="flights")
 PARTITIONS = 2
 # Half a year of a year's flights: under half of them is older, so no person is asked.
-SETTINGS: dict[str, Value] = {"message_expiry": 190 * 86_400, "segment_size_bytes": 2_000_000, "cleanup_policy": "compact,delete"}
+# Its undo window is a demo's: the space comes back at once.
+SETTINGS: dict[str, Value] = {
+    "message_expiry": 190 * 86_400,
+    "segment_size_bytes": 2_000_000,
+    "cleanup_policy": "compact,delete",
+    "undo_window": 1,
+}
 WITH_TTL = TopicName(stream="demo", topic="flights.with.ttl")
 # Of these most go by their TTL, and an aircraft that has no flight left gets a marker; it is a demo, so no person is asked.
 TTL_SETTINGS: dict[str, Value] = {"subject_delete_marker_ttl": 30 * 86_400, "max_removed_fraction": 0.9}
@@ -47,7 +58,7 @@ class DemoFailed(LifecycleError):
 
 def main() -> int:
     """Run the demo; 0 when all came out as it must."""
-    from message_lifecycle.app import demo_document
+    from message_lifecycle.app import demo_afterwards, demo_document
     from message_lifecycle.app.wiring import lake
 
     started = time.monotonic()
@@ -63,6 +74,9 @@ def main() -> int:
         _report_view(progress, outcomes["log_compaction"], landed[FLIGHTS])
         _report(progress, outcomes["message_cleaner"], landed)
         demo_document.report(lake(), progress, outcomes["snapshot_with_purge"])
+        demo_afterwards.take_back(lake(), progress, WITH_TTL)
+        demo_afterwards.report_space(lake(), progress, _run(api, progress, RECLAIM), FLIGHTS)
+        demo_afterwards.erase_one(lake(), progress, WITH_TTL)
     finally:
         if not ran_before.address:
             stack.down(layout, progress=progress)
@@ -108,12 +122,14 @@ def _run(api: airflow_api.AirflowApi, progress: Progress, dag_id: str) -> list[d
     """Unpause the DAG and wait until the scheduler has run it to an end; returns the outcomes of the run."""
     from message_lifecycle.app import tasks
 
-    with progress.step(DAGS[dag_id]):
+    with progress.step(_DONE[dag_id]):
         api.wait_for_dag(dag_id, seconds=120)
         before = _runs(api, dag_id)
         api.set_paused(dag_id, False)
         run_id = (
-            _scheduled_run(api, dag_id, {run["dag_run_id"] for run in before}) if _owes_a_run(dag_id, before) else _triggered(api, dag_id)
+            _scheduled_run(api, dag_id, {run["dag_run_id"] for run in before})
+            if dag_id != RECLAIM and _owes_a_run(dag_id, before)  # whose day, of which the scheduler makes a run, has ended before we began
+            else _triggered(api, dag_id)
         )
         state = api.wait_for_run(dag_id, run_id, seconds=_RUN_SECONDS)
         api.set_paused(dag_id, True)
@@ -172,7 +188,7 @@ def _report_view(progress: Progress, outcomes: list[dict[str, Any]], landed: Lan
     progress.say(f"{FLIGHTS}: compacted {at}: {view.rows:,} messages in the view, left out {counts}")
     if not any(outcome["outcome"] == "published" for outcome in outcomes):
         progress.say("  nothing was new since, and nothing in the view was due")
-    rows = (row.message for row in s.views.view_rows(FLIGHTS, view) if not row.remembered)
+    rows = [row.message for row in s.views.view_rows(FLIGHTS, view) if not row.remembered]
     there = latest_flights.found(rows)
     policy = Policy.of_values(s.ledger.record(last.plan_id).plan.policy)
     wanted = latest_flights.expected(
@@ -183,10 +199,14 @@ def _report_view(progress: Progress, outcomes: list[dict[str, Any]], landed: Lan
         raise DemoFailed(
             f"{FLIGHTS}: of {len(wanted)} aircraft {len(wrong)} have another latest flight in the view than in the files: {wrong[:5]}"
         )
-    progress.say(f"  the latest flight of each of {len(there):,} aircraft, as pandas finds them in the files")
+    progress.say(f"  {len(there):,} are each an aircraft's latest flight, as pandas finds them in the files")
+    # Without a key nothing is superseded: that is why the view holds more messages than there are aircraft.
+    if of_no_aircraft := sum(message.key is None for message in rows):
+        progress.say(f"  {of_no_aircraft:,} name no aircraft: without a key, each of them is kept")
 
 
 def _report(progress: Progress, outcomes: list[dict[str, Any]], landed: dict[TopicName, Landed]) -> None:
+    from message_lifecycle.app.cli.words import ends
     from message_lifecycle.app.wiring import lake
     from message_lifecycle.model.marker import is_marker
 
@@ -208,10 +228,10 @@ def _report(progress: Progress, outcomes: list[dict[str, Any]], landed: dict[Top
             told = f"the last one removed {last.removed_rows:,} (plan {last.plan_id})" if last else "and no earlier run has"
             progress.say(f"{name}: nothing was due, nothing was removed; {told}")
         left = sum(segment.rows for segment in log.segments)
-        progress.say(f"{name}: {left:,} messages are left; end offsets {dict(log.end_offsets)}")
+        progress.say(f"{name}: {left:,} messages are left; end offsets {ends(log.end_offsets)}")
         moved = sum(log.end_offsets.values()) - sum(before.values())
         if moved != markers.get(str(name), 0):
-            raise DemoFailed(f"{name}: the end offsets moved from {before} to {dict(log.end_offsets)}, by other than the markers")
+            raise DemoFailed(f"{name}: the end offsets moved from {ends(before)} to {ends(log.end_offsets)}, by other than the markers")
     some = [m for m in s.reader.messages(WITH_TTL) if is_marker(m.headers)][:2]
     for marker in some:
         shown = ", ".join(f"{header}: {content.decode()}" for header, content in marker.headers)

@@ -10,7 +10,7 @@ from typing import Any
 
 from message_lifecycle.app import documents
 from message_lifecycle.app.editing_trace import TRANSACTIONS, editing_trace
-from message_lifecycle.app.steps import Services
+from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.local.progress import Progress
 from message_lifecycle.model.errors import EpochMismatch, LifecycleError
@@ -61,7 +61,9 @@ def report(s: Services, progress: Progress, outcomes: list[dict[str, Any]]) -> N
         )
     counts = ", ".join(f"{count:,} by {reason}" for reason, count in last.removed) or "nothing"
     progress.say(f"{COMPONENTS}: {last.name}, removed {counts}, as of {format_instant(last.as_of)}")
-    progress.say(f"  plan {last.plan_id}, snapshot {last.snapshot_id}, {last.detail or 'verified'}")
+    new = any(outcome["plan_id"] == last.plan_id for outcome in outcomes)
+    ended = last.detail or "verified" if new else "of an earlier run; nothing was due since"
+    progress.say(f"  plan {last.plan_id}, snapshot {last.snapshot_id}, {ended}")
     state = found.state
     stored = "no change" if state.first is None else f"changes {state.first:,} to {state.seq:,}"
     progress.say(

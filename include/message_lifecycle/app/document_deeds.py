@@ -9,33 +9,34 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from message_lifecycle.app.document_facts import accepted_own, accepted_values, by_document, own_policies, policy_of_document, settings_hash
+from message_lifecycle.app.frames import with_frame
+from message_lifecycle.model.actions import SnapshotDocument
 from message_lifecycle.model.document import Synced
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Published, Staged
-from message_lifecycle.model.plan import Plan, SnapshotDocument
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.snapshot_with_purge import live_clients, lowest_synced, needs_more, tightened
 from message_lifecycle.operations.verdict import Verdict
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.steps import Services
+    from message_lifecycle.app.services import Services
 
 
 def evidence(s: Services, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
-    """The store's frames, and the ledger's word on the clients, of the kind that the store's are."""
+    """The store's frames, and of a purge the ledger's word on the clients, of the kind that the store's are."""
+    if plan.operation == "undo":
+        return s.document_store.documents_evidence(plan, staged, policy)
     # Clients come and go while a topic is staged: what is judged is what may still go, so it is planned anew and not blocked.
     _check_clients(s, plan, staged)
     frames = s.document_store.documents_evidence(plan, staged, policy)
     clients = [{"unsynced": len(unsynced(s, plan, staged))}]
-    if isinstance(frames.get("figures"), list):
-        return {**frames, "clients": clients}
-    import pyarrow as pa
-
-    return {**frames, "clients": pa.Table.from_pylist(clients)}
+    return with_frame(frames, "clients", clients)
 
 
 def publish(s: Services, verdict: Verdict) -> Published:
-    """Raises PlanConflict: what was published of it by then takes nothing away, and a new plan goes on from it."""
+    """Raises PlanConflict: what was published of it by then takes nothing away, and a new plan goes on from it; of one that purges nothing
+    that was all, and `verify` says what of it is wrong."""
     plan, staged = verdict.plan, verdict.staged
     assert staged.documents is not None, "a plan that changes something has staged it"
     _check_settings(s, plan)

@@ -9,7 +9,9 @@ import hashlib
 from collections.abc import Iterable
 
 from message_lifecycle.app.due import Due, Questions, due_unless_hindered, judge_each
-from message_lifecycle.app.steps import Services, policy_of, preview
+from message_lifecycle.app.previews import preview
+from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.sparing import spared_state
 from message_lifecycle.model.errors import LifecycleError, NotADocumentTopic, Unavailable
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -72,9 +74,11 @@ def _goes_by_age(s: Services, name: TopicName, policy: Policy) -> bool:
 
 
 def _marker(s: Services, name: TopicName, policy: Policy) -> str:
-    """Another one wherever what a plan is made of is another: both tables, settings below the topic's, and who has what."""
+    """Another one wherever what a plan is made of is another: both tables, settings below the topic's, who has what, and what stays by a
+    legal hold or because it came back with an undo."""
     tables = s.documents.tables(name)
     seen = hashlib.sha256(f"{tables.changes_uuid} {tables.changes_id} {tables.snapshots_uuid} {tables.snapshots_id}".encode())
+    seen.update(f"{spared_state(s, name)}".encode())
     own = s.ledger.own_settings(name)
     for level in (own.users, own.documents, own.owners):
         seen.update(

@@ -9,18 +9,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from message_lifecycle.app.periods import older_than
-from message_lifecycle.model.document import OwnSettings, Synced
+from message_lifecycle.app.sparing import held_documents, holds_of, ids_of, undone_detail
+from message_lifecycle.model.document import ACCEPTED_OWN, OwnSettings, Synced
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Policy, Value
 from message_lifecycle.model.topic_config import check_documents
-from message_lifecycle.operations.snapshot_with_purge import DocumentFacts
+from message_lifecycle.operations.snapshot_with_purge import CameBack, DocumentFacts, came_back
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.steps import Services
-
-ACCEPTED_OWN = "own_settings"
-"""Beside a topic's accepted settings: those of users and documents, as JSON."""
+    from message_lifecycle.app.services import Services
 
 
 def document_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Instant) -> DocumentFacts:
@@ -30,8 +28,11 @@ def document_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Insta
     check_documents(policy, where=f"topic {name}")
     for document, narrowed in policies.items():
         check_documents(narrowed, where=f"document {document} of topic {name}")
-    accepted = s.ledger.accepted(name)
+    accepted, holds = s.ledger.accepted(name), holds_of(s, name)
     return DocumentFacts(
+        heeded=ids_of(holds),
+        held=held_documents(holds),
+        undone=undone_documents(s, name),
         tables=tables,
         states=s.documents.states(
             name,
@@ -45,6 +46,17 @@ def document_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Insta
         accepted_own=accepted_own(accepted),
         settings_hash=settings_hash(own),
     )
+
+
+def undone_documents(s: Services, name: TopicName) -> dict[str, CameBack]:
+    """What came back with undos, by document, and was not released since: the undos' own plans name it."""
+    found: dict[str, CameBack] = {}
+    for known in s.ledger.undone(name):
+        if known.released_at is None:
+            detail = undone_detail(known)
+            for action in s.ledger.record(known.undone_by).plan.document_returns:
+                found[action.document] = came_back(action, detail, found.get(action.document))
+    return found
 
 
 def own_policies(own: OwnSettings, policy: Policy) -> dict[str, Policy]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from message_lifecycle.app.steps import Services, policy_of
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.document import OwnChanges, OwnSettings
 from message_lifecycle.model.errors import InvalidSetting, NotADocumentTopic
 from message_lifecycle.model.names import TopicName

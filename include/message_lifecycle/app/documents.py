@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 from message_lifecycle.app.document_facts import policy_of_document
-from message_lifecycle.app.steps import Services, policy_of
+from message_lifecycle.app.erasure_secret import forbidden_keys
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.folds import Fold, fold_of
 from message_lifecycle.folds.replay import Replay
 from message_lifecycle.model.document import Change, DocumentState, Snapshot, Synced
@@ -22,6 +23,8 @@ from message_lifecycle.operations import document_reading
 from message_lifecycle.operations.document_reading import Answer, check_epoch
 
 _TRIES = 5
+_WAIT_SECONDS = 60.0
+"""For others who add changes to the topic, or the end of an erasure."""
 Asked = Callable[[DocumentState], Answer]
 
 
@@ -59,15 +62,20 @@ class Described:
 
 
 def add_changes(s: Services, name: TopicName, changes: Sequence[Change], *, epoch: int | None = None) -> dict[str, int]:
-    """Store changes, all or none; the newest server_seq by document. `epoch`: that the clients bring.
+    """Store changes, all or none; the newest server_seq by document. `epoch`: that the clients bring. Changes of an erased document whose
+    name may not come in again (`erase --forbid`) are left out, and so is it from what is returned.
 
-    Raises InvalidServerSeq, EpochMismatch (SNP-7), InvalidName, NotADocumentTopic."""
+    Raises InvalidServerSeq, EpochMismatch (SNP-7), InvalidName, NotADocumentTopic, TopicBusy."""
     s.ledger.check(name, s.topics.describe(name).ledger)
     named = [replace(change, document=normalise_name(change.document), client=normalise_name(change.client)) for change in changes]
-    if epoch is not None:
-        check_epochs(s, name, [(change, epoch) for change in named])
-    s.document_store.add(name, named, ledger=s.ledger.next_identity(name))
-    return {change.document: change.server_seq for change in named}
+    with s.ledger.lock(name, wait_seconds=_WAIT_SECONDS, purpose="ingest"):
+        # Asked under the lock: whoever forbids a key waits for it (see `erasure_requests`).
+        forbidden = forbidden_keys(s.ledger, s.key_secret, name)
+        taken = [change for change in named if forbidden is None or not forbidden.matches(change.document.encode())]
+        if epoch is not None:
+            check_epochs(s, name, [(change, epoch) for change in taken])
+        s.document_store.add(name, taken, ledger=s.ledger.next_identity(name))
+    return {change.document: change.server_seq for change in taken}
 
 
 def check_epochs(s: Services, name: TopicName, brought: Iterable[tuple[Change, int]]) -> None:

@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from message_lifecycle.app.due_state import consumer_state, note_due
+from message_lifecycle.app.due_state import have_changed, note_due
 from message_lifecycle.app.open_plans import belongs_to_another
-from message_lifecycle.app.steps import Services, policy_of, preview
-from message_lifecycle.model.errors import BackendUnavailable, LifecycleError, Unavailable
+from message_lifecycle.app.previews import preview
+from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.model.errors import BackendUnavailable, LifecycleError, Unavailable, UnknownTopic
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.ports import DueState
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.ports import DueState, PlanSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +130,15 @@ class Questions:
         if question is None:
             return None
         asked_at = question.reported_at or question.recorded_at
-        if self._now > asked_at + policy_of(self._s, name).approval_ttl_us:
+        if self._now > asked_at + self._policy_of(question).approval_ttl_us:
             return None
         return f"plan {question.plan_id} waits for a person's approval"
+
+    def _policy_of(self, question: PlanSummary) -> Policy:
+        try:
+            return policy_of(self._s, question.topic)
+        except UnknownTopic:  # it is about a deleted topic, and has its settings
+            return Policy.of_values(self._s.ledger.record(question.plan_id).plan.policy)
 
 
 def due_unless_hindered(s: Services, made: Plan, reason: str, *, as_of: Instant, run: str | None) -> Due:
@@ -156,7 +165,7 @@ def _under_way(s: Services, name: TopicName, run: str | None) -> str | None:
 def _changed(s: Services, name: TopicName, state: DueState, marker: str) -> bool:
     if state.marker != marker or policy_of(s, name).hash != state.policy_hash:
         return True
-    return bool(state.holders) and consumer_state(s, name) != state.holders
+    return have_changed(s, name, state.holders)
 
 
 def _reached(state: DueState, as_of: Instant) -> bool:
@@ -169,11 +178,15 @@ def _not_before(next_due_at: Instant | None) -> str:
     return f"nothing can go before {format_instant(next_due_at)}"
 
 
+def _parent_of(s: Services, outcome: Outcome) -> str | None:
+    return None if outcome.plan_id is None else s.ledger.record(outcome.plan_id).plan.parent
+
+
 def _refused_until(s: Services, made: Plan, as_of: Instant) -> Instant | None:
     """A refusal stands for `approval_ttl`, or the same question would come back with every interval; what other operations have come
     to meanwhile is no answer to it."""
     for _, outcome in s.ledger.history(made.topic, limit=1, operations=(made.operation,)):
-        until = Instant(outcome.as_of + policy_of(s, made.topic).approval_ttl_us)
-        if outcome.name == "refused" and as_of < until:
+        until = Instant(outcome.as_of + Policy.of_values(made.policy).approval_ttl_us)
+        if outcome.name == "refused" and as_of < until and _parent_of(s, outcome) == made.parent:
             return until
     return None

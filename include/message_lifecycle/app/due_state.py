@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from message_lifecycle.app.horizons import readers_of
+from message_lifecycle.app.sparing import spared_state
 from message_lifecycle.model.facts import READERS
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.spared import SparedBy
 from message_lifecycle.ports import DueState
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.steps import Services
+    from message_lifecycle.app.services import Services
 
 
 def note_due(s: Services, after: Plan, marker: str | None = None) -> None:
@@ -29,10 +31,22 @@ def note_due(s: Services, after: Plan, marker: str | None = None) -> None:
 
 
 def holders_of(s: Services, plan: Plan) -> tuple[tuple[str, str], ...]:
-    """Consumers that hold overdue messages, with their progress now: a change of it makes the topic due again."""
-    if not any(entry.holder in READERS for entry in plan.held):
-        return ()
-    return consumer_state(s, plan.topic)
+    """Consumers that hold overdue messages, with their progress now, legal holds and undone plans: a change of it makes the topic due again."""
+    readers = any(entry.holder in READERS for entry in plan.held)
+    spared = any(entry.holder in get_args(SparedBy) for entry in plan.held)
+    return _state(s, plan.topic, readers=readers, spared=spared)
+
+
+def have_changed(s: Services, name: TopicName, holders: tuple[tuple[str, str], ...]) -> bool:
+    """Whether the holders of that time hold otherwise now, or not at all."""
+    if not holders:
+        return False
+    spared = [":" in held for held, _ in holders]
+    return _state(s, name, readers=not all(spared), spared=any(spared)) != holders
+
+
+def _state(s: Services, name: TopicName, *, readers: bool, spared: bool) -> tuple[tuple[str, str], ...]:
+    return (*(consumer_state(s, name) if readers else ()), *(spared_state(s, name) if spared else ()))
 
 
 def consumer_state(s: Services, name: TopicName) -> tuple[tuple[str, str], ...]:

@@ -12,7 +12,7 @@ from message_lifecycle.model.view import ViewState
 from message_lifecycle.operations.barriers import READER
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.steps import Services
+    from message_lifecycle.app.services import Services
 
 
 def readers_of(s: Services, name: TopicName) -> list[Progress]:
@@ -34,9 +34,11 @@ def horizons_of(s: Services, name: TopicName) -> Mapping[int, int]:
 
 
 def heeds_horizon(s: Services, plan: Plan) -> bool:
-    """Whether a plan still knows all that binds it: a compaction may have come after it. A request, and the cleaner where it does not
-    wait for compaction, name what goes from the view as it was; else any horizon binds the cleaner, for horizons only rise."""
-    if plan.operation == "message_request" or plan.past_horizon:
+    """Whether a plan still knows all that binds it: a compaction may have come after it. A request, an undo, and the cleaner where it does
+    not wait for compaction, rely on the view, or name what goes from the view as it was; else any horizon binds the cleaner, for horizons only rise."""
+    if plan.moved_tables or plan.of_quarantine:
+        return True  # the view is one of the tables that it names, or nothing to it
+    if plan.operation in ("message_request", "undo") or plan.past_horizon:
         view, done = s.views.view(plan.topic), s.views.published(plan.topic, plan.plan_id)
         # A run that died between its two commits has changed the view itself.
         relied_on = done.snapshot_id if done is not None else None if plan.view is None else plan.view.snapshot_id

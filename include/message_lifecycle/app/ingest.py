@@ -92,6 +92,8 @@ def describe(result: IngestResult) -> str:
     ]
     if result.quarantined:
         lines.append("refused, in quarantine: " + ", ".join(f"{count} {code}" for code, count in result.quarantined.items()))
+    if result.erased:
+        lines.append(f"not taken, erased: {result.erased} messages of keys that may not come in")
     if result.unknown_times:
         lines.append(f"{result.unknown_times} messages have no known time; they, and their segments, never expire")
     if result.shift_days:

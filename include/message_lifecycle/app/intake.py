@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from message_lifecycle.app.erasure_secret import forbidden_keys, secret_of_place
+from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.errors import BadInput, BatchNotOpen, InvalidAppend, IsADocumentTopic, Refused
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Policy, Value, resolve
@@ -43,7 +45,8 @@ class IngestResult:
 
     `quarantined`: refused rows by code. `end_offsets`: the log's, afterwards. `segments`: how many got messages.
     `unknown_times`: messages without a known append time, which never expire (CLK-4); None: not counted, because the
-    batch had been committed by a run that died. `shift_days`: by how many days all times were moved.
+    batch had been committed by a run that died. `shift_days`: by how many days all times were moved. `erased`: messages that were not
+    taken, and are kept nowhere, because their key was erased (`erase --forbid`); None: not counted, as above.
     """
 
     topic: TopicName
@@ -56,6 +59,7 @@ class IngestResult:
     segments: int
     unknown_times: int | None
     shift_days: int
+    erased: int | None = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +80,7 @@ class Intake:
     server: Mapping[str, Value]
     session: Callable[[], Session]
     end_offsets: Callable[[TopicName], Mapping[int, int]]
+    key_secret: Callable[[bool], KeySecret] = secret_of_place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +89,7 @@ class _Taken:
     quarantined: Mapping[str, int]
     unknown_times: int | None
     shift_days: int
+    erased: int | None
 
 
 def take_files(intake: Intake, name: TopicName, path: str, options: IngestOptions) -> IngestResult:
@@ -173,15 +179,20 @@ def _append(
     options: IngestOptions,
 ) -> _Taken:
     from message_lifecycle.sources.findings import check_units, observed, refused, shifted, survey
-    from message_lifecycle.sources.messages import read_messages
+    from message_lifecycle.sources.messages import ERASED, read_messages
     from message_lifecycle.sources.ttl import with_deadlines
     from message_lifecycle.stores.iceberg.append import append_batch
+    from message_lifecycle.stores.iceberg.forbidden import mark_forbidden
     from message_lifecycle.stores.iceberg.numbering import CutRules
     from message_lifecycle.stores.iceberg.quarantine import quarantine, quarantined
 
     session, mapping = intake.session(), options.mapping
     topic = intake.topics.describe(name)
     read = read_messages(session, files, mapping, partitions=topic.partitions, ttl=_ttl_rules(policy, topic))
+    # Asked under the topic's lock: whoever forbids a key waits for it (see `erasure_requests`).
+    forbidden = forbidden_keys(intake.ledger, intake.key_secret, name)
+    if forbidden is not None:
+        read = mark_forbidden(read, forbidden, code=ERASED)
     days = _shift_days(intake, name, read, options)
     met: Callable[[], Mapping[str, object]] = dict
     found: Mapping[str, object] = {}
@@ -218,12 +229,13 @@ def _append(
         may_commit=may_commit,
         staged=staged,
     )
-    unknown = found.get("unknown_times")
+    unknown, erased = found.get("unknown_times"), found.get("erased")
     return _Taken(
         appended=appended,
         quarantined=quarantined(session, name, batch_id) if found.get("refused", 1) else {},
         unknown_times=unknown if isinstance(unknown, int) else None,
         shift_days=days,
+        erased=erased if isinstance(erased, int) else None,
     )
 
 
@@ -261,7 +273,7 @@ def _result(
     quarantined: Counter[str] = Counter()
     for batch in batches:
         quarantined.update(batch.quarantined)
-    unknown = [batch.unknown_times for batch in batches]
+    unknown, erased = [batch.unknown_times for batch in batches], [batch.erased for batch in batches]
     return IngestResult(
         topic=name,
         batch_ids=tuple(taken),
@@ -273,4 +285,5 @@ def _result(
         segments=sum(batch.segments for batch in appended),
         unknown_times=None if None in unknown else sum(count for count in unknown if count is not None),
         shift_days=batches[0].shift_days if batches else int(intake.ledger.ingest_settings(name).get(SHIFT_DAYS, 0)),
+        erased=None if None in erased else sum(count for count in erased if count is not None),
     )

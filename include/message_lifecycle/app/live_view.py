@@ -10,7 +10,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import resolve
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.steps import Services
+    from message_lifecycle.app.services import Services
 
 log = logging.getLogger("lifecycle")
 

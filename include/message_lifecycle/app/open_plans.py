@@ -9,7 +9,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.ports import PlanRecord
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.steps import Services
+    from message_lifecycle.app.services import Services
 
 UNDER_WAY_US = seconds(3_600)
 """A run closes its plans at its end, also when it fails. Beyond this its machine is gone, and the topic is anybody's again; what
@@ -36,3 +36,10 @@ def waits(s: Services, record: PlanRecord) -> bool:
         return False
     ttl_us = Policy.of_values(record.plan.policy).approval_ttl_us
     return record.approval is not None or s.ledger.now() <= record.reported_at + ttl_us
+
+
+def asked_by_itself(record: PlanRecord, by: str) -> bool:
+    """Whether `by` asked for the plan and may therefore not approve it."""
+    if record.requested_by is None or not Policy.of_values(record.plan.policy).approver_is_not_requester:
+        return False
+    return by.strip().casefold() == record.requested_by.strip().casefold()

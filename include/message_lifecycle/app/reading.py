@@ -15,7 +15,7 @@ from message_lifecycle.operations import retention_run
 from message_lifecycle.operations.visibility import NONE_BEYOND, BeyondLimits, kept_of_one, newest, visible
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.steps import Services
+    from message_lifecycle.app.services import Services
 
 
 def read(

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.request import PurgeKey, Request
+from message_lifecycle.model.request import PurgeKey, RemoveNullKeys, Request, TruncateLog, span_of
 from message_lifecycle.model.rows import RowAnswer, offsets_of
 from message_lifecycle.model.view import ViewState
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.steps import Services
+    from message_lifecycle.app.services import Services
 
 Offsets = dict[int, set[int]]
 """By partition."""
@@ -27,6 +27,8 @@ def rows_of_view(
         going.setdefault(entry.partition, set()).update(offsets_of(entry.taken))
     if isinstance(request, PurgeKey):
         return _of_key(s, log, view, request, going, as_of)
+    if isinstance(request, TruncateLog | RemoveNullKeys):
+        return _of_span(s, log, view, request)
     taken: Offsets = {}
     for partition, offset in request.positions:
         taken.setdefault(partition, set()).add(offset)
@@ -39,6 +41,17 @@ def rows_of_view(
         if named or older:
             chosen.setdefault(partition, set()).add(offset)
     return chosen
+
+
+def _of_span(s: Services, log: LogState, view: ViewState, request: TruncateLog | RemoveNullKeys) -> Offsets:
+    """All that the view has there: an older message of a key lies below a newer one of it, and so goes with it."""
+    span, chosen = span_of(request), set[int]()
+    for row in s.views.view_rows(log.topic, view, partition=request.partition, start=span.start):
+        if row.message.offset >= span.stop:
+            break
+        if not row.remembered and (isinstance(request, TruncateLog) or row.message.key is None):
+            chosen.add(row.message.offset)
+    return {request.partition: chosen} if chosen else {}
 
 
 def _newest_past_horizon(s: Services, log: LogState, view: ViewState, going: Offsets) -> dict[tuple[int, bytes], int]:

@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from message_lifecycle.app import scenario_documents, steps
+from message_lifecycle.app import scenario_documents, scenario_holds, steps
 from message_lifecycle.app.copying import copy_topic
+from message_lifecycle.app.erasure_secret import forbidden_keys
 from message_lifecycle.app.horizons import horizons_of
+from message_lifecycle.app.previews import Work
 from message_lifecycle.app.reading import read
+from message_lifecycle.app.scenario_erasure import erasure_of, settle_erasure
 from message_lifecycle.app.scenario_file import (
     AppendedMessage,
     CopyStep,
@@ -21,16 +24,19 @@ from message_lifecycle.app.scenario_file import (
     Step,
     text_of,
 )
+from message_lifecycle.app.scenario_requests import position_of, request_of
+from message_lifecycle.app.scenario_undo import work_of
 from message_lifecycle.app.scenario_words import by_key, held_of, markers_of, reason_of
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.model.backends import StoreOptions, store_options
 from message_lifecycle.model.errors import InvalidScenario, IsADocumentTopic, LifecycleError
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName, normalise_name
-from message_lifecycle.model.request import PurgeKey, RemoveMessages, Request
 from message_lifecycle.model.settings import Value, server_settings, topic_changes, topic_settings
 from message_lifecycle.model.topic_config import origin_of
+from message_lifecycle.operations.admission import ERASED
 from message_lifecycle.operations.lifetime import Refusal
 from message_lifecycle.ports import MessageWriter
 
@@ -45,7 +51,7 @@ class World:
     `damage`: spoils a line of a topic's file, counted from 1; None: the store has no files of lines. `quarantined`: damaged lines.
     """
 
-    services: steps.Services
+    services: Services
     writer: MessageWriter
     set_now: Callable[[Instant], None]
     scratch: str = ""
@@ -93,6 +99,7 @@ class ScenarioRun:
         self._as_of: Instant | None = None
         self._last = _Last()
         self._quarantined: dict[TopicName, int] = {}
+        self._plans: dict[int, str] = {}
 
     def results(self) -> Iterator[StepResult]:
         """Every step's result, until one fails that the next does not expect."""
@@ -113,6 +120,8 @@ class ScenarioRun:
             if self._last.error is not None:
                 break
             self._attempt(step.verb, step, lambda step=step: self._do(step))  # type: ignore[misc]  # binds this turn's step
+            if self._last.found.get("plan_id"):
+                self._plans[index] = self._last.found["plan_id"]
             unexpected = self._last.error is not None and not self._expects_error(index + 1)
             yield self._result(index, step.verb, (f"error: {self._last.error}",) if unexpected else ())
             if unexpected:
@@ -181,7 +190,7 @@ class ScenarioRun:
                 alter_topic(self.world.services, name, topic_changes(of_topic, where="configure"))
         elif step.foreign_delete is not None:
             self._check_messages(name)
-            self.world.writer.foreign_delete(name, [self._position(entry) for entry in step.foreign_delete.offsets])
+            self.world.writer.foreign_delete(name, [position_of(entry) for entry in step.foreign_delete.offsets])
         elif step.corrupt is not None:
             if self.world.damage is None:
                 raise InvalidScenario("corrupt", step.corrupt.line, "a verb of stores that keep lines in files: json_file, rotating_file")
@@ -194,6 +203,10 @@ class ScenarioRun:
             return scenario_documents.sync(self.world.services, name, step.sync)
         elif step.detach is not None:
             return scenario_documents.detach(self.world.services, name, step.detach)
+        elif step.hold is not None:
+            return scenario_holds.hold(self.world.services, name, step.hold)
+        elif step.release is not None:
+            return scenario_holds.release(self.world.services, name, step.release)
         elif step.run is not None:
             return self._run(name, step.run)
         elif step.read is not None:
@@ -201,7 +214,7 @@ class ScenarioRun:
         return {}
 
     def _append(self, name: TopicName, messages: list[AppendedMessage]) -> dict[str, Any]:
-        policy = steps.policy_of(self.world.services, name)
+        policy = policy_of(self.world.services, name)
         new = [
             NewMessage(
                 append_time=None if m.append_time is None else Instant(m.append_time),
@@ -211,21 +224,16 @@ class ScenarioRun:
             )
             for m in messages
         ]  # fmt: skip
-        given = self.world.writer.append(name, new, policy)
+        services = self.world.services
+        given = self.world.writer.append(name, new, policy, forbidden_keys(services.ledger, services.key_secret, name))
         refused = [{"index": index, "code": entry.code} for index, entry in enumerate(given) if isinstance(entry, Refusal)]
-        self._quarantined[name] = self._quarantined.get(name, 0) + len(refused)
+        kept = sum(isinstance(entry, Refusal) and entry != ERASED for entry in given)
+        self._quarantined[name] = self._quarantined.get(name, 0) + kept
         return {"offsets": [self._shown(entry) for entry in given if not isinstance(entry, Refusal)], "refused": refused}
 
     def _delete(self, name: TopicName, step: DeleteStep) -> dict[str, Any]:
-        request: Request
-        if step.offsets is not None:
-            request = RemoveMessages(positions=tuple(self._position(entry) for entry in step.offsets))
-        elif step.key is not None:
-            request = PurgeKey(key=step.key, keep=step.keep, before=step.before)
-        else:
-            raise InvalidScenario("delete", step.model_dump(exclude_none=True), "offsets, or a key")
         at = step.at if step.at is not None else self._as_of
-        return self._carry_out(name, Instant(at or 0), approve=True, work=request)
+        return self._carry_out(name, Instant(at or 0), approve=True, work=request_of(step))
 
     def _copy(self, step: CopyStep) -> dict[str, Any]:
         services, name, origin = self.world.services, self._name(step.to), self._name(step.origin)
@@ -239,9 +247,13 @@ class ScenarioRun:
     def _run(self, name: TopicName, step: RunStep) -> dict[str, Any]:
         assert step.as_of is not None
         self._as_of = Instant(step.as_of)
-        return self._carry_out(name, self._as_of, approve=step.approve, work=step.operation)
+        self.world.set_now(self._as_of)
+        work = erasure_of(self.world.services, name, step) or work_of(step, self._plans)
+        found = self._carry_out(name, self._as_of, approve=step.approve, work=work)
+        settle_erasure(self.world.services, work)
+        return found
 
-    def _carry_out(self, name: TopicName, as_of: Instant, *, approve: bool, work: steps.Work) -> dict[str, Any]:
+    def _carry_out(self, name: TopicName, as_of: Instant, *, approve: bool, work: Work) -> dict[str, Any]:
         self.world.set_now(as_of)
         services = self.world.services
         of_documents = scenario_documents.is_of_documents(services, name)
@@ -356,10 +368,6 @@ class ScenarioRun:
 
     def _shown(self, position: Position) -> int | str:
         return f"{position[0]}:{position[1]}" if self._several else position[1]
-
-    def _position(self, entry: int | str) -> Position:
-        partition, colon, offset = str(entry).partition(":")
-        return (int(partition), int(offset)) if colon else (0, int(entry))
 
 
 def _origins_first(topics: Mapping[str, Mapping[str, Value]]) -> list[str]:

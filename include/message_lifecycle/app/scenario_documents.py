@@ -6,8 +6,9 @@ import base64
 import json
 from typing import Any
 
-from message_lifecycle.app import documents, steps
+from message_lifecycle.app import documents
 from message_lifecycle.app.scenario_file import ChangeStep, DetachStep, DocumentChange, ReadStep, SyncStep
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.folds import fold_of
 from message_lifecycle.model.document import Change, OwnChanges
 from message_lifecycle.model.errors import InvalidScenario
@@ -19,9 +20,9 @@ Stored = dict[str, list[int]]
 """server_seqs by document."""
 
 
-def change(s: steps.Services, name: TopicName, step: ChangeStep) -> dict[str, Any]:
+def change(s: Services, name: TopicName, step: ChangeStep) -> dict[str, Any]:
     """All in one call, whatever epochs they bring: every one is looked at before any change is stored."""
-    fold = steps.policy_of(s, name).fold
+    fold = policy_of(s, name).fold
     changes = [
         Change(
             document=given.document,
@@ -45,17 +46,17 @@ def _payload(given: DocumentChange, fold: str | None) -> bytes:
         raise InvalidScenario("change.payload", given.payload, '{"base64": "..."} of the update, as the fold is yjs') from None
 
 
-def sync(s: steps.Services, name: TopicName, step: SyncStep) -> dict[str, Any]:
+def sync(s: Services, name: TopicName, step: SyncStep) -> dict[str, Any]:
     at = None if step.at is None else Instant(step.at)
     done = documents.sync(s, name, step.document, client=step.client, server_seq=step.server_seq, at=at, epoch=step.epoch)
     return {"server_seq": done.server_seq, "epoch": done.epoch}
 
 
-def detach(s: steps.Services, name: TopicName, step: DetachStep) -> dict[str, Any]:
+def detach(s: Services, name: TopicName, step: DetachStep) -> dict[str, Any]:
     return {"detached": documents.detach(s, name, step.document, client=step.client, epoch=step.epoch)}
 
 
-def read(s: steps.Services, name: TopicName, step: ReadStep) -> dict[str, Any]:
+def read(s: Services, name: TopicName, step: ReadStep) -> dict[str, Any]:
     assert step.document is not None
     _check_read(step)
     if step.history:
@@ -79,11 +80,11 @@ def _check_read(step: ReadStep) -> None:
             raise InvalidScenario(f"read.{field}", getattr(step, field), f"unset: it has no meaning for {kind} of a document")
 
 
-def is_of_documents(s: steps.Services, name: TopicName) -> bool:
-    return steps.policy_of(s, name).fold is not None
+def is_of_documents(s: Services, name: TopicName) -> bool:
+    return policy_of(s, name).fold is not None
 
 
-def stored(s: steps.Services, name: TopicName) -> Stored:
+def stored(s: Services, name: TopicName) -> Stored:
     """What is there of every document."""
     states = s.documents.states(name, s.documents.tables(name))
     return {state.document: [each.server_seq for each in s.documents.changes(name, state.document)] for state in states}
@@ -92,12 +93,13 @@ def stored(s: steps.Services, name: TopicName) -> Stored:
 def removed(before: Stored, after: Stored, record: PlanRecord | None) -> dict[str, str]:
     """server_seq -> reason; of several documents `document:server_seq`."""
     actions = {} if record is None else {action.document: action for action in record.plan.documents}
+    otherwise = "not planned" if record is None or record.plan.erasure is None else "erased"
     found = {}
     for document, seqs in before.items():
         for seq in sorted(set(seqs) - set(after.get(document, ()))):
             action = actions.get(document)
             named = action is not None and action.purge_from <= seq < action.purge_before
-            found[shown(document, seq, before)] = str(action.reason) if action is not None and named else "not planned"
+            found[shown(document, seq, before)] = str(action.reason) if action is not None and named else otherwise
     return found
 
 
@@ -105,7 +107,7 @@ def shown(document: str, seq: int, among: Stored) -> str:
     return f"{document}:{seq}" if len(among) > 1 else str(seq)
 
 
-def look(s: steps.Services, name: TopicName, what: str, expected: object) -> Any:
+def look(s: Services, name: TopicName, what: str, expected: object) -> Any:
     """What is stored now. Of several documents by document, changes also as `document:server_seq` where that is what is expected."""
     there = stored(s, name)
     if what == "snapshot":
@@ -118,16 +120,16 @@ def look(s: steps.Services, name: TopicName, what: str, expected: object) -> Any
     return [f"{document}:{seq}" for document, seqs in there.items() for seq in seqs]
 
 
-def _newest(s: steps.Services, name: TopicName, document: str) -> dict[str, Any] | None:
+def _newest(s: Services, name: TopicName, document: str) -> dict[str, Any] | None:
     snapshots = s.documents.snapshots(name, document)
-    policy = steps.policy_of(s, name)
+    policy = policy_of(s, name)
     if not snapshots or policy.fold is None:
         return None
     folding = fold_of(policy.fold, yjs_roots=policy.yjs_roots).start(snapshots[-1].state)
     return {"server_seq": snapshots[-1].server_seq, "state": folding.shown()}
 
 
-def configure(s: steps.Services, name: TopicName, given: dict[str, Any]) -> dict[str, Any]:
+def configure(s: Services, name: TopicName, given: dict[str, Any]) -> dict[str, Any]:
     """Take out of `given` what is about users, documents and owners (SNP-9); the rest is the topic's."""
     from message_lifecycle.app.document_settings import alter_own_settings
 

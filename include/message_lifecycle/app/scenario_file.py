@@ -112,9 +112,22 @@ class DetachStep(_Strict):
 
 
 class RunStep(_Strict):
-    operation: Literal["message_cleaner", "retention", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge"]
+    operation: Literal[
+        "message_cleaner",
+        "retention",
+        "marker_generation",
+        "compaction",
+        "purge_compacted",
+        "snapshot_with_purge",
+        "undo",
+        "erasure",
+        "reclaim",
+    ]
+    step: int | None = Field(None, ge=0)
     as_of: At
     approve: bool = True
+    key: Bytes = None
+    forbid: bool = False
 
 
 class ReadStep(_Strict):
@@ -146,7 +159,18 @@ class DeleteStep(_Strict):
     key: Bytes = None
     keep: int | None = None
     before: int | None = None
+    partition: int = Field(0, ge=0)
+    null_keys: tuple[int, int] | None = Field(None, strict=False)
     at: At = None
+
+
+class HoldStep(_Strict):
+    """A key (of a topic of documents: a document), a range of offsets, or nothing: the whole topic."""
+
+    key: Bytes = None
+    partition: int = Field(0, ge=0)
+    start: int | None = Field(None, alias="from")
+    end: int | None = Field(None, alias="to")
 
 
 class ExpectStep(_Strict):
@@ -185,6 +209,8 @@ class Step(_Strict):
     configure: dict[str, Any] | None = None
     delete: DeleteStep | None = None
     foreign_delete: ForeignDeleteStep | None = None
+    hold: HoldStep | None = None
+    release: HoldStep | None = None
     corrupt: CorruptStep | None = None
     run: RunStep | None = None
     read: ReadStep | None = None

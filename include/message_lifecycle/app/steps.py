@@ -4,150 +4,99 @@ run by hand and again, and none decides anything itself: `operations` decides, `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Literal
+from dataclasses import replace
 
-from message_lifecycle.app import deeds
+from message_lifecycle.app import deeds, deleted_reclaiming, reclaiming, sparing, topic_deleting
 from message_lifecycle.app.archiving import archives
-from message_lifecycle.app.cleaning import plan_cleaning
-from message_lifecycle.app.compaction_facts import compaction_facts
-from message_lifecycle.app.document_facts import document_facts
 from message_lifecycle.app.due_state import note_due
-from message_lifecycle.app.horizons import heeds_horizon, horizons_of, readers_of
+from message_lifecycle.app.frames import with_frame
+from message_lifecycle.app.horizons import heeds_horizon
 from message_lifecycle.app.live_view import keep_view, latest_view
-from message_lifecycle.app.open_plans import belongs_to_another, is_compacting, waits
-from message_lifecycle.app.requesting import rows_of_view
+from message_lifecycle.app.open_plans import asked_by_itself, belongs_to_another, is_compacting, waits
+from message_lifecycle.app.previews import Work, asked_by, is_of, operation_of, preview, scheduled
+from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.undoing import remember, told, undone_before
 from message_lifecycle.app.verifying import accept, accept_removal, differences, overdue_without_holder
-from message_lifecycle.model.backends import Backend
-from message_lifecycle.model.errors import CompactionRunning, IsADocumentTopic, NotReady, OpenPlan, PlanConflict, TopicBusy
-from message_lifecycle.model.facts import Facts
+from message_lifecycle.model.errors import CompactionRunning, NotReady, OpenPlan, OwnRequest, PlanConflict, TopicBusy
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, OutcomeName, Published, Staged
 from message_lifecycle.model.plan import CLEANING, MARKING, Plan
-from message_lifecycle.model.request import Request
-from message_lifecycle.model.settings import Policy, Value, resolve
-from message_lifecycle.operations import compaction, compaction_purge, marker_sweep, requests, retention_run, snapshot_with_purge
+from message_lifecycle.model.request import ReclaimDeleted
+from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Withheld, decide
 from message_lifecycle.ports import (
-    Copier,
-    DocumentReader,
-    DocumentStore,
-    Gate,
-    Groups,
-    Ledger,
-    MessageReader,
-    MessageStore,
     PlanRecord,
-    Topics,
-    ViewReader,
-    ViewStore,
 )
 
 REPLANS = 3
 """How often a run plans again after the table changed under it, before it gives up as `starved`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
-    """What the verbs work with; made by `wiring` alone."""
-
-    topics: Topics
-    reader: MessageReader
-    store: MessageStore
-    copier: Copier
-    views: ViewReader
-    compactor: ViewStore
-    documents: DocumentReader
-    document_store: DocumentStore
-    gate: Gate
-    ledger: Ledger
-    server: Mapping[str, Value]
-    groups: Groups | None = None
-    """Where the store knows readers of its own; None: only the ledger does."""
-    backends: Mapping[TopicName, Backend] = field(default_factory=dict)
-    """Topics that lie in configured backends beside the lake (see `backends`), which `topics.list` does not name."""
-
-    def work_on(self, name: TopicName) -> Literal["message_cleaner", "retention"]:
-        """What cleans a topic of messages: of a backend, retention is all there is (RET-5)."""
-        return "retention" if name in self.backends else "message_cleaner"
-
-
-def policy_of(s: Services, name: TopicName) -> Policy:
-    """The topic's effective settings now."""
-    return resolve(topic=s.topics.describe(name).settings, server=s.server)
-
-
-Scheduled = Literal["message_cleaner", "retention", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge"]
-Work = Request | Scheduled
-"""What a plan is made for: what a person asks to have removed, or a scheduled operation."""
-
-
-def scheduled(plan: Plan) -> Scheduled:
-    """What to plan again for where a plan no longer fits; a person's request is not made again by itself."""
-    assert plan.operation != "message_request", "requests are carried out where they are asked"
-    return plan.operation
-
-
-def preview(s: Services, name: TopicName, *, as_of: Instant, work: Work = "message_cleaner") -> Plan:
-    """The plan as it would be, recorded nowhere."""
-    policy = policy_of(s, name)
-    s.ledger.check_as_of(as_of, policy.clock_skew_us)
-    if work == "snapshot_with_purge":
-        return snapshot_with_purge.plan(document_facts(s, name, policy, as_of=as_of), policy, as_of=as_of)
-    if policy.fold is not None:
-        raise IsADocumentTopic(str(name))
-    if work == "compaction":
-        return compaction.plan(compaction_facts(s, name, policy, as_of=as_of), policy, as_of=as_of)
-    log = s.reader.log(name, late_after=Instant(as_of + policy.clock_skew_us))
-    facts = Facts(log=log, consumers=tuple(readers_of(s, name)), accepted=s.ledger.accepted(name))
-    if work == "purge_compacted":
-        return compaction_purge.plan(facts, policy, horizons_of(s, name), as_of=as_of)
-    if work == "marker_generation":
-        since = s.ledger.swept(name)
-        # Before the first sweep nobody has looked, and nothing is owed for what nobody can tell.
-        removals = () if since is None or log.snapshot_id is None else s.reader.removed_by_others(log, since)
-        return marker_sweep.plan(facts, policy, removals, as_of=as_of)
-    if work == "retention":
-        return retention_run.plan(facts, policy, as_of=as_of, ask=partial(s.reader.rows, log))
-    if work != "message_cleaner":
-        requests.check(log, work)
-        found, view = s.reader.requested(log, work, as_of=as_of), s.views.view(name)
-        of_view = {} if view is None else rows_of_view(s, log, view, work, found, as_of=as_of)
-        return requests.plan(facts, policy, work, found, as_of=as_of, view=view, of_view=of_view)
-    return plan_cleaning(s, facts, policy, as_of=as_of)
-
-
-def plan(s: Services, name: TopicName, *, as_of: Instant, run: str | None = None, work: Work = "message_cleaner") -> PlanRecord:
-    """Plan and record. An open plan that waits for a person is returned as it is; any other open one gives way (DEL-1)."""
-    s.ledger.check(name, s.topics.describe(name).ledger)
+def plan(
+    s: Services,
+    name: TopicName,
+    *,
+    as_of: Instant,
+    run: str | None = None,
+    work: Work = "message_cleaner",
+    requested_by: str | None = None,
+) -> PlanRecord:
+    """Plan and record, with the person who asked for it. An open plan that waits for a person is returned as it is; any other open one gives
+    way (DEL-1)."""
+    topic = topic_deleting.standing(s, name, work)
+    if topic is not None:
+        s.ledger.check(name, topic.ledger)
     with s.ledger.lock(name):
-        # Altering a topic has done it; the server's settings change without us.
-        keep_view(s, name)
+        if topic is not None:
+            # Altering a topic has done it; the server's settings change without us.
+            keep_view(s, name)
         if work == "purge_compacted":
             latest_view(s, name)  # an older one would read past the end of what it relied on
         earlier = s.ledger.open_plan(name)
-        if earlier is not None and deeds.published(s, earlier.plan) is not None:
+        if earlier is not None and deeds.committed(s, earlier.plan):
             verify(s, earlier.plan.plan_id)  # a run died between its commit and its outcome
+            if isinstance(work, ReclaimDeleted) and is_of(earlier.plan, work):
+                s.ledger.link_run(run, earlier.plan.plan_id)
+                return s.ledger.record(earlier.plan.plan_id)  # nothing is left to plan again
             earlier = None
-        if earlier is not None and earlier.plan.operation == work and waits(s, earlier):
+        if earlier is not None and is_of(earlier.plan, work) and waits(s, earlier):
             s.ledger.link_run(run, earlier.plan.plan_id)
             return earlier
-        if earlier is not None and work == "marker_generation" and waits(s, earlier):
-            # The question is about the log as it stands; markers can wait for its answer.
+        if earlier is not None and deeds.is_halfway(s, earlier.plan):
+            if is_of(earlier.plan, work) and earlier.plan.as_of == as_of:
+                s.ledger.link_run(run, earlier.plan.plan_id)
+                return earlier
+            earlier = _finished(s, earlier)  # what comes now builds on both of its commits
+        if earlier is not None and work == "reclaim" and reclaiming.begun(s, earlier.plan):
+            s.ledger.link_run(run, earlier.plan.plan_id)
+            return earlier  # a run died in the middle of it
+        if earlier is not None and operation_of(work) in ("marker_generation", "reclaim") and waits(s, earlier):
+            # The question is about the log as it stands; markers and space can wait for its answer.
             raise OpenPlan(str(name), earlier.plan.plan_id, format_instant(earlier.recorded_at))
         if earlier is not None and work == "compaction" == earlier.plan.operation and is_compacting(s, earlier, run):
             raise CompactionRunning(str(name), earlier.plan.plan_id)
         if earlier is not None and run is not None and belongs_to_another(s, earlier.plan.plan_id, earlier.recorded_at, run):
             raise OpenPlan(str(name), earlier.plan.plan_id, format_instant(earlier.recorded_at))
-        made = preview(s, name, as_of=as_of, work=work)
+        with sparing.refusals_recorded(s, name, operation_of(work), as_of, run):
+            made = preview(s, name, as_of=as_of, work=work)
         if earlier is not None and earlier.plan.plan_id != made.plan_id:
             lapsed = earlier.report is not None and earlier.report.judgement == "needs_approval"
             close(s, earlier.plan, "lapsed" if lapsed else "superseded", f"plan {made.plan_id} took its place")
-        return s.ledger.add_plan(made, run=run)
+        return s.ledger.add_plan(made, run=run, requested_by=requested_by or asked_by(s, work))
+
+
+def _finished(s: Services, record: PlanRecord) -> PlanRecord | None:
+    """A plan of which a run died between its two commits, brought to its end under the caller's lock: else taking it back would bring back
+    one half of it. The record, where that cannot be, because another writer or a hold came between."""
+    try:
+        _publish(s, record)
+        verify(s, record.plan.plan_id)
+    except PlanConflict:
+        pass  # what is there of it is remembered when it is closed
+    return s.ledger.open_plan(record.plan.topic)
 
 
 def stage(s: Services, plan_id: str) -> Staged:
@@ -200,7 +149,11 @@ def gate(s: Services, plan_id: str) -> GateReport:
     if record.outcome is not None or record.staged is None:
         raise NotReady(plan_id, record.outcome.name if record.outcome else record.state, "a staged, open plan")
     policy = Policy.of_values(record.plan.policy)
-    report = s.gate.judge(record.plan, record.staged, policy, deeds.evidence(s, record.plan, record.staged, policy))
+    sparing.require_heeded(s, record.plan)
+    frames = deeds.evidence(s, record.plan, record.staged, policy)
+    if record.plan.requirements.heeded:
+        frames = with_frame(frames, "holds", sparing.evidence(s, record.plan, record.staged))
+    report = s.gate.judge(record.plan, record.staged, policy, frames)
     s.ledger.record_report(report)
     if report.judgement == "blocked":
         found = "; ".join(f"{check.id}: {check.found}" for check in report.blocking)
@@ -210,8 +163,10 @@ def gate(s: Services, plan_id: str) -> GateReport:
 
 
 def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str) -> Approval:
-    """Record a person's word; a refusal closes the plan (DEL-3)."""
+    """Record a person's word; a refusal closes the plan (DEL-3). Raises OwnRequest, and the plan still waits."""
     record = s.ledger.record(plan_id)
+    if granted and asked_by_itself(record, by):
+        raise OwnRequest(record.plan.plan_id, by)
     approval = Approval(plan_id=record.plan.plan_id, granted=granted, by=by, at=s.ledger.now(), text=text)
     s.ledger.record_approval(approval)
     if not granted:
@@ -226,32 +181,47 @@ def publish(s: Services, plan_id: str) -> Published | Outcome | None:
         return record.outcome
     if record.staged is None or record.report is None or record.reported_at is None:
         raise NotReady(plan_id, record.state, "a plan that the gate has judged")
-    plan = record.plan
-    with s.ledger.lock(plan.topic):
+    with s.ledger.lock(record.plan.topic):
+        begun = deleted_reclaiming.is_begun(s, record.plan)  # asked first: whoever ends it writes the outcome, and then takes the word away
         closed = s.ledger.record(plan_id).outcome
         if closed is not None:
             return closed  # another plan took its place while this one waited for its turn
-        now_hash = policy_of(s, plan.topic).hash
-        if now_hash != plan.requirements.policy_hash and deeds.published(s, plan) is None:
+        if begun:
+            return deleted_reclaiming.finish(s, record.plan)
+        return _publish(s, record)
+
+
+def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
+    """Under the topic's lock."""
+    plan = record.plan
+    assert record.staged is not None and record.report is not None and record.reported_at is not None, "the gate has judged it"
+    if not deeds.begun(s, plan):
+        # A topic that comes back has its settings from before.
+        if not plan.returned_tables and _policy_now(s, plan).hash != plan.requirements.policy_hash:
             raise PlanConflict(plan.plan_id, "the topic's settings were changed after it was planned")
-        verdict = decide(
-            plan,
-            record.staged,
-            record.report,
-            record.approval,
-            asked_at=record.reported_at,
-            now=s.ledger.now(),
-            approval_ttl_us=Policy.of_values(plan.policy).approval_ttl_us,
-        )
-        if isinstance(verdict, Withheld):
-            if verdict.outcome == "needs_approval":
-                return outcome_of(plan, "needs_approval", detail=verdict.reason)
-            return close(s, plan, verdict.outcome, verdict.reason)
-        if changes_nothing(plan, record.staged):
-            return None
-        if not heeds_horizon(s, plan) and deeds.published(s, plan) is None:
-            raise PlanConflict(plan.plan_id, "the topic has been compacted since it was planned")
-        return deeds.publish(s, verdict)
+        sparing.require_heeded(s, plan)
+    verdict = decide(
+        plan,
+        record.staged,
+        record.report,
+        record.approval,
+        asked_at=record.reported_at,
+        now=s.ledger.now(),
+        approval_ttl_us=Policy.of_values(plan.policy).approval_ttl_us,
+    )
+    if isinstance(verdict, Withheld):
+        if verdict.outcome == "needs_approval":
+            return outcome_of(plan, "needs_approval", detail=verdict.reason)
+        return close(s, plan, verdict.outcome, verdict.reason)
+    if changes_nothing(plan, record.staged):
+        return None
+    if not heeds_horizon(s, plan) and deeds.published(s, plan) is None:
+        raise PlanConflict(plan.plan_id, "the topic has been compacted since it was planned")
+    return deeds.publish(s, verdict)
+
+
+def _policy_now(s: Services, plan: Plan) -> Policy:
+    return deleted_reclaiming.policy_of_plan(s, plan) if deleted_reclaiming.is_of_deleted(plan) else policy_of(s, plan.topic)
 
 
 def changes_nothing(plan: Plan, staged: Staged | None) -> bool:
@@ -266,8 +236,13 @@ def verify(s: Services, plan_id: str) -> Outcome:
     if record.outcome is not None:
         return record.outcome
     plan = record.plan
+    if deleted_reclaiming.is_begun(s, plan):
+        deleted_reclaiming.finish(s, plan)
     published = deeds.published(s, plan)
     if published is None and (not changes_nothing(plan, record.staged) or record.report is None):
+        ended = s.ledger.record(plan_id).outcome
+        if ended is not None:
+            return ended  # another run has written it meanwhile, and then taken away what told of it
         raise NotReady(plan_id, record.state, "a plan that was judged and published")
     wrong = differences(s, record, published)
     done: OutcomeName = "no_op" if published is None else "published"
@@ -278,7 +253,7 @@ def verify(s: Services, plan_id: str) -> Outcome:
     if plan.operation == "compaction" and not wrong:
         keep_view(s, plan.topic)
     if plan.operation not in CLEANING:
-        return close(s, plan, "failed" if wrong else done, "; ".join(wrong), published=published, staged=record.staged)
+        return close(s, plan, "failed" if wrong else done, "; ".join(wrong) or told(plan), published=published, staged=record.staged)
     after = preview(s, plan.topic, as_of=plan.as_of, work=scheduled(plan))
     wrong += overdue_without_holder(plan, after)
     if wrong:
@@ -288,6 +263,14 @@ def verify(s: Services, plan_id: str) -> Outcome:
     if plan.operation == "message_cleaner":
         note_due(s, after)
     return outcome
+
+
+def ended_by_another(s: Services, plan: Plan) -> Outcome | None:
+    """How another run, which carries out the same plan, has brought it to its end; it may have committed it, and not said so yet."""
+    outcome = s.ledger.record(plan.plan_id).outcome
+    if outcome is None:
+        return verify(s, plan.plan_id) if deeds.committed(s, plan) else None
+    return outcome if outcome.name in ("published", "no_op", "failed") else None
 
 
 def close(
@@ -301,7 +284,10 @@ def close(
     staged: Staged | None = None,
 ) -> Outcome:
     """Record the outcome and forget the stage. The first outcome of a plan stands."""
-    first = s.ledger.find_published(plan.topic, plan.operation, plan.as_of) if name == "no_op" else None
+    if (plan.view_returns or plan.document_returns) and deeds.begun(s, plan):
+        remember(s, plan)
+    if plan.view_removals and deeds.is_halfway(s, plan):
+        detail = f"{detail}. The compacted view is without what it took from there: `lifecycle undo {plan.plan_id}` brings that back"
     outcome = replace(
         outcome_of(plan, name, detail=detail),
         warnings=(*plan.warnings, *(staged.warnings if staged else ())),
@@ -310,14 +296,28 @@ def close(
         markers=published.markers if published else 0,
         cancelled_markers=published.cancelled_markers if published else 0,
         removed_bytes=plan.expected.removed_bytes if published else 0,
-        rows_kept=plan.expected.rows_in - (sum(count for _, count in published.removed) if published else 0),
+        rows_kept=plan.expected.rows_in - (sum(rows for _, rows in published.removed) - published.restored if published else 0),
+        restored=published.restored if published else 0,
+        marker_offsets=tuple(s.reader.marker_offsets(plan.topic, plan.plan_id)) if published and published.markers else (),
         held=after.held if after else plan.held,
-        first_plan_id=first.plan.plan_id if first else None,
+        # What held a message may have gone in this very run, unforeseen: an older marker that a new one replaced, say.
+        more=plan.more or (after is not None and not after.is_empty),
+        first_plan_id=_first(s, plan) if name == "no_op" else None,
         archived=plan.expected.removed_rows if published and archives(plan) else 0,
+        reclaimed_files=published.reclaimed_files if published and plan.operation == "reclaim" else None,
+        reclaimed_bytes=published.reclaimed_bytes if published and plan.operation == "reclaim" else None,
     )
     recorded = s.ledger.record_outcome(outcome)
     deeds.discard(s, plan)
     return recorded
+
+
+def _first(s: Services, plan: Plan) -> str | None:
+    """The plan that had done before what this one found done (DEL-5, DEL-7)."""
+    if plan.operation == "undo":
+        return undone_before(s, plan)
+    found = s.ledger.find_published(plan.topic, plan.operation, plan.as_of)
+    return None if found is None or found.plan.parent != plan.parent else found.plan.plan_id
 
 
 def outcome_of(plan: Plan, name: OutcomeName, *, detail: str) -> Outcome:
@@ -347,16 +347,22 @@ def run(
     run: str | None = None,
     approver: Approver | None = None,
     work: Work = "message_cleaner",
+    requested_by: str | None = None,
 ) -> Outcome:
     """All verbs for one topic. When the table changes under the plan, plan again, at the most REPLANS times."""
     rival = ""
     for _ in range(REPLANS):
-        record = plan(s, name, as_of=as_of, run=run, work=work)
+        record = plan(s, name, as_of=as_of, run=run, work=work, requested_by=requested_by)
         if record.outcome is not None:
             return record.outcome
         try:
             return carry_out(s, record, approver)
-        except PlanConflict as conflict:
+        except (PlanConflict, NotReady) as conflict:
+            ended = ended_by_another(s, record.plan)
+            if ended is not None:
+                return ended
+            if isinstance(conflict, NotReady):
+                raise
             rival = f"{conflict.reason} ({conflict.rival})" if conflict.rival else conflict.reason
             close(s, record.plan, "superseded", rival)
     return s.ledger.record_run_outcome(
@@ -379,7 +385,8 @@ def carry_out(s: Services, record: PlanRecord, approver: Approver | None = None)
         report = record.report
     if report.judgement == "needs_approval" and record.approval is None and approver is not None:
         word = approver(record.plan, report)
-        if word is not None:
+        # A word given in advance may be the requester's own; the plan then waits for another's.
+        if word is not None and not (word[0] and asked_by_itself(record, word[1])):
             approve(s, plan_id, granted=word[0], by=word[1], text=word[2])
     result = publish(s, plan_id)
     return result if isinstance(result, Outcome) else verify(s, plan_id)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from message_lifecycle.app.due import Due, judge_each, of_messages
-from message_lifecycle.app.steps import Services, policy_of, preview
+from message_lifecycle.app.previews import preview
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
-from message_lifecycle.app import deeds, open_plans, steps, views
+from message_lifecycle.app import deeds, erasure_requests, open_plans, steps, views
 from message_lifecycle.app.compaction_due import due_compactions, due_purges
 from message_lifecycle.app.copying import to_copy
+from message_lifecycle.app.deleted_reclaiming import due_by_name
 from message_lifecycle.app.document_due import due_documents
 from message_lifecycle.app.due import Due
 from message_lifecycle.app.due import due as judge_due
-from message_lifecycle.app.steps import Services
+from message_lifecycle.app.previews import Scheduled
+from message_lifecycle.app.quarantine_due import due_quarantines
+from message_lifecycle.app.reclaim_due import due_reclaims
+from message_lifecycle.app.services import Services
 from message_lifecycle.app.sweeps import due_sweeps as judge_sweeps
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.backends import check_operation
@@ -20,6 +25,7 @@ from message_lifecycle.model.errors import LifecycleError, NotInABackend, Unknow
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant, parse_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.plan import Operation
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.ports import PlanRecord, RunEntry
 
@@ -40,7 +46,7 @@ def copies(*, topics: list[str]) -> list[str]:
     return [str(name) for name in to_copy(lake(), [TopicName.parse(topic) for topic in topics])]
 
 
-def due(*, run: str, as_of: str, topics: list[str], dry_run: bool = False, work: steps.Scheduled = "message_cleaner") -> list[str]:
+def due(*, run: str, as_of: str, topics: list[str], dry_run: bool = False, work: Scheduled = "message_cleaner") -> list[str]:
     """Topics that are due, as `stream/topic`; all known topics are asked when none is named. Nothing due is recorded too.
 
     They are this run's from then on: of two runs that look at one time, one carries a topic out (a dry run takes none).
@@ -65,12 +71,30 @@ def due(*, run: str, as_of: str, topics: list[str], dry_run: bool = False, work:
     return [str(answer.topic) for answer in found if answer.due]
 
 
-def _all_of(s: Services, work: steps.Scheduled) -> list[TopicName]:
+def requested_erasure(*, run: str, request_id: str) -> dict[str, Any]:
+    """The topics of a recorded request, which are this run's from then on: with `as_of`, and the request's whole id and state. None where
+    it is done or was refused; one that has no topic (any more) is settled here, for no task comes after."""
+    s = lake()
+    request = s.ledger.erasure(request_id)
+    now = s.ledger.now()
+    topics = erasure_requests.topics_of(s, request) if request.state == "requested" else []
+    for name in topics:
+        s.ledger.claim(run, name, since=now)
+    if request.state == "requested" and not topics:
+        request = erasure_requests.settle_latest(s, request)
+    found = {"request_id": request.request_id, "state": request.state, "as_of": format_instant(now)}
+    return {**found, "topics": [str(name) for name in topics]}
+
+
+def _all_of(s: Services, work: Scheduled) -> list[TopicName]:
     """Retention alone is for the topics of backends, and all that these have; a table's retention is the cleaner's (RET-5)."""
-    return sorted(s.backends) if work == "retention" else list(s.topics.list())
+    if work == "retention":
+        return sorted(s.backends)
+    names = list(s.topics.list())
+    return [*names, *sorted(set(due_by_name(s)) - set(names))] if work == "reclaim" else names
 
 
-def _held_where(s: Services, name: TopicName, work: steps.Scheduled) -> TopicName:
+def _held_where(s: Services, name: TopicName, work: Scheduled) -> TopicName:
     """Raises UnsupportedLimit, NotInABackend."""
     if name in s.backends:
         check_operation(s.backends[name], work, where=f"topic {name}")
@@ -79,7 +103,7 @@ def _held_where(s: Services, name: TopicName, work: steps.Scheduled) -> TopicNam
     return name
 
 
-def _judged(s: Services, names: list[TopicName], work: steps.Scheduled, *, as_of: Instant, run: str, named: bool) -> list[Due]:
+def _judged(s: Services, names: list[TopicName], work: Scheduled, *, as_of: Instant, run: str, named: bool) -> list[Due]:
     match work:
         case "message_cleaner" | "retention":
             return judge_due(s, names, as_of=as_of, run=run, work=work)
@@ -91,6 +115,10 @@ def _judged(s: Services, names: list[TopicName], work: steps.Scheduled, *, as_of
             return due_purges(s, names, as_of=as_of, run=run)
         case "snapshot_with_purge":
             return due_documents(s, names, as_of=as_of, run=run, named=named)
+        case "reclaim":
+            return due_reclaims(s, names, as_of=as_of, run=run)
+        case "quarantine":
+            return due_quarantines(s, names, as_of=as_of, run=run)
         case never:
             assert_never(never)
 
@@ -107,16 +135,18 @@ def _is_news(error: LifecycleError, named: list[str]) -> bool:
     return not isinstance(error, UnknownTopic)
 
 
-def _not_judged(s: Services, run: str, answer: Due, as_of: Instant, work: steps.Scheduled) -> Outcome:
+def _not_judged(s: Services, run: str, answer: Due, as_of: Instant, work: Scheduled) -> Outcome:
     outcome = Outcome(name="failed", operation=work, topic=answer.topic, as_of=as_of, detail=answer.reason)
     return s.ledger.record_run_outcome(run, outcome)
 
 
-def _done_before(s: Services, name: TopicName, as_of: Instant, work: steps.Scheduled) -> str:
+def _done_before(s: Services, name: TopicName, as_of: Instant, work: Scheduled) -> str:
     """An interval that is judged again reports its first result (DEL-5)."""
     first = s.ledger.find_published(name, work, as_of)
     if first is None:
         return ""
+    if work == "reclaim" and first.outcome is not None:
+        return f" (plan {first.plan.plan_id} brought {first.outcome.reclaimed_bytes} bytes back at this as_of before)"
     removed = sum(count for _, count in views.removal_of(first))
     return f" (plan {first.plan.plan_id} removed {removed} at this as_of before)"
 
@@ -153,7 +183,7 @@ def record_approval(*, plan_id: str, granted: bool, by: str, text: str) -> None:
     steps.approve(lake(), plan_id, granted=granted, by=by, text=text)
 
 
-def verify(*, run: str, plan_id: str | None = None, work: steps.Scheduled = "message_cleaner") -> list[dict[str, Any]]:
+def verify(*, run: str, plan_id: str | None = None, work: Operation = "message_cleaner") -> list[dict[str, Any]]:
     """Check what was published against the plans and write the outcomes; `work`: what the run was for. Raises RunFailed for what a
     person must see."""
     s = lake()
@@ -163,13 +193,15 @@ def verify(*, run: str, plan_id: str | None = None, work: steps.Scheduled = "mes
     outcomes = [_outcome(s, run, entry, work, answered=plan_id is not None) for entry in judged]
     for outcome in outcomes:
         log.info("%s: %s %s %s", outcome.topic, outcome.name, dict(outcome.removed), outcome.detail)
+    if work == "erasure":
+        _settle(s, entries)
     failed = [outcome for outcome in outcomes if outcome.name in ("blocked", "starved", "failed")]
     if failed:
         raise RunFailed(failed)
     return [told(outcome) for outcome in outcomes]
 
 
-def _outcome(s: Services, run: str, entry: RunEntry, work: steps.Scheduled, *, answered: bool) -> Outcome:
+def _outcome(s: Services, run: str, entry: RunEntry, work: Operation, *, answered: bool) -> Outcome:
     """What the run has come to for one topic; a plan that nobody works on any more is closed, so that the next run may begin.
 
     `answered`: asked after the way that follows a person's word; else such a plan may still be on it.
@@ -183,7 +215,7 @@ def _outcome(s: Services, run: str, entry: RunEntry, work: steps.Scheduled, *, a
         return entry.outcome
     record = s.ledger.record(entry.plan_id)
     plan, judgement = record.plan, record.report.judgement if record.report else None
-    if deeds.published(s, plan) is not None or (plan.is_empty and judgement == "passed"):
+    if deeds.committed(s, plan) or (plan.is_empty and judgement == "passed"):
         return steps.verify(s, entry.plan_id)
     if judgement == "needs_approval" and not (answered and record.approval is not None):
         if open_plans.waits(s, record):
@@ -191,6 +223,12 @@ def _outcome(s: Services, run: str, entry: RunEntry, work: steps.Scheduled, *, a
         return steps.close(s, plan, "lapsed", "nobody answered in time")
     said = entry.outcome.detail if entry.outcome else f"its run ended while the plan was {entry.state}; the logs of the Spark tasks say why"
     return steps.close(s, plan, "failed", said)
+
+
+def _settle(s: Services, entries: Sequence[RunEntry]) -> None:
+    plans = [s.ledger.record(entry.plan_id).plan for entry in entries if entry.plan_id is not None]
+    for request_id in {plan.erasure.request_id for plan in plans if plan.erasure is not None}:
+        erasure_requests.settle_latest(s, s.ledger.erasure(request_id))
 
 
 def outcomes_of_run(*, run: str) -> list[dict[str, Any]]:
@@ -202,12 +240,15 @@ def told(outcome: Outcome) -> dict[str, Any]:
     """An outcome as plain values."""
     return {
         "topic": str(outcome.topic),
+        "operation": outcome.operation,
         "outcome": outcome.name,
         "plan_id": outcome.plan_id,
         "first_plan_id": outcome.first_plan_id,
         "as_of": format_instant(outcome.as_of),
         "removed": dict(outcome.removed),
         "markers": outcome.markers,
+        "restored": outcome.restored,
+        "reclaimed_bytes": outcome.reclaimed_bytes,
         "rows_in": outcome.rows_in,
         "rows_kept": outcome.rows_kept,
         "snapshot_id": outcome.snapshot_id,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from message_lifecycle.app.document_facts import ACCEPTED_OWN
 from message_lifecycle.app.document_settings import check_levels
 from message_lifecycle.app.live_view import keep_view
-from message_lifecycle.app.steps import Services
+from message_lifecycle.app.services import Services
+from message_lifecycle.model.document import ACCEPTED_OWN
 from message_lifecycle.model.errors import InvalidSetting, IsADocumentTopic, TopicExists, UnknownTopic
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Value, resolve

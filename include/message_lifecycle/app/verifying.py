@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
-from message_lifecycle.app import document_deeds
+from message_lifecycle.app import (
+    deleted_reclaiming,
+    document_deeds,
+    document_undoing,
+    erasing,
+    quarantine,
+    quarantine_undoing,
+    reclaiming,
+    topic_deleting,
+    undoing,
+)
+from message_lifecycle.model.actions import DropSegments, RemoveRows
 from message_lifecycle.model.outcome import Published, Staged
-from message_lifecycle.model.plan import DropSegments, Plan, RemoveRows
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import LimitReason
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.spared import SparedBy
 from message_lifecycle.ports import PlanRecord
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.steps import Services
+    from message_lifecycle.app.services import Services
 
 _LIMITS = get_args(LimitReason)
 
@@ -26,6 +38,14 @@ def accept(s: Services, plan: Plan, staged: Staged | None) -> None:
             accept_purge(s, plan)
         case "snapshot_with_purge":
             document_deeds.accept(s, plan, staged)
+        case "erasure":
+            erasing.accept(s, plan)
+        case "reclaim" if plan.parent is None:
+            reclaiming.accept(s, plan)
+        case "quarantine":
+            quarantine.accept(s, plan)
+        case "undo":
+            topic_deleting.accept(s, plan)
         case _:
             pass
 
@@ -50,8 +70,23 @@ def differences(s: Services, record: PlanRecord, published: Published | None) ->
         return []
     if plan.operation == "snapshot_with_purge":
         return document_deeds.differences(s, plan, staged, published)
+    if plan.moved_tables:
+        return topic_deleting.differences(s, plan)
+    if plan.document_returns:
+        return document_undoing.differences(s, plan, published)
+    if plan.of_quarantine:
+        undone = plan.operation == "undo"
+        return quarantine_undoing.differences(s, plan, published) if undone else quarantine.differences(s, plan)
+    if plan.operation == "undo":
+        return undoing.differences(s, plan, staged, published)
+    if deleted_reclaiming.is_of_deleted(plan):
+        return deleted_reclaiming.differences(s, plan)
+    if plan.operation == "reclaim":
+        return reclaiming.differences(s, plan, published)
     if plan.operation == "compaction":
         return view_differences(s, plan, staged, published)
+    if plan.operation == "erasure":
+        return erasing.differences(s, plan, published)
     wrong = removal_differences(s, plan, staged)
     gone = set(s.reader.effect(plan.topic, plan.plan_id))
     if gone != set(plan.selection.files):
@@ -70,16 +105,17 @@ def overdue_without_holder(plan: Plan, after: Plan) -> list[str]:
     """What a new plan at the same `as_of` would still take, of what was there when the first was made and had no holder then: a
     reader may have moved on since, or the segment that stood before may have lost its last message to a rule of its own in this very
     run, and what they held waits for the next. So does what messages that came since, the run's own markers among
-    them, have pushed beyond a limit by number or size."""
+    them, have pushed beyond a limit by number or size; and what a held message has, which stays beyond a limit: by the times of those that
+    went it may have ranked behind, and before by those that are left (RET-4)."""
     ends = dict(plan.requirements.end_offsets)
-    more_came = dict(after.requirements.end_offsets) != ends
+    ranks_anew = dict(after.requirements.end_offsets) != ends or any(held.holder in get_args(SparedBy) for held in plan.held)
     left = [
         action
         for action in after.actions
         if isinstance(action, DropSegments | RemoveRows)
         and action.last_offset < ends.get(action.partition, 0)
         and not _was_held(plan, action)
-        and not (more_came and action.reason in _LIMITS)
+        and not (ranks_anew and action.reason in _LIMITS)
     ]
     if not left or plan.more:
         return []

@@ -8,14 +8,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from secrets import token_hex
+from secrets import token_bytes, token_hex
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.app.config import CATALOG_HOME, load_config
 from message_lifecycle.app.damage import spoil
-from message_lifecycle.app.steps import Services
+from message_lifecycle.app.services import Services
 from message_lifecycle.model.backends import NO_OPTIONS, Backend, StoreOptions
+from message_lifecycle.model.erasure import MIN_SECRET_BYTES, KeySecret
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Value
@@ -23,7 +24,7 @@ from message_lifecycle.model.settings import Value
 if TYPE_CHECKING:
     from message_lifecycle.app.scenario import MakeWorld, World  # pydantic comes with it: only where a scenario runs
     from message_lifecycle.ledger.ledger import SqlLedger
-    from message_lifecycle.ports import Gate, Groups, Ledger
+    from message_lifecycle.ports import Eraser, Gate, Groups, Ledger
     from message_lifecycle.stores.iceberg.catalog import Tables
     from message_lifecycle.stores.record_log.log import RecordLogs
     from message_lifecycle.stores.record_log.store import RecordLogStore
@@ -52,10 +53,15 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scra
     from message_lifecycle.stores.iceberg.catalog import IcebergTopics
     from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
     from message_lifecycle.stores.iceberg.copying import IcebergCopier
+    from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
     from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
+    from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
+    from message_lifecycle.stores.iceberg.quarantine_age import IcebergQuarantine
     from message_lifecycle.stores.iceberg.read import IcebergReader
+    from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
     from message_lifecycle.stores.iceberg.session import spark_session
     from message_lifecycle.stores.iceberg.store import IcebergStore
+    from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter
 
     tables = _tables(os.environ.get(CATALOG_HOME))
     store = IcebergStore(lambda: spark_session(app_name), tables=tables)
@@ -70,9 +76,14 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scra
         compactor=views,
         documents=documents,
         document_store=documents,
+        reclaimer=IcebergReclaimer(tables),
         gate=GreatExpectationsGate(),
         ledger=ledger,
         server=server,
+        eraser=IcebergEraser(tables),
+        quarantine=IcebergQuarantine(lambda: spark_session(app_name), tables=tables),
+        deleter=IcebergDeleter(tables, scratch=scratch),
+        deleted_reclaimer=IcebergDeletedReclaimer(tables, scratch=scratch),
     )
 
 
@@ -104,13 +115,18 @@ def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS
     from message_lifecycle.app.scenario import World
     from message_lifecycle.gates.plain import PlainGate
     from message_lifecycle.ledger.ledger import open_ledger
+    from message_lifecycle.stores.memory.deleted_reclaim import MemoryDeletedReclaimer
     from message_lifecycle.stores.memory.documents import MemoryDocuments
+    from message_lifecycle.stores.memory.eraser import MemoryEraser
+    from message_lifecycle.stores.memory.past import MemoryReclaimer
     from message_lifecycle.stores.memory.store import MemoryStore
+    from message_lifecycle.stores.memory.topic_delete import MemoryDeleter
     from message_lifecycle.stores.memory.views import MemoryViews
 
     clock = _Clock()
     store = MemoryStore()
     views, documents = MemoryViews(store), MemoryDocuments(store)
+    deleter = MemoryDeleter(store, documents)
     services = Services(
         topics=store,
         reader=store,
@@ -120,9 +136,14 @@ def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS
         compactor=views,
         documents=documents,
         document_store=documents,
+        reclaimer=MemoryReclaimer(store),
         gate=PlainGate(),
         ledger=open_ledger("sqlite://", clock=clock),
         server=server,
+        eraser=MemoryEraser(store, documents, server=server),
+        deleter=deleter,
+        deleted_reclaimer=MemoryDeletedReclaimer(deleter),
+        key_secret=_scratch_secret(),
     )
     return World(services=services, writer=store, set_now=clock.set)
 
@@ -131,20 +152,23 @@ def iceberg_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTION
     """Scratch tables in the configured lake, with a scratch ledger. One Spark session serves all scenarios of a process."""
     from message_lifecycle.app.scenario import World
     from message_lifecycle.ledger.ledger import open_ledger
-    from message_lifecycle.stores.iceberg.scratch import drop_stream
+    from message_lifecycle.stores.iceberg.scratch import drop_deleted, drop_stream
     from message_lifecycle.stores.iceberg.session import spark_session
     from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
     load_config()
     clock = _Clock()
     ledger = open_ledger("sqlite://", clock=clock)
-    services = _iceberg(server, ledger, app_name="scenario", scratch=True)
+    services = replace(_iceberg(server, ledger, app_name="scenario", scratch=True), key_secret=_scratch_secret())
     writer = IcebergWriter(session=lambda: spark_session("scenario"))
     scratch = f"scenario-{token_hex(6)}"
 
     def close() -> None:
-        for namespace in {name.namespace for name in services.topics.list() if name.stream.startswith(f"{scratch}.")}:
-            drop_stream(_tables(os.environ.get(CATALOG_HOME)).catalog, namespace)
+        catalog, streams = _tables(os.environ.get(CATALOG_HOME)).catalog, TopicName(stream=scratch, topic="any").namespace
+        # Also one that has no topic any more: a deleted topic's stream stays.
+        for namespace in [name for (name, *_) in catalog.list_namespaces() if name.startswith(streams)]:
+            drop_stream(catalog, namespace)
+        drop_deleted(_tables(os.environ.get(CATALOG_HOME)), f"{scratch}.")
         ledger.close()
 
     return World(services=services, writer=writer, set_now=clock.set, scratch=scratch, close=close)
@@ -157,10 +181,11 @@ def record_log(
     *,
     ledger: Ledger,
     gate: Gate,
+    eraser: Eraser,
     groups: Groups | None = None,
 ) -> Services:
     """Services over a backend of single records, which has neither views nor documents nor copies."""
-    from message_lifecycle.stores.record_log.absent import NoCopies, NoDocuments, NoViews
+    from message_lifecycle.stores.record_log.absent import NoCopies, NoDocuments, NoPast, NoViews
 
     views, documents = NoViews(logs.backend), NoDocuments(logs.backend)
     return Services(
@@ -172,9 +197,11 @@ def record_log(
         compactor=views,
         documents=documents,
         document_store=documents,
+        reclaimer=NoPast(logs.backend),
         gate=gate,
         ledger=ledger,
         server=server,
+        eraser=eraser,
         groups=groups,
     )
 
@@ -184,11 +211,14 @@ def record_log_world(logs: RecordLogs, server: Mapping[str, Value], close: Calla
     from message_lifecycle.app.scenario import World
     from message_lifecycle.gates.plain import PlainGate
     from message_lifecycle.ledger.ledger import open_ledger
+    from message_lifecycle.stores.record_log.eraser import RecordLogEraser
     from message_lifecycle.stores.record_log.store import RecordLogStore
 
     clock = _Clock()
     log = RecordLogStore(logs, server=server)
-    services = record_log(log, logs, server, ledger=open_ledger("sqlite://", clock=clock), gate=PlainGate(), groups=groups)
+    ledger, eraser = open_ledger("sqlite://", clock=clock), RecordLogEraser(logs, server=server)
+    services = record_log(log, logs, server, ledger=ledger, gate=PlainGate(), eraser=eraser, groups=groups)
+    services = replace(services, key_secret=_scratch_secret())
     return World(services=services, writer=log, set_now=clock.set, close=close, quarantined=log.quarantined)
 
 
@@ -232,6 +262,12 @@ def _embedded_redis() -> Server:
         address = redis.start(layout)
         atexit.register(redis.stop, layout)
     return Server(name="embedded", url=address.url, password=lambda: address.password)
+
+
+def _scratch_secret() -> Callable[[bool], KeySecret]:
+    """As short-lived as the ledger beside it."""
+    secret = KeySecret(token_bytes(MIN_SECRET_BYTES))
+    return lambda _: secret
 
 
 class _Clock:

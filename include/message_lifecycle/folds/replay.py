@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from message_lifecycle.folds import Fold, Folding
+from message_lifecycle.model.actions import SnapshotDocument
 from message_lifecycle.model.errors import InvalidChange
-from message_lifecycle.model.plan import SnapshotDocument
 
 
 class Numbered(Protocol):

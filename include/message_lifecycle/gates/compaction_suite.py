@@ -7,7 +7,20 @@ Frames: `partitions`, one row per partition that the plan compacts, with what is
 
 from __future__ import annotations
 
-from message_lifecycle.gates.declared import FIGURES, ColumnSum, Same, Suite, Within, count, figure, limit, rule
+from message_lifecycle.gates.declared import (
+    FIGURES,
+    ColumnSum,
+    Same,
+    Suite,
+    Within,
+    asked,
+    asks_counted,
+    count,
+    figure,
+    limit,
+    rule,
+    same_settings,
+)
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
@@ -75,12 +88,7 @@ def compaction_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     removed = 0 if view is None else sum(rows for _, rows in view.removed)
     lowered = [action.partition for action in plan.compactions if action.through < action.after]
     return (
-        rule(
-            "policy",
-            "The settings judged by are those the plan was made with.",
-            "hash of the settings",
-            Same(found=policy.hash, wanted=plan.requirements.policy_hash),
-        ),
+        same_settings(policy.hash, plan.requirements.policy_hash),
         rule(
             "horizons",
             "No horizon moves back.",
@@ -112,7 +120,7 @@ def compaction_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "messages not in the view",
             figure("rows_removed", removed),
         ),
-        rule("asks", "The plan's own questions to a person are counted.", "questions of the plan", figure("asks", len(plan.asks))),
+        asks_counted(plan),
         limit(
             "much_lost",
             "No more than the allowed share of the view goes for another reason than a newer message.",
@@ -125,10 +133,5 @@ def compaction_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "messages in the view",
             Within(frame=FIGURES, column="rows_kept", minimum=1 if plan.view is not None and plan.view.rows else 0, maximum=None),
         ),
-        limit(
-            "tightened",
-            "No setting was tightened since a removal was last accepted.",
-            "questions of the plan",
-            Within(frame=FIGURES, column="asks", minimum=None, maximum=0),
-        ),
+        asked("tightened", "No setting was tightened since a removal was last accepted.", plan),
     )

@@ -6,7 +6,19 @@ could not be proved; `clients`, one row of what the ledger says now; `figures`, 
 
 from __future__ import annotations
 
-from message_lifecycle.gates.declared import FIGURES, Declared, Same, Suite, Within, count, figure, limit, rule
+from message_lifecycle.gates.declared import (
+    FIGURES,
+    Declared,
+    Same,
+    Suite,
+    Within,
+    asked,
+    asks_counted,
+    count,
+    figure,
+    rule,
+    same_settings,
+)
 from message_lifecycle.gates.report import NAMED
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
@@ -28,12 +40,7 @@ def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     actions = [action for action in plan.documents if action.document not in blocked]
     purged = sum(rows for _, rows in staged.removed(plan))
     return (
-        rule(
-            "policy",
-            "The settings judged by are those the plan was made with.",
-            "hash of the settings",
-            Same(found=policy.hash, wanted=plan.requirements.policy_hash),
-        ),
+        same_settings(policy.hash, plan.requirements.policy_hash),
         rule(
             "foldable",
             "The changes of some document of the plan can be folded.",
@@ -77,13 +84,8 @@ def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "changes kept",
             figure("rows_kept", plan.expected.rows_in - purged),
         ),
-        rule("asks", "The plan's own questions to a person are counted.", "questions of the plan", figure("asks", len(plan.asks))),
-        limit(
-            "tightened",
-            "No setting was tightened since a removal was last accepted.",
-            "questions of the plan",
-            Within(frame=FIGURES, column="asks", minimum=None, maximum=0),
-        ),
+        asks_counted(plan),
+        asked("tightened", "No setting was tightened since a removal was last accepted.", plan),
     )
 
 

@@ -13,23 +13,32 @@ from message_lifecycle.gates.declared import (
     FIGURES,
     AllAre,
     ColumnSum,
-    Declared,
     RowCount,
-    Same,
     Suite,
     Within,
+    asked,
+    asks_counted,
     count,
     figure,
     limit,
     rule,
+    same_settings,
 )
+from message_lifecycle.gates.deleted_reclaim_suite import deleted_reclaim_suite
 from message_lifecycle.gates.documents_suite import documents_suite
+from message_lifecycle.gates.erasure_suite import erasure_suite
+from message_lifecycle.gates.holds_suite import holds_suite
 from message_lifecycle.gates.markers_suite import markers_suite
+from message_lifecycle.gates.quarantine_suite import quarantine_suite
+from message_lifecycle.gates.reclaim_suite import reclaim_suite
 from message_lifecycle.gates.retention_suite import kept_suite
 from message_lifecycle.gates.rows_suite import purged_suite, rows_suite
+from message_lifecycle.gates.topic_delete_suite import topic_suite
+from message_lifecycle.gates.undo_suite import undo_suite
+from message_lifecycle.model.actions import DropSegments
 from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.model.outcome import Staged
-from message_lifecycle.model.plan import DropSegments, Plan
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 
 # A share is a quotient of two counts below 2^53: what it may be off by is far below any limit a person would set.
@@ -37,7 +46,11 @@ _ROUNDING = 1e-9
 
 
 def suite_for(plan: Plan, staged: Staged, policy: Policy) -> Suite:
-    """The suite of the plan's operation."""
+    """The suite of the plan's operation, and what every operation is held to."""
+    return (*_of_operation(plan, staged, policy), *holds_suite(plan))
+
+
+def _of_operation(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     match plan.operation:
         case "message_cleaner":
             return message_cleaner_suite(plan, staged, policy)
@@ -53,6 +66,16 @@ def suite_for(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             return purge_compacted_suite(plan, staged, policy)
         case "snapshot_with_purge":
             return documents_suite(plan, staged, policy)
+        case "erasure":
+            return erasure_suite(plan, policy)
+        case "undo":
+            return undo_suite(plan, staged, policy)
+        case "reclaim":
+            return reclaim_suite(plan, policy) if plan.parent is None else deleted_reclaim_suite(plan, policy)
+        case "quarantine":
+            return quarantine_suite(plan, policy)
+        case "topic_delete":
+            return topic_suite(plan, policy)
         case never:
             assert_never(never)
 
@@ -65,13 +88,7 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     one row; `markers` and `unmarked`, see `markers_suite`; `view` and `outlived`, see `compaction_suite`.
     """
     return (
-        Declared(
-            id="policy",
-            says="The settings judged by are those the plan was made with.",
-            what="hash of the settings",
-            kind="rule",
-            test=Same(found=policy.hash, wanted=plan.requirements.policy_hash),
-        ),
+        same_settings(policy.hash, plan.requirements.policy_hash),
         *view_removals_suite(plan),
         *outlived_suite(plan),
         *_going(plan, policy),
@@ -96,13 +113,7 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
 def retention_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     """What the operation `retention` is held to: as the cleaner, and no segment expires by it (RET-5)."""
     return (
-        Declared(
-            id="policy",
-            says="The settings judged by are those the plan was made with.",
-            what="hash of the settings",
-            kind="rule",
-            test=Same(found=policy.hash, wanted=plan.requirements.policy_hash),
-        ),
+        same_settings(policy.hash, plan.requirements.policy_hash),
         rule("going", "No segment goes whole but by its messages.", "files that go", count("going", 0)),
         *rows_suite(plan, staged),
         *_sample(plan),
@@ -318,12 +329,7 @@ def _figures(plan: Plan, staged: Staged) -> Suite:
             "share of messages",
             Within(frame=FIGURES, column="fraction_rows", minimum=share - _ROUNDING, maximum=share + _ROUNDING),
         ),
-        rule(
-            "asks",
-            "The plan's own questions to a person are counted.",
-            "questions of the plan",
-            figure("asks", len(plan.asks)),
-        ),
+        asks_counted(plan),
     )
 
 
@@ -357,10 +363,5 @@ def _limits(plan: Plan, policy: Policy) -> Suite:
             "messages kept",
             Within(frame=FIGURES, column="rows_kept", minimum=1 if expected.removed_rows else 0, maximum=None),
         ),
-        limit(
-            "tightened",
-            "No setting was tightened since a removal was last accepted.",
-            "questions of the plan",
-            Within(frame=FIGURES, column="asks", minimum=None, maximum=0),
-        ),
+        asked("tightened", "No setting was tightened since a removal was last accepted.", plan),
     )

@@ -63,7 +63,8 @@ def failed_with(error: BaseException) -> Finding:
 
 
 def finding(declared: Declared, seen: Seen, *, passed: bool) -> Finding:
-    return Finding(evaluated=True, passed=passed, found=f"{declared.what}: {_seen(declared, seen)}")
+    found = declared.told if declared.told and not passed else f"{declared.what}: {_seen(declared, seen)}"
+    return Finding(evaluated=True, passed=passed, found=found)
 
 
 def same(declared: Declared, test: Same) -> Finding:

@@ -14,8 +14,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from message_lifecycle.ledger.errors import CorruptRecord
+from message_lifecycle.model.actions import Action
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
-from message_lifecycle.model.plan import PLAN_FORMAT, Action, Plan
+from message_lifecycle.model.plan import PLAN_FORMAT, Plan
 from message_lifecycle.model.settings import Value
 
 if TYPE_CHECKING:
@@ -75,18 +76,19 @@ def plan_id_of(document: str) -> str:
     return hashlib.sha256(document.encode()).hexdigest()[:32]
 
 
-def plan_from_json(document: str, plan_id: str) -> Plan:
-    """Raises CorruptRecord, also where the text or what is read from it is not the plan of that id."""
-    what = f"plan {plan_id}"
-    if plan_id_of(document) != plan_id:
+def plan_from_json(document: str, plan_id: str, text_id: str | None = None) -> Plan:
+    """Raises CorruptRecord, also where the text or what is read from it is not the plan of that id. `text_id`: that of the text since an
+    erasure has taken a name out of it."""
+    what, known = f"plan {plan_id}", text_id or plan_id
+    if plan_id_of(document) != known:
         raise CorruptRecord(what, "its text was changed after it was recorded")
     recorded: Plan = _read(_recorded_plan(), document, what)
     plan = Plan(**{field.name: getattr(recorded, field.name) for field in fields(Plan)})
     if plan.format != PLAN_FORMAT:
         raise CorruptRecord(what, f"its format is {plan.format}, this program knows {PLAN_FORMAT}")
-    if plan.plan_id != plan_id:
+    if plan.plan_id != known:
         raise CorruptRecord(what, "it holds more than this program knows")
-    return plan
+    return plan if text_id is None else plan.known_as(plan_id)
 
 
 def settings_from_json(text: str) -> dict[str, Value | None]:

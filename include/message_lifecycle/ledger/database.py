@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, StaticPool, Table, create_engine, event, func, make_url, select
@@ -39,8 +40,8 @@ class Database:
         self.engine = _engine(self.url)
         self.is_scratch = not self.is_postgres and self.url.database in _IN_MEMORY
         """In memory: nothing can have been there before, and it ends with the process."""
-        self.key: object = self if self.is_scratch else self.place
-        """Equal for two of one database in this process."""
+        self.locks: dict[str, Lock] = {}
+        """Of a scratch database, which nobody else can open: they end with it."""
         self._clock = clock
 
     @contextmanager

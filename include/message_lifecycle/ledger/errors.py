@@ -21,7 +21,8 @@ class LedgerUnavailable(Unavailable):
     def __init__(self, place: str, reason: str) -> None:
         self.place, self.reason = place, reason
         super().__init__(
-            f"the ledger at {place} does not answer: {reason}. Start its database or correct LIFECYCLE_LEDGER_URL, then try again."
+            f"the ledger at {place} does not answer: {reason}. Start its database (the embedded one: `lifecycle up`) or correct "
+            "LIFECYCLE_LEDGER_URL, then try again."
         )
 
 

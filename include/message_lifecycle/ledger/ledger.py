@@ -11,6 +11,9 @@ from message_lifecycle.ledger.batches import Batches
 from message_lifecycle.ledger.consumers import Consumers, forget_progress
 from message_lifecycle.ledger.database import Clock, Database
 from message_lifecycle.ledger.documents import Documents, forget_documents
+from message_lifecycle.ledger.erasures import Erasures
+from message_lifecycle.ledger.forgetting import Forgetting
+from message_lifecycle.ledger.holds import Holds
 from message_lifecycle.ledger.identity import Identity
 from message_lifecycle.ledger.locks import Locks
 from message_lifecycle.ledger.migrations import migrate, require_current
@@ -18,6 +21,7 @@ from message_lifecycle.ledger.plan_reader import PlanReader
 from message_lifecycle.ledger.plan_writer import PlanWriter
 from message_lifecycle.ledger.runs import Runs
 from message_lifecycle.ledger.topic_state import TopicState
+from message_lifecycle.ledger.undone import UndoneMemory, forget_undone
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.names import TopicName
 
@@ -25,7 +29,9 @@ if TYPE_CHECKING:
     from message_lifecycle.ports import Ledger
 
 
-class SqlLedger(Identity, PlanReader, PlanWriter, Runs, Consumers, Documents, TopicState, Batches, Locks):
+class SqlLedger(
+    Identity, PlanReader, PlanWriter, Runs, Consumers, Documents, Forgetting, TopicState, UndoneMemory, Batches, Holds, Erasures, Locks
+):
     """Everything the ledger keeps. Every write is one transaction; a database that fails is LedgerUnavailable."""
 
     @property
@@ -38,6 +44,7 @@ class SqlLedger(Identity, PlanReader, PlanWriter, Runs, Consumers, Documents, To
         with self._database.writing() as connection:
             forget_progress(connection, topic)
             forget_documents(connection, topic)
+            forget_undone(connection, topic)
 
     def backup(self, path: Path) -> Backup:
         """See `backup.backup`. Raises BackupNotWritten."""

@@ -27,8 +27,6 @@ WAIT_SECONDS = 5.0
 
 _POLL_SECONDS = 0.05
 
-_in_process: dict[tuple[object, str], Lock] = {}
-
 
 class Locks(Part):
     """Not re-entrant: a run takes a topic's lock once."""
@@ -76,7 +74,7 @@ class Locks(Part):
 
     @contextmanager
     def _local(self, topic: TopicName, wait_seconds: float | None, purpose: str) -> Iterator[None]:
-        lock = _in_process.setdefault((self._database.key, f"{key_of(topic)} {purpose}".strip()), Lock())
+        lock = self._database.locks.setdefault(f"{key_of(topic)} {purpose}".strip(), Lock())
         if not lock.acquire(timeout=-1 if wait_seconds is None else wait_seconds):
             raise TopicBusy(str(topic))
         try:

@@ -18,9 +18,7 @@ Step = Callable[[Connection], None]
 
 
 def _first(connection: Connection) -> None:
-    for statement in _FIRST.split(";"):
-        if statement.strip():
-            connection.exec_driver_sql(statement)
+    _run(connection, _FIRST)
     if connection.dialect.name == "postgresql":
         # Not compressed by the server: that took most of the time of recording a plan of 60,000 files (0.2 of 0.35 s) and saved half.
         connection.exec_driver_sql("alter table lifecycle_plan_documents alter column document set storage external")
@@ -91,9 +89,7 @@ def _views(connection: Connection) -> None:
 
 
 def _documents(connection: Connection) -> None:
-    for statement in _DOCUMENTS.split(";"):
-        if statement.strip():
-            connection.exec_driver_sql(statement)
+    _run(connection, _DOCUMENTS)
 
 
 _DOCUMENTS = """
@@ -107,7 +103,64 @@ create table lifecycle_document_owners (
     topic text not null, document text not null, owner text not null, primary key (topic, document));
 """
 
-STEPS: tuple[Step, ...] = (_first, _replicas, _swept, _views, _documents)
+
+def _erasures(connection: Connection) -> None:
+    _run(connection, _ERASURES)
+
+
+_ERASURES = """
+create table lifecycle_erasures (
+    request_id text not null primary key, event bigint not null, digest text not null, secret text not null, topics text not null,
+    forbid bigint not null, requested_by text not null, why text not null, requested_at bigint not null, state text not null,
+    detail text not null, lifted text);
+create table lifecycle_erasure_receipts (request_id text not null primary key, receipt text not null, at bigint not null);
+"""
+
+
+def _holds(connection: Connection) -> None:
+    _run(connection, _HOLDS)
+
+
+_HOLDS = """
+create table lifecycle_holds (
+    hold_id text not null primary key, topic text not null, kind text not null, held_key text, key_digest text,
+    partition bigint, first_offset bigint, last_offset bigint, placed_by text not null, why text not null,
+    placed_at bigint not null, released_by text, released_why text, released_at bigint);
+create index lifecycle_holds_by_topic on lifecycle_holds (topic, placed_at);
+"""
+
+
+def _undone(connection: Connection) -> None:
+    _run(connection, _UNDONE)
+
+
+_UNDONE = """
+create table lifecycle_undone (
+    plan_id text not null primary key, topic text not null, undone_by text not null, undone_at bigint not null,
+    released_at bigint, released_by text, word text);
+create index lifecycle_undone_by_topic on lifecycle_undone (topic);
+create table lifecycle_undone_ranges (
+    plan_id text not null, partition bigint not null, first_offset bigint not null, last_offset bigint not null,
+    primary key (plan_id, partition, first_offset));
+"""
+
+
+def _requested_by(connection: Connection) -> None:
+    """Who asked for earlier plans was not kept."""
+    connection.exec_driver_sql("alter table lifecycle_plans add column requested_by text")
+
+
+def _text_id(connection: Connection) -> None:
+    connection.exec_driver_sql("alter table lifecycle_plan_documents add column text_id text")
+
+
+def _run(connection: Connection, script: str) -> None:
+    for statement in script.split(";"):
+        if statement.strip():
+            connection.exec_driver_sql(statement)
+
+
+STEPS: tuple[Step, ...] = (_first, _replicas, _swept, _views, _documents, _erasures, _holds, _undone, _requested_by, _text_id)
 
 
 def version(connection: Connection) -> int:

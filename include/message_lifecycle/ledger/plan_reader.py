@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, select
+from sqlalchemy import Connection, Row, Select, func, select
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import from_json, plan_from_json
@@ -56,6 +56,48 @@ class PlanReader(Part):
         )
         with self._database.reading() as connection:
             return next(iter(_load(connection, query)), None)
+
+    def planned_since(self, topic: TopicName, operations: Collection[Operation], *, published_after: Instant) -> Instant | None:
+        """When the oldest plan of these operations was recorded whose outcome came after that time, as `published_at` tells it."""
+        outcomes = tables.outcomes
+        query = (
+            select(func.min(_plans.c.recorded_at))
+            .join(outcomes, _plans.c.outcome_event == outcomes.c.event)
+            .where(
+                _plans.c.topic == key_of(topic),
+                _plans.c.operation.in_(sorted(operations)),
+                _plans.c.outcome_name.in_(("published", "failed")),
+                outcomes.c.recorded_at > published_after,
+            )
+        )
+        with self._database.reading() as connection:
+            found = connection.execute(query).scalar_one_or_none()
+        return None if found is None else Instant(found)
+
+    def published_at(self, plan_id: str) -> Instant | None:
+        """When the outcome of a plan that was published was recorded, `failed` where something else was found after it; None: it has no
+        such outcome."""
+        outcomes = tables.outcomes
+        query = (
+            select(outcomes.c.recorded_at)
+            .join(_plans, _plans.c.outcome_event == outcomes.c.event)
+            .where(_plans.c.plan_id == plan_id, _plans.c.outcome_name.in_(("published", "failed")))
+        )
+        with self._database.reading() as connection:
+            found = connection.execute(query).scalar_one_or_none()
+        return None if found is None else Instant(found)
+
+    def published_after(self, topic: TopicName, plan_id: str, operation: Operation, *, or_failed: bool = False) -> Sequence[PlanRecord]:
+        """See `ports.PlanReader`."""
+        first = select(_plans.c.outcome_event).where(_plans.c.plan_id == plan_id).scalar_subquery()
+        query = _whole_plans().where(
+            _plans.c.topic == key_of(topic),
+            _plans.c.operation == operation,
+            _plans.c.outcome_name.in_(("published", "failed") if or_failed else ("published",)),
+            _plans.c.outcome_event > first,
+        )
+        with self._database.reading() as connection:
+            return _load(connection, query.order_by(_plans.c.outcome_event))
 
     def plans_that_removed(self, topic: TopicName, partition: int, offset: int) -> Sequence[PlanRecord]:
         """Published plans whose actions cover that offset, oldest first."""
@@ -108,11 +150,11 @@ def state_of_plans() -> Select[Any]:
 
 def _whole_plans() -> Select[Any]:
     documents = tables.plan_documents
-    return state_of_plans().add_columns(documents.c.document).join(documents, documents.c.plan_id == _plans.c.plan_id)
+    return state_of_plans().add_columns(documents.c.document, documents.c.text_id).join(documents, documents.c.plan_id == _plans.c.plan_id)
 
 
 def _load(connection: Connection, query: Select[Any]) -> list[PlanRecord]:
-    return [record_of(row, plan_from_json(row.document, row.plan_id)) for row in connection.execute(query)]
+    return [record_of(row, plan_from_json(row.document, row.plan_id, row.text_id)) for row in connection.execute(query)]
 
 
 def record_of(row: Row[Any], plan: Plan) -> PlanRecord:
@@ -125,6 +167,7 @@ def record_of(row: Row[Any], plan: Plan) -> PlanRecord:
         approval=None if row.approval is None else from_json(Approval, row.approval),
         outcome=None if row.outcome is None else from_json(Outcome, row.outcome),
         reported_at=row.reported_at,
+        requested_by=row.requested_by,
     )
 
 

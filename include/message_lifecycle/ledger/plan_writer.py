@@ -30,8 +30,9 @@ _plans = tables.plans
 class PlanWriter(Part):
     """The way of one plan, from its recording to its outcome."""
 
-    def add_plan(self, plan: Plan, *, run: str | None = None) -> PlanRecord:
-        """Record a plan, for that run; a plan that is there already is returned as it is. Raises OpenPlan (DEL-1).
+    def add_plan(self, plan: Plan, *, run: str | None = None, requested_by: str | None = None) -> PlanRecord:
+        """Record a plan, for that run; a plan that is there already is returned as it is. Raises OpenPlan (DEL-1). `requested_by`: the
+        person who asked for it.
 
         One that had given way (`superseded`, `lapsed`) and is planned again begins anew: nothing of it was done.
         """
@@ -43,7 +44,9 @@ class PlanWriter(Part):
             if connection.execute(select(_plans.c.plan_id).where(_plans.c.plan_id == plan_id)).first() is None:
                 _refuse_second(connection, plan.topic)
                 connection.execute(insert(tables.plan_documents).values(plan_id=plan_id, document=document))
-                ranges = [{"topic": key_of(plan.topic), "plan_id": plan_id, **covered._asdict()} for covered in ranges_of(plan)]
+                ranges = [
+                    {"topic": key_of(plan.topic), "plan_id": plan_id, **covered._asdict()} for covered in sorted(set(ranges_of(plan)))
+                ]
                 add_rows(connection, tables.plan_ranges, ranges)
                 connection.execute(
                     insert(_plans).values(
@@ -55,6 +58,7 @@ class PlanWriter(Part):
                         recorded_at=self._database.now(connection),
                         expected_rows=plan.expected.removed_rows,
                         expected_bytes=plan.expected.removed_bytes,
+                        requested_by=requested_by,
                         event=next_event(connection),
                     )
                 )

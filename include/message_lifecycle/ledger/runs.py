@@ -118,9 +118,9 @@ class Runs(Part):
         ]
 
     def history(
-        self, topic: TopicName | None = None, *, limit: int = 50, operations: Collection[Operation] | None = None
+        self, topic: TopicName | None = None, *, limit: int | None = None, operations: Collection[Operation] | None = None
     ) -> Sequence[tuple[Instant, Outcome]]:
-        """Outcomes, newest first, with the time of recording; of these operations, or of all."""
+        """Outcomes, newest first, with the time of recording; of these operations, or of all. `limit` None: however many there are."""
         outcomes = tables.outcomes
         query = select(outcomes.c.recorded_at, outcomes.c.outcome).order_by(outcomes.c.event.desc()).limit(limit)
         if topic is not None:

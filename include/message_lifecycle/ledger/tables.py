@@ -72,13 +72,15 @@ plans = Table(
     _text("approval", null=True),
     _text("outcome_name", null=True),
     _number("outcome_event", null=True),
+    _text("requested_by", null=True),
 )
 # DEL-1, should two writers ever get past the topic's row lock.
 Index("lifecycle_one_open_plan", plans.c.topic, unique=True, postgresql_where=text("state <> 'closed'"), sqlite_where=text("state <> 'closed'"))  # fmt: skip
 Index("lifecycle_plans_by_as_of", plans.c.topic, plans.c.operation, plans.c.as_of)
 
-plan_documents = Table("lifecycle_plan_documents", metadata, _key("plan_id"), _text("document"))
-"""Apart, because a plan may name 60,000 files (8 MB) and lists need none of it."""
+plan_documents = Table("lifecycle_plan_documents", metadata, _key("plan_id"), _text("document"), _text("text_id", null=True))
+"""Apart, because a plan may name 60,000 files (8 MB) and lists need none of it. `text_id`: what the plan's id would be by the text as it is
+now; null: nothing was taken out of it since."""
 
 plan_ranges = Table(
     "lifecycle_plan_ranges",
@@ -199,5 +201,71 @@ document_settings = Table(
 
 document_owners = Table("lifecycle_document_owners", metadata, _key("topic"), _key("document"), _text("owner"))
 
+holds = Table(
+    "lifecycle_holds",
+    metadata,
+    _key("hold_id"),
+    _text("topic"),
+    _text("kind"),
+    _text("held_key", null=True),
+    _text("key_digest", null=True),
+    _number("partition", null=True),
+    _number("first_offset", null=True),
+    _number("last_offset", null=True),
+    _text("placed_by"),
+    _text("why"),
+    _number("placed_at"),
+    _text("released_by", null=True),
+    _text("released_why", null=True),
+    _number("released_at", null=True),
+)
+"""Legal holds (DEL-8). `kind`: topic, key or range. `held_key`: base64, and null from the release on; `last_offset` null: no end."""
+Index("lifecycle_holds_by_topic", holds.c.topic, holds.c.placed_at)
+
 swept = Table("lifecycle_swept", metadata, _key("topic"), _number("snapshot_id"))
 """Up to which snapshot of the topic's table the sweep for markers has looked (MRK-2)."""
+
+erasures = Table(
+    "lifecycle_erasures",
+    metadata,
+    _key("request_id"),
+    _number("event"),
+    _text("digest"),
+    _text("secret"),
+    _text("topics"),
+    _number("forbid"),
+    _text("requested_by"),
+    _text("why"),
+    _number("requested_at"),
+    _text("state"),
+    _text("detail"),
+    _text("lifted", null=True),
+)
+"""Requests of erasure. `digest`: the key's keyed hash, `secret`: which secret made it. `topics`: JSON list, empty: all. `forbid`: 1 or 0."""
+
+erasure_receipts = Table("lifecycle_erasure_receipts", metadata, _key("request_id"), _text("receipt"), _number("at"))
+"""What was seen to be gone, as JSON; the newest of each request."""
+
+undone = Table(
+    "lifecycle_undone",
+    metadata,
+    _key("plan_id"),
+    _text("topic"),
+    _text("undone_by"),
+    _number("undone_at"),
+    _number("released_at", null=True),
+    _text("released_by", null=True),
+    _text("word", null=True),
+)
+"""Plans that were taken back (DEL-7), and by which plan. Until `released_at` nothing takes their messages again."""
+Index("lifecycle_undone_by_topic", undone.c.topic)
+
+undone_ranges = Table(
+    "lifecycle_undone_ranges",
+    metadata,
+    _key("plan_id"),
+    _key("partition", BigInteger),
+    _key("first_offset", BigInteger),
+    _number("last_offset"),
+)
+"""What came back, both ends included."""

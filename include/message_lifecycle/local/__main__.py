@@ -8,6 +8,8 @@ import shutil
 import signal
 import sys
 
+from rich.text import Text
+
 from message_lifecycle.local import stack
 from message_lifecycle.local.environment import applied, read_environment
 from message_lifecycle.local.layout import find_layout
@@ -72,7 +74,7 @@ def main() -> int:
             case "exec":
                 return _exec(arguments.command)
     except LifecycleError as error:
-        progress.say(f"[red]error[/red]   {error}")
+        progress.say(Text.assemble(("error", "red"), f"   {error}"))
         return error.exit_code
     except KeyboardInterrupt:
         progress.say("interrupted; what this call had started was stopped")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 PRIVATE_FILE = 0o600
@@ -25,9 +26,13 @@ def write_private(path: Path, text: str) -> bool:
 
 
 def secret(path: Path) -> str:
-    """The secret kept in this file; made at random the first time."""
+    """The secret kept in this file; made at random the first time, and of two who make it at once the first one's stays."""
     if not path.is_file():
-        write_private(path, secrets.token_hex(RANDOM_BYTES))
+        part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
+        write_private(part, secrets.token_hex(RANDOM_BYTES))
+        with suppress(FileExistsError):
+            path.hardlink_to(part)
+        part.unlink()
     return path.read_text(encoding="utf-8").strip()
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rich.console import Console
+from rich.text import Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,19 +23,19 @@ class Progress:
         started = time.monotonic()
         try:
             if self.console.is_terminal:
-                with self.console.status(what):
+                with self.console.status(Text(what)):
                     yield
             else:
                 self.say(f"{what} ...")
                 yield
         except BaseException:
-            self.say(f"[red]failed[/red]  {what} ({time.monotonic() - started:.1f} s)")
+            self.say(Text.assemble(("failed", "red"), f"  {what} ({time.monotonic() - started:.1f} s)"))
             raise
-        self.say(f"[green]done[/green]    {what} ({time.monotonic() - started:.1f} s)")
+        self.say(Text.assemble(("done", "green"), f"    {what} ({time.monotonic() - started:.1f} s)"))
 
-    def say(self, line: str) -> None:
-        """One line, never wrapped: addresses and paths must stay whole."""
-        self.console.print(line, soft_wrap=True)
+    def say(self, line: str | Text) -> None:
+        """One line, never wrapped: addresses and paths must stay whole, and brackets in them are no markup."""
+        self.console.print(line, soft_wrap=True, markup=False)
 
 
 QUIET = Progress(console=Console(quiet=True))

@@ -34,6 +34,7 @@ ANSWER_SECONDS = 5.0
 POLL_SECONDS = 0.05
 _VERSION = re.compile(r"\bv=([0-9]+)\.([0-9]+)")
 
+# A log that begins as a snapshot keeps the bytes of deleted entries, however often it is written anew: an erasure could never end.
 SETTINGS = f"""
 bind {LOOPBACK}
 protected-mode yes
@@ -42,6 +43,7 @@ logfile ""
 save ""
 appendonly yes
 appendfsync always
+aof-use-rdb-preamble no
 maxmemory-policy noeviction
 """
 

@@ -14,8 +14,8 @@ Backend = Literal["iceberg", "memory", "json_file", "rotating_file", "redis_stre
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
 RECORD_LOGS: tuple[Backend, ...] = ("json_file", "rotating_file", "redis_streams")
 """Backends that keep single records and have retention alone (RET-5)."""
-RECORD_LOG_OPERATIONS = ("retention", "message_request")
-"""What may be planned on them: retention, and what a person asks to have removed."""
+RECORD_LOG_OPERATIONS = ("retention", "message_request", "erasure")
+"""What may be planned on them: retention, and what a person asks to have removed or erased."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 
+ACCEPTED_OWN = "own_settings"
+"""Beside a topic's accepted settings: those of users and documents, as JSON."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:

@@ -10,6 +10,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.segment import Segment
 from message_lifecycle.model.settings import Value
+from message_lifecycle.model.spared import Spared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +78,7 @@ class Facts:
     consumers: tuple[Progress, ...] = ()
     accepted: Mapping[str, Value | None] | None = None
     """The settings under which this topic's removals were last accepted (at first: those it was created with); None: unknown."""
+    spared: tuple[Spared, ...] = ()
+    """What stays whatever the rules say (DEL-7, DEL-8)."""
+    heeded: tuple[str, ...] = ()
+    """Ids of the legal holds that stand, sorted."""

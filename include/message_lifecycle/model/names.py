@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
 
 from message_lifecycle.model.errors import InvalidName
 
@@ -55,6 +58,17 @@ def normalise_name(name: str) -> str:
     if len(normal.encode()) > MAX_NAME_BYTES:
         raise InvalidName(name, f"{len(normal.encode())} bytes of UTF-8 after normalising, over {MAX_NAME_BYTES}")
     return normal
+
+
+def words_of(text: str) -> Iterator[tuple[str, bool]]:
+    """The text in parts, in order, each with whether a normalised name may stand there: the longest runs of characters that names are of."""
+    for is_name, run in groupby(text, key=_in_a_name):
+        yield "".join(run), is_name
+
+
+@lru_cache(maxsize=4096)
+def _in_a_name(char: str) -> bool:
+    return char not in _WHITE_SPACE and _allowed(char)
 
 
 def catalog_identifier(name: str) -> str:

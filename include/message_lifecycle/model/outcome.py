@@ -7,10 +7,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
+from message_lifecycle.model.actions import RemoveRows
 from message_lifecycle.model.document import StagedDocuments
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.plan import Held, Operation, Plan, RemoveRows
+from message_lifecycle.model.plan import Held, Operation, Plan
 from message_lifecycle.model.view import StagedView
 
 OutcomeName = Literal["published", "no_op", "blocked", "needs_approval", "refused", "starved", "lapsed", "superseded", "failed"]
@@ -138,6 +139,11 @@ class Published:
     markers: int = 0
     cancelled_markers: int = 0
     """Markers that a newer message of their key made needless between stage and commit (MRK-4)."""
+    restored: int = 0
+    """Messages, or changes of documents, that an undo brought back (DEL-7)."""
+    reclaimed_files: int = 0
+    reclaimed_bytes: int = 0
+    """As the file system told just before each file went (DEL-7); of a file that was gone already, nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +169,13 @@ class Outcome:
     first_plan_id: str | None = None
     archived: int = 0
     """Of the messages that went, those that the archive has (RET-7)."""
+    restored: int = 0
+    """Messages, or changes of documents, that an undo brought back (DEL-7)."""
+    marker_offsets: tuple[tuple[int, int, int], ...] = ()
+    """What the plan's markers were given, as (partition, first offset, last offset): they go with it when it is taken back (DEL-7)."""
+    reclaimed_files: int | None = None
+    reclaimed_bytes: int | None = None
+    """Space that came back, as measured on the file system (RET-5, DEL-7); None: not known, or not what the operation does."""
 
     @property
     def removed_rows(self) -> int:

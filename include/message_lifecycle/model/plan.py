@@ -8,25 +8,70 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_right
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from message_lifecycle.model.actions import (
+    Action,
+    CompactPartition,
+    DeleteTable,
+    DropSegments,
+    DropTable,
+    EraseRows,
+    EraseTable,
+    ExpireSnapshots,
+    RemoveFiles,
+    RemoveRows,
+    RemoveViewRows,
+    RestoreDocument,
+    RestoreQuarantined,
+    RestoreRows,
+    RestoreViewRows,
+    ReturnTable,
+    SnapshotDocument,
+    SweepMarkers,
+)
+from message_lifecycle.model.erasure import ErasureOf
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.rows import Place, RemovalReason, ranges_of
 from message_lifecycle.model.settings import Value
 
-PLAN_FORMAT = 4
+PLAN_FORMAT = 5
 
 Operation = Literal[
-    "message_cleaner", "retention", "message_request", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge"
+    "message_cleaner",
+    "retention",
+    "message_request",
+    "marker_generation",
+    "compaction",
+    "purge_compacted",
+    "snapshot_with_purge",
+    "erasure",
+    "undo",
+    "reclaim",
+    "quarantine",
+    "topic_delete",
 ]
+BY_REQUEST: frozenset[Operation] = frozenset(("message_request", "undo", "erasure", "topic_delete"))
+"""Operations that a person asks for: none of them is made again by itself."""
 MARKING: frozenset[Operation] = frozenset(("message_cleaner", "retention", "message_request", "marker_generation"))
 """Operations that may leave a key without a live message, and then make its marker (MRK-1, MRK-2)."""
 CLEANING: frozenset[Operation] = frozenset(("message_cleaner", "retention"))
 """Operations that remove what the topic's own rules take, and after which nothing of it is left but what somebody holds (DEL-6)."""
-Holder = Literal["consumer", "replica", "compaction", "budget", "earlier_segment", "unknown_time", "active_segment", "open_approval"]
+Holder = Literal[
+    "consumer",
+    "replica",
+    "compaction",
+    "budget",
+    "earlier_segment",
+    "unknown_time",
+    "active_segment",
+    "open_approval",
+    "hold",
+    "undone_plan",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +84,8 @@ class Requirements:
     """The next offset to be given, per partition, when the plan was made: what lies at or above it came later (DEL-4)."""
     policy_hash: str
     code_version: str
+    heeded: tuple[str, ...] = ()
+    """Ids of the legal holds that stood when the plan was made, sorted: one that is placed later makes it plan again (DEL-8)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,116 +96,6 @@ class Bound:
     partition: int
     offset: int | None
     reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SealSegment:
-    """Close the active segment; a new, empty one starts at `next_offset` (EXP-3)."""
-
-    partition: int
-    base_offset: int
-    next_offset: int
-    kind: Literal["seal_segment"] = "seal_segment"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropSegments:
-    """Remove every segment from `first_base` to `last_base` of a partition, whole (EXP-5).
-
-    Between the two bases the plan's snapshot holds exactly `segments` segments, all of which go.
-    """
-
-    partition: int
-    first_base: int
-    last_base: int
-    last_offset: int
-    segments: int
-    rows: int
-    size_bytes: int
-    newest_at: Instant | None
-    """None: not known, and not asked by the reason."""
-    reason: Literal["expiry", "compacted"] = "expiry"
-    kind: Literal["drop_segments"] = "drop_segments"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveRows:
-    """Remove single messages of one data file, named by their offsets (TTL-7, EXP-5, CLK-4)."""
-
-    partition: int
-    base_offset: int
-    file: str
-    offsets: str
-    """As `rows.ranges_text`."""
-    first_offset: int
-    last_offset: int
-    rows: int
-    reason: RemovalReason
-    kind: Literal["remove_rows"] = "remove_rows"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepMarkers:
-    """Make the markers still owed for what another writer removed in these snapshots, oldest first (MRK-2)."""
-
-    removals: tuple[int, ...]
-    kind: Literal["sweep_markers"] = "sweep_markers"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactPartition:
-    """Bring the view's partition up from the horizon `after` to `through`; equal: nothing new, only what is due in the view goes."""
-
-    partition: int
-    after: int
-    through: int
-    rows: int
-    kind: Literal["compact_partition"] = "compact_partition"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveViewRows:
-    """Remove single messages of the compacted view, named by their offsets (PRG-1). `superseded`: of keys of which this very plan takes a
-    newer message, not compacted yet, from the log (CMP-9)."""
-
-    partition: int
-    offsets: str
-    """As `rows.ranges_text`."""
-    rows: int
-    reason: Literal["removed", "purged", "superseded"]
-    kind: Literal["remove_view_rows"] = "remove_view_rows"
-
-
-PurgeReason = Literal["purged_synced", "purged_age", "purged_count"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotDocument:
-    """What happens to one document (SNP-1, SNP-4, SNP-7, SNP-8).
-
-    `seq`: its newest change when this was planned. `after`: the newest proved snapshot, from which the fold goes on (0: from nothing).
-    `snapshot`: a new one at this server_seq. `epoch`: the document's from here on, raised by one where changes go. `dropped`: snapshots
-    that go. `purged`: how many changes go, the first at `purge_from`, all below `purge_before`; `reason`: the bound that was the lowest.
-    `bounds`: every bound that planning met, as (name, lowest server_seq that stays)."""
-
-    document: str
-    seq: int
-    after: int
-    snapshot: int | None
-    epoch: int
-    dropped: tuple[int, ...] = ()
-    purge_from: int = 0
-    purge_before: int = 0
-    reason: PurgeReason | None = None
-    bounds: tuple[tuple[str, int], ...] = ()
-    kind: Literal["snapshot_document"] = "snapshot_document"
-
-    @property
-    def purged(self) -> int:
-        return max(0, self.purge_before - self.purge_from)
-
-
-Action = SealSegment | DropSegments | RemoveRows | SweepMarkers | CompactPartition | RemoveViewRows | SnapshotDocument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,8 +187,15 @@ class Plan:
     due_since: Instant | None
     next_due_at: Instant | None
     parent: str | None = None
+    """The plan that an undo takes back, or that deleted the topic whose tables a reclaim takes."""
+    spared: tuple[tuple[int, str], ...] = ()
+    """By partition, offsets as `ranges_text` that stay whatever the rules say, where the topic makes markers: an older marker among them
+    is not replaced (MRK-5, DEL-8)."""
     view: ViewRequirements | None = None
     snapshots: SnapshotRequirements | None = None
+    erasure: ErasureOf | None = None
+    source_id: int | None = None
+    """Of an undo: the snapshot of the log, of the changes of documents, or of the quarantine, that holds what comes back."""
     format: int = PLAN_FORMAT
 
     @property
@@ -261,14 +205,19 @@ class Plan:
     @cached_property
     def of_log(self) -> bool:
         """Whether it changes the log, and not its compacted view alone."""
-        return any(not isinstance(action, RemoveViewRows) for action in self.actions)
+        return any(not isinstance(action, RemoveViewRows | RestoreViewRows) for action in self.actions)
+
+    @property
+    def of_view(self) -> bool:
+        """Whether it changes single messages of the compacted view; a compaction makes a new one."""
+        return bool(self.view_removals or self.view_returns)
 
     @property
     def past_horizon(self) -> bool:
         """Whether an age takes messages that compaction has not seen (CMP-9)."""
         return self.operation == "message_cleaner" and self.view is not None
 
-    def taking(self, partition: int, offset: int) -> DropSegments | RemoveRows | None:
+    def taking(self, partition: int, offset: int) -> DropSegments | RemoveRows | EraseRows | None:
         """The action that takes the message at this offset."""
         for action in self.actions:
             match action:
@@ -277,6 +226,8 @@ class Plan:
                 case RemoveRows() if action.partition == partition and action.first_offset <= offset <= action.last_offset:
                     if any(offset in run for run in ranges_of(action.offsets)):
                         return action
+                case EraseRows(table="log") if action.partition == partition and any(offset in run for run in ranges_of(action.offsets)):
+                    return action
                 case _:
                     pass
         return None
@@ -290,17 +241,117 @@ class Plan:
         return tuple(action for action in self.actions if isinstance(action, SnapshotDocument))
 
     @cached_property
+    def document_returns(self) -> tuple[RestoreDocument, ...]:
+        return tuple(action for action in self.actions if isinstance(action, RestoreDocument))
+
+    @property
+    def of_quarantine(self) -> bool:
+        """Whether it changes the quarantine beside the topic, and not the topic."""
+        return self.operation == "quarantine" or bool(self.quarantine_returns)
+
+    @property
+    def of_documents(self) -> bool:
+        """Whether it makes, purges or brings back changes and snapshots of documents."""
+        return self.snapshots is not None
+
+    @property
+    def things(self) -> str:
+        """What it counts, in a word: what its topic holds, which the settings say also where the topic goes or comes back whole."""
+        if self.of_quarantine:
+            return "rows"
+        return "changes" if self.of_documents or dict(self.policy).get("fold") is not None else "messages"
+
+    @cached_property
+    def quarantine_returns(self) -> tuple[RestoreQuarantined, ...]:
+        return tuple(action for action in self.actions if isinstance(action, RestoreQuarantined))
+
+    @cached_property
     def view_removals(self) -> tuple[RemoveViewRows, ...]:
         return tuple(action for action in self.actions if isinstance(action, RemoveViewRows))
+
+    @cached_property
+    def view_returns(self) -> tuple[RestoreViewRows, ...]:
+        return tuple(action for action in self.actions if isinstance(action, RestoreViewRows))
+
+    @cached_property
+    def erased_rows(self) -> tuple[EraseRows, ...]:
+        return tuple(action for action in self.actions if isinstance(action, EraseRows))
+
+    @cached_property
+    def erased_tables(self) -> tuple[EraseTable, ...]:
+        return tuple(action for action in self.actions if isinstance(action, EraseTable))
+
+    @cached_property
+    def expiries(self) -> tuple[ExpireSnapshots, ...]:
+        return tuple(action for action in self.actions if isinstance(action, ExpireSnapshots))
+
+    @cached_property
+    def file_removals(self) -> tuple[RemoveFiles, ...]:
+        return tuple(action for action in self.actions if isinstance(action, RemoveFiles))
 
     @cached_property
     def row_removals(self) -> tuple[RemoveRows, ...]:
         return tuple(action for action in self.actions if isinstance(action, RemoveRows))
 
     @cached_property
+    def restored(self) -> tuple[RestoreRows, ...]:
+        return tuple(action for action in self.actions if isinstance(action, RestoreRows))
+
+    @cached_property
+    def restored_rows(self) -> int:
+        """Messages that come back to the log, changes of documents, or rows of the quarantine."""
+        of_log = sum(action.rows for action in self.restored) + sum(action.changes for action in self.document_returns)
+        of_log += sum(action.rows for action in self.quarantine_returns)
+        return of_log + sum(action.rows for action in self.returned_tables if not action.table)
+
+    @property
+    def restored_snapshots(self) -> int:
+        return sum(len(action.snapshots) for action in self.document_returns)
+
+    @property
+    def restored_view_rows(self) -> int:
+        return sum(action.rows for action in self.view_returns)
+
+    @cached_property
+    def moved_tables(self) -> tuple[DeleteTable | ReturnTable, ...]:
+        """Of a whole topic that goes or comes back."""
+        return (*self.deleted_tables, *self.returned_tables)
+
+    @cached_property
+    def deleted_tables(self) -> tuple[DeleteTable, ...]:
+        return tuple(action for action in self.actions if isinstance(action, DeleteTable))
+
+    @cached_property
+    def returned_tables(self) -> tuple[ReturnTable, ...]:
+        return tuple(action for action in self.actions if isinstance(action, ReturnTable))
+
+    @cached_property
+    def dropped_tables(self) -> tuple[DropTable, ...]:
+        """Of a deleted topic that goes for good."""
+        return tuple(action for action in self.actions if isinstance(action, DropTable))
+
+    @cached_property
     def expiring_by_row(self) -> frozenset[Place]:
         """Segments that expire but for messages that stay (EXP-5, CLK-4)."""
         return frozenset((action.partition, action.base_offset) for action in self.row_removals if action.reason == "expiry")
+
+    def skips(self, partition: int, base_offset: int) -> bool:
+        """Whether a legal hold or an undone plan keeps the segment, so that those behind it may go all the same (EXP-5)."""
+        return any(
+            entry.partition == partition and entry.reason == "expiry" and entry.first_base <= base_offset <= entry.last_offset
+            for entry in self.held
+            if entry.holder in ("hold", "undone_plan")
+        )
+
+    def spares(self, partition: int, offset: int) -> bool:
+        """Whether a marker at this offset stays whatever replaces it; see `spared`."""
+        runs = self._spared_runs.get(partition, [])
+        at = bisect_right(runs, offset, key=lambda run: run.start) - 1
+        return at >= 0 and offset in runs[at]
+
+    @cached_property
+    def _spared_runs(self) -> dict[int, list[range]]:
+        return {partition: list(ranges_of(text)) for partition, text in self.spared}
 
     @cached_property
     def swept(self) -> tuple[int, ...]:
@@ -328,6 +379,12 @@ class Plan:
     def plan_id(self) -> str:
         """Hash of the whole plan: equal plans are one plan."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:32]
+
+    def known_as(self, plan_id: str) -> Plan:
+        """Under the id that it was recorded by: an erasure has since taken a name out of the text that the id was made of."""
+        known = replace(self)
+        known.__dict__["plan_id"] = plan_id
+        return known
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no white space. `ledger.codec` reads it back."""

@@ -1,4 +1,4 @@
-"""What a person may ask to have removed (MRK-2, PRG-1)."""
+"""What a person may ask to have removed (MRK-2, PRG-1), or brought back (DEL-7)."""
 
 from __future__ import annotations
 
@@ -40,4 +40,65 @@ class PurgeKey:
             raise InvalidRequest("before is an offset (0 to 2^63 - 1), keep a number of messages (1 or more)")
 
 
-Request = RemoveMessages | PurgeKey
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EraseKey:
+    """A key that is to be gone from everything: named by the request in the ledger, which knows it by a keyed hash alone."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoPlan:
+    """Take a published plan back (DEL-7)."""
+
+    plan_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """The whole topic, with all that lies beside its log (DEL-3, DEL-7)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReclaimDeleted:
+    """The tables and files of the topic that the plan deleted, once it cannot be brought back (DEL-7)."""
+
+    plan_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncateLog:
+    """Everything of a partition below offset `before`, as Kafka's DeleteRecords."""
+
+    partition: int
+    before: int
+
+    def __post_init__(self) -> None:
+        if self.partition < 0 or not 1 <= self.before <= INT64_MAX:
+            raise InvalidRequest("a log is truncated before an offset of a partition: 1 to 2^63 - 1; below it all of that partition goes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveNullKeys:
+    """Messages without a key, of a partition, from offset `first` to `last`, both included: no purge of a key reaches them."""
+
+    partition: int
+    first: int
+    last: int
+
+    def __post_init__(self) -> None:
+        if self.partition < 0 or not 0 <= self.first <= self.last <= INT64_MAX:
+            raise InvalidRequest(
+                f"messages without a key are named by a partition and its offsets from .. to, the first not above the last; found: "
+                f"partition {self.partition}, from {self.first} to {self.last}"
+            )
+
+
+Request = RemoveMessages | PurgeKey | TruncateLog | RemoveNullKeys
+
+
+def span_of(request: TruncateLog | RemoveNullKeys) -> range:
+    """The offsets of its partition that it is about."""
+    if isinstance(request, TruncateLog):
+        return range(request.before)
+    return range(request.first, request.last + 1)

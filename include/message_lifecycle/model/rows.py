@@ -4,18 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.limits import Limits
 from message_lifecycle.model.rules import Rule
 
+if TYPE_CHECKING:
+    from message_lifecycle.model.spared import Spared
+
 AgeReason = Literal["expiry", "ttl", "retention_age"]
 LimitReason = Literal["retention_count", "retention_bytes"]
 RemovalReason = Literal[
-    "removed", "purged", "expiry", "ttl", "retention_age", "retention_count", "retention_bytes", "superseded", "compacted"
+    "erased",
+    "removed",
+    "purged",
+    "expiry",
+    "ttl",
+    "retention_age",
+    "retention_count",
+    "retention_bytes",
+    "superseded",
+    "compacted",
+    "undone",
 ]
-"""In the order in which the first that applies counts (CNT-1). `compacted`: the compacted view covers it (CMP-9)."""
+"""In the order in which the first that applies counts (CNT-1). `compacted`: the compacted view covers it (CMP-9). `undone`: a marker of a
+plan that is taken back (DEL-7)."""
 ViewReason = Literal["removed", "purged", "expiry", "ttl", "retention_age", "superseded", "tombstoned", "null_key"]
 """Why a message is not in the compacted view (CNT-1): an older one of its key, else the first of the others that applies."""
 Place = tuple[int, int]
@@ -51,19 +65,21 @@ class Beyond:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowQuestion:
     """Which messages do these rules take at `as_of`, and which lie beyond the limits? Segments in `going` go as a whole and are not
-    looked at."""
+    looked at. What is `spared` is told like the rest: it is asked for `DueRows.free_since` alone."""
 
     as_of: Instant
     reasons: tuple[Reason, ...]
     going: frozenset[Place] = frozenset()
     beyond: Beyond | None = None
+    spared: tuple[Spared, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueRows:
     """Messages of one file for which one reason holds: `taken` may go, `held` of them lie at or above the reason's bound.
 
-    `first_offset` and `last_offset` are of both; `since`: when the first of them became due."""
+    `first_offset` and `last_offset` are of both; `since`: when the first of them became due; `free_since`: the same of those that may go
+    and that nobody spares, where that is another (None: it is not)."""
 
     partition: int
     base_offset: int
@@ -75,7 +91,10 @@ class DueRows:
     first_offset: int
     last_offset: int
     since: Instant
+    free_since: Instant | None = None
     held: int = 0
+    spared: int = 0
+    """Messages that a legal hold or an undone plan keeps: they were `taken` (DEL-8)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +143,11 @@ def ranges_text(offsets: Iterable[int]) -> str:
     if end >= 0:
         parts.append(_run(start, end))
     return ",".join(parts)
+
+
+def runs_text(runs: Iterable[range]) -> str:
+    """Ascending runs of offsets, none of which meets the next, as `ranges_text`."""
+    return ",".join(_run(run.start, run.stop - 1) for run in runs)
 
 
 def ranges_of(text: str) -> Iterator[range]:

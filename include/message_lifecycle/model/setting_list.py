@@ -149,12 +149,29 @@ SETTINGS: tuple[Setting, ...] = (
         reason="a wrong setting usually takes much, not little",
     ),
     Setting(
+        name="approver_is_not_requester", section="limits", on_topic=True, kind="bool", default=False,
+        help="A plan that a person asked for is approved by somebody else; names are compared without regard to case.",
+        reason="whoever works alone could approve nothing",
+    ),
+    Setting(
         name="approval_ttl", section="limits", on_topic=True, kind="int", default=86_400, minimum=1, maximum=U32_MAX, unit="seconds",
         help="A plan that waits for a person lapses after this long.", reason="one day: the table has moved on by then",
     ),
     Setting(
         name="undo_window", section="limits", on_topic=True, kind="int", default=604_800, minimum=1, maximum=U32_MAX, unit="seconds",
-        help="How long a published deletion can be taken back.", reason="a week: long enough to notice, short enough to free the disk",
+        help="How long a published deletion can be taken back; only then is its space reclaimed.", reason="a week: long enough to notice, short enough to free the disk",
+    ),
+    Setting(
+        name="reclaim_interval", server_key="interval", section="reclaim", on_topic=False, kind="int", default=86_400, minimum=1, maximum=U32_MAX, unit="seconds",
+        help="How often tables are looked at for space that can come back.", reason="a day: the undo window is counted in days, too",
+    ),
+    Setting(
+        name="reclaim_max_files", server_key="max_files", section="reclaim", on_topic=False, kind="int", default=100_000, minimum=1, maximum=10_000_000, unit="files",
+        help="How many files one run removes from a topic's tables at the most; the next run goes on.", reason="a plan names each file: this many are some 15 MB of text",
+    ),
+    Setting(
+        name="orphan_age", section="reclaim", on_topic=False, kind="int", default=259_200, minimum=259_200, maximum=U32_MAX, unit="seconds",
+        help="How long a file that no snapshot names must have been unchanged before it is removed.", reason="three days: longer than any task may take to commit what it has written",
     ),
     Setting(
         name="clock_skew", section="limits", on_topic=False, kind="int", default=60, maximum=86_400, unit="seconds",

@@ -239,12 +239,24 @@ class Policy:
         )
 
     @property
+    def approver_is_not_requester(self) -> bool:
+        return self["approver_is_not_requester"] is True
+
+    @property
     def approval_ttl_us(self) -> int:
         return seconds(self._int("approval_ttl"))
 
     @property
     def undo_window_us(self) -> int:
         return seconds(self._int("undo_window"))
+
+    @property
+    def reclaim_max_files(self) -> int:
+        return self._int("reclaim_max_files")
+
+    @property
+    def orphan_age_us(self) -> int:
+        return seconds(self._int("orphan_age"))
 
     @property
     def max_overdue_us(self) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from message_lifecycle.model.actions import CompactPartition
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import INT64_MAX, Instant
-from message_lifecycle.model.plan import Bound, CompactPartition, Expected, Plan, Selection, ViewRequirements
+from message_lifecycle.model.plan import Bound, Expected, Held, Plan, Selection, ViewRequirements
 from message_lifecycle.model.settings import ACTS_ON_VIEW, Policy, Value
 from message_lifecycle.model.view import NOTHING, Tail, ViewState
 from message_lifecycle.operations.required import required
@@ -23,6 +24,9 @@ class CompactionFacts:
     tails: tuple[Tail, ...]
     lag_us: int = 0
     accepted: tuple[tuple[str, Value | None], ...] | None = None
+    heeded: tuple[str, ...] = ()
+    waits: tuple[Held, ...] = ()
+    """Messages under a legal hold that only the view has, and that it would lose now (DEL-8)."""
 
 
 def plan(facts: CompactionFacts, policy: Policy, *, as_of: Instant) -> Plan:
@@ -31,9 +35,10 @@ def plan(facts: CompactionFacts, policy: Policy, *, as_of: Instant) -> Plan:
     tightened = () if view is None or not view.rows else _tightened(facts, policy)
     due_since = None if view is None or view.due_at is None or as_of < view.due_at else view.due_at
     due = is_due(view, policy, as_of=as_of)
+    tails = () if facts.waits else facts.tails
     actions = tuple(
         CompactPartition(partition=tail.partition, after=tail.after, through=tail.through, rows=tail.rows)
-        for tail in sorted(facts.tails, key=lambda tail: tail.partition)
+        for tail in sorted(tails, key=lambda tail: tail.partition)
         if tail.through > tail.after or (due and tail.after > NOTHING)
     )
     rows = 0 if view is None else view.rows
@@ -42,20 +47,20 @@ def plan(facts: CompactionFacts, policy: Policy, *, as_of: Instant) -> Plan:
         topic=log.topic,
         as_of=as_of,
         policy=tuple(sorted(policy.values.items())),
-        requirements=required(log, policy),
+        requirements=required(log, policy, facts.heeded),
         bounds=tuple(_bounds(facts)),
         actions=actions,
         selection=Selection(),
         expected=Expected(
-            rows_in=rows + sum(tail.rows for tail in facts.tails),
+            rows_in=rows + sum(tail.rows for tail in tails),
             # Which of them stay is found out by reading them: nothing is known before.
             removed=(),
             removed_bytes=None,
             bytes_in=None,
             segments=0,
         ),
-        held=(),
-        warnings=(),
+        held=facts.waits,
+        warnings=tuple(f"the compacted view waits, for it alone has what {held.detail} keeps" for held in facts.waits),
         asks=tightened if actions else (),
         more=False,
         due_since=due_since,

@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
+from message_lifecycle.model.actions import DropSegments, RemoveRows, RemoveViewRows
 from message_lifecycle.model.facts import Facts, Lift, Progress
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
-from message_lifecycle.model.plan import DropSegments, Plan, RemoveRows, RemoveViewRows, ViewRequirements
+from message_lifecycle.model.plan import Plan, ViewRequirements
 from message_lifecycle.model.rows import AgeReason, DueRows, RowAnswer, offsets_of, ranges_of, ranges_text
+from message_lifecycle.model.spared import SparedOffsets
 from message_lifecycle.model.view import NOTHING, Outlived, ViewState
 from message_lifecycle.operations.barriers import READER
 
@@ -150,6 +152,16 @@ def waiting_of(made: Plan, view: ViewState, outlived: Outlived) -> Waiting:
         if with_segment:
             cuts[partition] = min(with_segment)
     return Waiting(cuts=cuts, rows={partition: frozenset(offsets) for partition, offsets in rows.items()})
+
+
+def held_back(outlived: Outlived, view: ViewState, of_view: SparedOffsets) -> Waiting:
+    """Where an older message of the view would have to go that is held, all past the horizon of its partition waits (DEL-8)."""
+    held = (
+        partition
+        for partition, offsets in outlived.of_view.items()
+        if any(of_view.touching(partition, offset, offset) for offset in offsets)
+    )
+    return Waiting(cuts={partition: view.horizon(partition) + 1 for partition in held})
 
 
 def _first_past(action: RemoveRows, view: ViewState) -> int | None:

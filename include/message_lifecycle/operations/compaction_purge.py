@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
-from message_lifecycle.model.facts import Facts
+from message_lifecycle.model.actions import DropSegments
+from message_lifecycle.model.facts import Facts, ReaderKind
 from message_lifecycle.model.instants import INT64_MAX, Instant
-from message_lifecycle.model.plan import Bound, DropSegments, Expected, Held, Plan, Selection
+from message_lifecycle.model.plan import Bound, Expected, Held, Holder, Plan, Selection
 from message_lifecycle.model.segment import Segment
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.spared import Spared, SparedOffsets
 from message_lifecycle.operations.barriers import Barriers, barriers
 from message_lifecycle.operations.required import required
+from message_lifecycle.operations.sparing import markers_spare
 
 
 def plan(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_of: Instant) -> Plan:
@@ -20,6 +23,7 @@ def plan(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_of: In
     `facts.consumers` are the topic's readers without compaction itself, whose horizon bounds every run anyway. Per partition the
     leading run of segments goes: what stays keeps all that follows it, so that a reader meets no hole in what is left of the log."""
     log, readers = facts.log, barriers(facts.consumers, policy, as_of)
+    spared = SparedOffsets(facts.spared)
     going: list[Segment] = []
     held: list[Held] = []
     if policy.purges_compacted and policy.cleaner_enabled:
@@ -27,10 +31,11 @@ def plan(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_of: In
             covered = [s for s in group if s.sealed and s.last_offset <= horizons.get(partition, -1)]
             slowest = readers.slowest(partition)
             cut = INT64_MAX if slowest is None or slowest[0].offset is None else slowest[0].offset
-            free = [segment for segment in covered if segment.last_offset < cut]
+            free, kept = _leading(covered, cut, spared)
             going += free
-            if slowest is not None and len(free) < len(covered):
+            if len(free) < len(covered):
                 stay = covered[len(free) :]
+                holder, detail = (kept.holder, kept.detail) if kept is not None else _reader(slowest)
                 held.append(
                     Held(
                         partition=partition,
@@ -38,8 +43,8 @@ def plan(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_of: In
                         last_offset=stay[-1].last_offset,
                         rows=sum(segment.rows for segment in stay),
                         overdue_since=None,
-                        holder=slowest[1],
-                        detail=f"{slowest[0].name} {slowest[0].reason}",
+                        holder=holder,
+                        detail=detail,
                         reason="compacted",
                     )
                 )
@@ -50,7 +55,7 @@ def plan(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_of: In
         topic=log.topic,
         as_of=as_of,
         policy=tuple(sorted(policy.values.items())),
-        requirements=required(log, policy),
+        requirements=required(log, policy, facts.heeded),
         bounds=tuple(_bounds(log.end_offsets, horizons, readers)),
         actions=tuple(_actions(going)),
         selection=Selection(files=tuple(sorted(name for segment in going for name in segment.files))),
@@ -67,7 +72,22 @@ def plan(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_of: In
         more=False,
         due_since=None,
         next_due_at=None,
+        spared=markers_spare(facts, policy),
     )
+
+
+def _leading(covered: list[Segment], cut: int, spared: SparedOffsets) -> tuple[list[Segment], Spared | None]:
+    """The segments before the first that a reader needs or that is spared, and who spares that one."""
+    for at, segment in enumerate(covered):
+        kept = spared.touching(segment.partition, segment.base_offset, segment.last_offset)
+        if kept is not None or segment.last_offset >= cut:
+            return covered[:at], kept
+    return covered, None
+
+
+def _reader(slowest: tuple[Bound, ReaderKind] | None) -> tuple[Holder, str]:
+    assert slowest is not None, "a cut was made because a reader makes it"
+    return slowest[1], f"{slowest[0].name} {slowest[0].reason}"
 
 
 def _bounds(partitions: Mapping[int, int], horizons: Mapping[int, int], readers: Barriers) -> Iterator[Bound]:

@@ -10,6 +10,7 @@ from message_lifecycle.model.instants import INT64_MAX, Instant, deadline, forma
 from message_lifecycle.model.plan import Bound, Holder
 from message_lifecycle.model.segment import Segment
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.spared import SparedOffsets
 from message_lifecycle.operations.barriers import Barriers
 
 
@@ -32,10 +33,11 @@ class Walk:
     next_due_at: Instant | None
 
 
-def walk(partition: int, segments: tuple[Segment, ...], barriers: Barriers, policy: Policy, as_of: Instant) -> Walk:
-    """Walk the partition from its oldest segment up to the lowest of named bounds."""
+def walk(partition: int, segments: tuple[Segment, ...], barriers: Barriers, policy: Policy, as_of: Instant, spared: SparedOffsets) -> Walk:
+    """Walk the partition from its oldest segment up to the lowest of named bounds. A segment that is `spared` is skipped, and no bound;
+    nor is one that has lost its last message, whatever its files say of times."""
     expiry_us = policy.message_expiry_us
-    blocker = next((segment for segment in segments if not segment.is_expired(expiry_us, as_of)), None)
+    blocker = next((segment for segment in segments if segment.rows and not segment.is_expired(expiry_us, as_of)), None)
     live = Bound(
         name="message_expiry",
         partition=partition,
@@ -50,7 +52,10 @@ def walk(partition: int, segments: tuple[Segment, ...], barriers: Barriers, poli
     for position, segment in enumerate(segments):
         if segment is blocker or not segment.is_expired(expiry_us, as_of):
             continue
-        if segment.base_offset >= live_cut and blocker is not None:
+        kept = spared.touching(partition, segment.base_offset, segment.last_offset)
+        if kept is not None:
+            expired.append(Expired(position=position, segment=segment, holder=kept.holder, detail=kept.detail))
+        elif segment.base_offset >= live_cut and blocker is not None:
             holder: Holder = "unknown_time" if blocker.newest_at is None else "earlier_segment"
             detail = f"segment {blocker.base_offset}: {live.reason}"
             expired.append(Expired(position=position, segment=segment, holder=holder, detail=detail))

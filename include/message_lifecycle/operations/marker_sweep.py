@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from message_lifecycle.model.actions import SweepMarkers
 from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.plan import Expected, Plan, Selection, SweepMarkers
+from message_lifecycle.model.plan import Expected, Plan, Selection
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.required import required
+from message_lifecycle.operations.sparing import markers_spare
 
 
 def plan(facts: Facts, policy: Policy, removals: tuple[int, ...] | None, *, as_of: Instant) -> Plan:
@@ -21,7 +23,7 @@ def plan(facts: Facts, policy: Policy, removals: tuple[int, ...] | None, *, as_o
         topic=log.topic,
         as_of=as_of,
         policy=tuple(sorted(policy.values.items())),
-        requirements=required(log, policy),
+        requirements=required(log, policy, facts.heeded),
         bounds=(),
         actions=(SweepMarkers(removals=owed),) if owed else (),
         selection=Selection(),
@@ -40,4 +42,5 @@ def plan(facts: Facts, policy: Policy, removals: tuple[int, ...] | None, *, as_o
         more=False,
         due_since=None,
         next_due_at=None,
+        spared=markers_spare(facts, policy),
     )

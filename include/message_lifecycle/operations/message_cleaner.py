@@ -15,6 +15,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import AskRows, Beyond, Place, Reason, RowAnswer, RowQuestion
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.spared import SparedOffsets
 from message_lifecycle.operations import age_rules, expiry_walk
 from message_lifecycle.operations.barriers import Barriers, barriers
 from message_lifecycle.operations.expiry_walk import Expired, Walk
@@ -26,6 +27,7 @@ def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
     readers = barriers(facts.consumers, policy, as_of)
     warnings = silent(readers, policy)
     walks: dict[int, Walk] = {}
+    spared = SparedOffsets(facts.spared)
     answer = RowAnswer()
     if not policy.cleaner_enabled:
         warnings = ["the message cleaner is disabled ([message_cleaner] enabled = false): nothing is removed"]
@@ -34,7 +36,7 @@ def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
             for partition, group in groupby(facts.log.segments, key=lambda segment: segment.partition):
                 segments = tuple(group)
                 warnings += expiry_walk.warnings(segments, policy.message_expiry_us)
-                walks[partition] = expiry_walk.walk(partition, segments, readers, policy, as_of)
+                walks[partition] = expiry_walk.walk(partition, segments, readers, policy, as_of, spared)
         question = _question(walks, facts, readers, policy, as_of)
         if question.reasons or question.beyond is not None:
             answer = ask(question)
@@ -69,7 +71,8 @@ def _question(walks: Mapping[int, Walk], facts: Facts, readers: Barriers, policy
     if rule_of_held is not None and partly - free:
         # Counted last and never taken: what another reason takes of a segment that is held is not held.
         reasons.append(Reason(name="expiry", rule=rule_of_held, segments=partly - free, below=dict.fromkeys(partitions, 0)))
-    return RowQuestion(as_of=as_of, reasons=tuple(reasons), going=going, beyond=_beyond(expired, partly, readers, policy, partitions))
+    beyond = _beyond(expired, partly, readers, policy, partitions)
+    return RowQuestion(as_of=as_of, reasons=tuple(reasons), going=going, beyond=beyond, spared=facts.spared)
 
 
 def _beyond(

@@ -8,16 +8,19 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal, get_args
 
+from message_lifecycle.model.actions import Action, DropSegments, RemoveRows, SealSegment
 from message_lifecycle.model.facts import READERS, Facts
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.plan import Action, Bound, DropSegments, Expected, Held, Holder, Plan, RemoveRows, SealSegment, Selection
-from message_lifecycle.model.rows import AgeReason, DueRows, LimitReason, Place, RowAnswer, offsets_of
+from message_lifecycle.model.plan import Bound, Expected, Held, Holder, Plan, Selection
+from message_lifecycle.model.rows import AgeReason, DueRows, LimitReason, Place, RemovalReason, RowAnswer, offsets_of
 from message_lifecycle.model.segment import Segment
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.spared import Spared, SparedBy, SparedOffsets
 from message_lifecycle.operations.barriers import Barriers
 from message_lifecycle.operations.budget import Budget
 from message_lifecycle.operations.expiry_walk import Expired, Walk
 from message_lifecycle.operations.required import required
+from message_lifecycle.operations.sparing import SparedRows, markers_spare, spare
 
 _REASONS: tuple[str, ...] = (*get_args(AgeReason), *get_args(LimitReason))
 _BUDGET = "the pass took as much as [message_cleaner] allows; the next pass goes on"
@@ -49,7 +52,8 @@ def removal(
 ) -> Plan:
     """The plan. `walks`: expired segments by partition; `answer`: single messages; `bounded`: whether readers were asked at all."""
     log = facts.log
-    taken = _take(walks, answer, readers, policy)
+    answer, spared = spare(answer, SparedOffsets(facts.spared))
+    taken = _take(walks, answer, readers, policy, spared)
     going = taken.whole + taken.by_row
     removed = Counter[str]({"expiry": sum(entry.segment.rows for entry in taken.whole)})
     for entry in taken.rows:
@@ -61,7 +65,7 @@ def removal(
         topic=log.topic,
         as_of=as_of,
         policy=tuple(sorted(policy.values.items())),
-        requirements=required(log, policy),
+        requirements=required(log, policy, facts.heeded),
         bounds=tuple(_bounds(walks, readers, log.end_offsets) if bounded else ()) + tuple(taken.bounds),
         actions=actions,
         selection=Selection(files=tuple(sorted([*(name for entry in taken.whole for name in entry.segment.files), *whole_files]))),
@@ -78,6 +82,7 @@ def removal(
         more=any(entry.holder == "budget" for entry in taken.held),
         due_since=min([*_due_times(going, policy), *(entry.since for entry in taken.rows if entry.reason != "expiry")], default=None),
         next_due_at=_next_due(walks, answer, taken, readers, as_of),
+        spared=markers_spare(facts, policy),
     )
 
 
@@ -129,7 +134,7 @@ def may_keep_some(segment: Segment, policy: Policy) -> bool:
     return segment.late_rows > 0 or own
 
 
-def _take(walks: Mapping[int, Walk], answer: RowAnswer, readers: Barriers, policy: Policy) -> _Taken:
+def _take(walks: Mapping[int, Walk], answer: RowAnswer, readers: Barriers, policy: Policy, spared: tuple[SparedRows, ...]) -> _Taken:
     """Expired segments in order, then single messages, until the budget is spent (DEL-9, EXP-7)."""
     budget, taken = Budget.of(policy), _Taken()
     expiring: dict[Place, list[DueRows]] = {}
@@ -157,6 +162,7 @@ def _take(walks: Mapping[int, Walk], answer: RowAnswer, readers: Barriers, polic
     for entry in answer.due:
         if entry.reason != "expiry":
             _take_rows(entry, taken, budget, readers, told)
+    taken.held += _staying(kept for kept in spared if (kept.entry.partition, kept.entry.base_offset) not in told)
     otherwise = Counter[Place]()
     for entry in taken.rows:
         otherwise[entry.partition, entry.base_offset] += entry.rows
@@ -167,7 +173,7 @@ def _take(walks: Mapping[int, Walk], answer: RowAnswer, readers: Barriers, polic
     def overdue(expired: Expired) -> int:
         place = place_of(expired.segment)
         if may_keep_some(expired.segment, policy):
-            return sum(entry.rows + entry.held for entry in expiring.get(place, []))
+            return sum(entry.rows + entry.held + entry.spared for entry in expiring.get(place, []))
         return expired.segment.rows - otherwise[place]
 
     taken.held = [*_held_segments(((entry, overdue(entry)) for entry in held), policy), *taken.held]
@@ -191,6 +197,18 @@ def _take_rows(entry: DueRows, taken: _Taken, budget: Budget, readers: Barriers,
         taken.held.append(_held_rows(entry, entry.held, slowest[1], f"{slowest[0].name} {slowest[0].reason}"))
 
 
+def _staying(spared: Iterable[SparedRows]) -> Iterator[Held]:
+    """What came back is named by runs of offsets, of which a segment may have hundreds, in as many files: they are held as one."""
+    found: dict[tuple[int, int, RemovalReason, Spared], list[SparedRows]] = {}
+    for kept in spared:
+        by = replace(kept.by, first=0, last=None)  # whose run it is, and not which
+        found.setdefault((kept.entry.partition, kept.entry.base_offset, kept.entry.reason, by), []).append(kept)
+    for (_, _, _, by), group in found.items():
+        entries = [kept.entry for kept in group]
+        whole = replace(entries[0], since=min(e.since for e in entries), last_offset=max(e.last_offset for e in entries))
+        yield _held_rows(whole, sum(kept.rows for kept in group), by.holder, by.detail)
+
+
 def _held_rows(entry: DueRows, rows: int, holder: Holder, detail: str) -> Held:
     return Held(
         partition=entry.partition,
@@ -207,8 +225,15 @@ def _held_rows(entry: DueRows, rows: int, holder: Holder, detail: str) -> Held:
 def _held_segments(entries: Iterable[tuple[Expired, int]], policy: Policy) -> Iterator[Held]:
     """With the overdue messages of each; neighbours with the same holder are one run."""
     overdue = [(entry, rows) for entry, rows in entries if rows]
-    for (partition, holder, detail), group in groupby(overdue, key=lambda e: (e[0].segment.partition, e[0].holder, e[0].detail)):
-        found = list(group)
+
+    def run_of(numbered: tuple[int, tuple[Expired, int]]) -> tuple[int, Holder | None, str, int]:
+        at, (entry, _) = numbered
+        # Between two segments that a hold keeps others may go.
+        apart = entry.position - at if entry.holder in get_args(SparedBy) else 0
+        return entry.segment.partition, entry.holder, entry.detail, apart
+
+    for (partition, holder, detail, _), group in groupby(enumerate(overdue), key=run_of):
+        found = [numbered for _, numbered in group]
         segments = [entry.segment for entry, _ in found]
         assert holder is not None, "only what is held is told here"
         yield Held(
@@ -231,7 +256,7 @@ def _whole_files(answer: RowAnswer, rows: Iterable[DueRows]) -> dict[str, int]:
     due = Counter[str]()
     where: dict[str, Place] = {}
     for entry in answer.due:
-        due[entry.file] += entry.rows + entry.held
+        due[entry.file] += entry.rows + entry.held + entry.spared
         where[entry.file] = entry.partition, entry.base_offset
     stay = {where[name] for name in answer.whole if taken[name] != due[name]}
     return {name: size for name, size in answer.whole.items() if where[name] not in stay}

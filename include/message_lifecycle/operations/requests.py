@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, assert_never
 
+from message_lifecycle.model.actions import RemoveRows, RemoveViewRows
 from message_lifecycle.model.errors import OffsetNotGiven, UnknownPartition
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.plan import Expected, Plan, RemoveRows, RemoveViewRows, Selection, ViewRequirements
-from message_lifecycle.model.request import PurgeKey, RemoveMessages, Request
+from message_lifecycle.model.plan import Expected, Plan, Selection, ViewRequirements
+from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, span_of
 from message_lifecycle.model.rows import RowAnswer, ranges_text
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.view import ViewState
 from message_lifecycle.operations.required import required
+from message_lifecycle.operations.sparing import markers_spare, refuse_held
 
 
 def check(log: LogState, request: Request) -> None:
     """A message that went before may be named again; one that was never given is a slip. Raises UnknownPartition, OffsetNotGiven."""
-    for partition, offset in request.positions if isinstance(request, RemoveMessages) else ():
+    for partition, offset in _positions(request):
         end = log.end_offsets.get(partition)
         if end is None:
             raise UnknownPartition(str(log.topic), partition, sorted(log.end_offsets))
         if offset >= end:
             raise OffsetNotGiven(str(log.topic), partition, offset, end)
+
+
+def _positions(request: Request) -> Sequence[tuple[int, int]]:
+    """Positions that must have been given."""
+    match request:
+        case RemoveMessages(positions=positions):
+            return positions
+        case TruncateLog() | RemoveNullKeys():
+            return ((request.partition, span_of(request)[-1]),)
+        case PurgeKey():
+            return ()
+        case never:
+            assert_never(never)
 
 
 def plan(
@@ -38,8 +53,9 @@ def plan(
 ) -> Plan:
     """The plan for the messages that were found. Empty where none are there (any more).
 
-    `view`: the topic's compacted view, if it has one; `of_view`: offsets by partition of what goes from it."""
+    `view`: the topic's compacted view, if it has one; `of_view`: offsets by partition of what goes from it. Raises HeldByLegalHold."""
     log = facts.log
+    refuse_held(facts, found, of_view or {})
     removed: dict[str, int] = {}
     for entry in found.due:
         removed[entry.reason] = removed.get(entry.reason, 0) + entry.rows
@@ -48,7 +64,7 @@ def plan(
         topic=log.topic,
         as_of=as_of,
         policy=tuple(sorted(policy.values.items())),
-        requirements=required(log, policy),
+        requirements=required(log, policy, facts.heeded),
         bounds=(),
         actions=(*_of_view(request, of_view or {}), *_of_log(found)),
         selection=Selection(files=tuple(sorted(found.whole))),
@@ -65,6 +81,7 @@ def plan(
         more=False,
         due_since=None,
         next_due_at=None,
+        spared=markers_spare(facts, policy),
         view=None if view is None else ViewRequirements(table_uuid=view.table_uuid, snapshot_id=view.snapshot_id, rows=view.rows),
     )
 
@@ -100,5 +117,9 @@ def _missing(request: Request, found: int) -> tuple[str, ...]:
             return (f"{missing} of the {len(positions)} messages that were named are not there any more",)
         case PurgeKey():
             return () if found else ("no message of this key is there that the request takes; keys are compared byte by byte",)
+        case TruncateLog(partition=partition, before=before):
+            return () if found else (f"no message of partition {partition} is there below offset {before}",)
+        case RemoveNullKeys(partition=partition, first=first, last=last):
+            return () if found else (f"no message without a key is there from offset {first} to {last} of partition {partition}",)
         case never:
             assert_never(never)

@@ -24,7 +24,7 @@ def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
     reasons = () if age is None else (Reason(name="retention_age", rule=age, below=bounds),)
     answer = RowAnswer()
     if reasons or beyond is not None:
-        answer = ask(RowQuestion(as_of=as_of, reasons=reasons, beyond=beyond))
+        answer = ask(RowQuestion(as_of=as_of, reasons=reasons, beyond=beyond, spared=facts.spared))
     return removal("retention", facts, policy, readers, answer, as_of=as_of, walks={}, warnings=silent(readers, policy))
 
 

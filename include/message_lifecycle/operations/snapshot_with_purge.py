@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from message_lifecycle import __version__
+from message_lifecycle.model.actions import PurgeReason, RestoreDocument, SnapshotDocument
 from message_lifecycle.model.document import DocumentState, DocumentTables, Synced
 from message_lifecycle.model.instants import Instant, deadline, is_dead
-from message_lifecycle.model.plan import Expected, Plan, PurgeReason, Requirements, Selection, SnapshotDocument, SnapshotRequirements
+from message_lifecycle.model.plan import Expected, Held, Plan, Selection, SnapshotRequirements
 from message_lifecycle.model.settings import OWN_SETTINGS, Policy, Value
+from message_lifecycle.operations.required import required_of_documents
 
 _REASONS: tuple[PurgeReason, ...] = ("purged_synced", "purged_age", "purged_count")
 _REASON_OF: Mapping[str, PurgeReason] = {
@@ -22,6 +23,29 @@ _REASON_OF: Mapping[str, PurgeReason] = {
 }
 # Of a longer list of warnings the rest is counted.
 _TOLD = 20
+EVERY_DOCUMENT = ""
+"""No document is called so (NAME-1)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CameBack:
+    """What of a document came back with undos and was not released since: changes from `first` on (None: none), and snapshots (DEL-7)."""
+
+    first: int | None
+    snapshots: frozenset[int]
+    detail: str
+
+
+def came_back(action: RestoreDocument, detail: str, before: CameBack | None) -> CameBack:
+    """With what came back of the document `before`."""
+    firsts = [action.changes_from] if action.changes else []
+    if before is not None and before.first is not None:
+        firsts.append(before.first)
+    return CameBack(
+        first=min(firsts, default=None),
+        snapshots=frozenset(action.snapshots) | (before.snapshots if before is not None else frozenset()),
+        detail=detail if before is None else f"{before.detail}; {detail}",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +63,13 @@ class DocumentFacts:
     accepted: Mapping[str, Value | None] | None = None
     accepted_own: Mapping[str, Mapping[str, Value | None]] = field(default_factory=dict)
     settings_hash: str = ""
+    heeded: tuple[str, ...] = ()
+    held: Mapping[str, str] = field(default_factory=dict)
+    """Documents under a legal hold, with who holds them and why; `EVERY_DOCUMENT`: all of the topic (DEL-8)."""
+    undone: Mapping[str, CameBack] = field(default_factory=dict)
+
+    def held_by(self, document: str) -> str | None:
+        return self.held.get(document) or self.held.get(EVERY_DOCUMENT)
 
 
 def plan(facts: DocumentFacts, policy: Policy, *, as_of: Instant) -> Plan:
@@ -47,6 +78,7 @@ def plan(facts: DocumentFacts, policy: Policy, *, as_of: Instant) -> Plan:
     warnings: list[str] = []
     next_due: list[Instant] = []
     removed = Counter[str]()
+    held: list[Held] = []
     for state in facts.states:
         own, rows = facts.policies.get(state.document, policy), facts.synced.get(state.document, ())
         live = live_clients(rows, own, as_of=as_of)
@@ -54,11 +86,18 @@ def plan(facts: DocumentFacts, policy: Policy, *, as_of: Instant) -> Plan:
             warnings.append(_deactivated(state.document, rows, live))
         if own.purges_changes:
             next_due += [silent_at for row in live if (silent_at := silent_from(row, own)) is not None]
-        action = _action(state, own, live)
+        kept = facts.undone.get(state.document)
+        action = _action(state, own, live, kept)
+        if kept is not None and (stays := _undone(_action(state, own, live), action, kept)) is not None:
+            held.append(stays)
         if action is None:
             continue
         if not _has_base(state, action):
             warnings.append(f"document {state.document}: changes before {state.first} are missing, and no stored snapshot stands for them")
+            continue
+        if (holder := facts.held_by(state.document)) is not None:
+            # Left as it is: a new snapshot would take an older one's place.
+            held.append(_held(action, holder))
             continue
         actions.append(action)
         if action.reason is not None:
@@ -68,13 +107,7 @@ def plan(facts: DocumentFacts, policy: Policy, *, as_of: Instant) -> Plan:
         topic=facts.tables.topic,
         as_of=as_of,
         policy=tuple(sorted(policy.values.items())),
-        requirements=Requirements(
-            table_uuid=facts.tables.changes_uuid,
-            snapshot_id=facts.tables.changes_id,
-            end_offsets=(),
-            policy_hash=policy.hash,
-            code_version=__version__,
-        ),
+        requirements=required_of_documents(facts.tables, policy, facts.heeded),
         bounds=(),
         actions=tuple(actions),
         selection=Selection(),
@@ -85,7 +118,7 @@ def plan(facts: DocumentFacts, policy: Policy, *, as_of: Instant) -> Plan:
             bytes_in=None,
             segments=0,
         ),
-        held=(),
+        held=tuple(held),
         warnings=tuple(_some(warnings)),
         asks=tuple(_tightened(facts, policy, [action for action in actions if action.purged or action.dropped])),
         more=False,
@@ -94,6 +127,35 @@ def plan(facts: DocumentFacts, policy: Policy, *, as_of: Instant) -> Plan:
         snapshots=SnapshotRequirements(
             table_uuid=facts.tables.snapshots_uuid, snapshot_id=facts.tables.snapshots_id, settings_hash=facts.settings_hash
         ),
+    )
+
+
+def _held(action: SnapshotDocument, holder: str) -> Held:
+    """Changes that would go; of a document of which only snapshots would, none."""
+    return Held(
+        partition=0,
+        first_base=action.purge_from,
+        last_offset=max(action.purge_from, action.purge_before - 1),
+        rows=action.purged,
+        overdue_since=None,
+        holder="hold",
+        detail=f"document {action.document}: {holder}",
+    )
+
+
+def _undone(free: SnapshotDocument | None, action: SnapshotDocument | None, kept: CameBack) -> Held | None:
+    """What would go but for an undo; None: nothing. `free`: what would happen without it."""
+    first = max(0 if action is None else action.purge_before, 0 if free is None else free.purge_from)
+    if free is None or (first >= free.purge_before and set(free.dropped) <= set(() if action is None else action.dropped)):
+        return None
+    return Held(
+        partition=0,
+        first_base=first,
+        last_offset=max(first, free.purge_before - 1),
+        rows=max(0, free.purge_before - first),
+        overdue_since=None,
+        holder="undone_plan",
+        detail=f"document {free.document}: {kept.detail}",
     )
 
 
@@ -118,16 +180,20 @@ def lowest_synced(rows: Iterable[Synced], policy: Policy, *, as_of: Instant) -> 
     return min((row.server_seq for row in live_clients(rows, policy, as_of=as_of)), default=None)
 
 
-def _action(state: DocumentState, policy: Policy, live: Sequence[Synced]) -> SnapshotDocument | None:
-    """What happens to one document; None: nothing."""
+def _action(state: DocumentState, policy: Policy, live: Sequence[Synced], kept: CameBack | None = None) -> SnapshotDocument | None:
+    """What happens to one document; None: nothing. `kept`: what stays because it came back."""
     snapshot = state.seq if state.seq - state.last_snapshot >= policy.snapshot_interval else None
     newest = state.last_snapshot if snapshot is None else snapshot
-    bounds = tuple(_bounds(state, policy, newest, live)) if newest and live and policy.purges_changes else ()
-    name, before = min(bounds, key=lambda bound: bound[1], default=("", 0))
+    rules = tuple(_bounds(state, policy, newest, live)) if newest and live and policy.purges_changes else ()
+    # What goes below it goes by the rules: by the one that is the lowest.
+    bounds = (*rules, ("undone_plan", kept.first)) if rules and kept is not None and kept.first is not None else rules
+    name, _ = min(rules, key=_stops_at, default=("", 0))
+    _, before = min(bounds, key=_stops_at, default=("", 0))
     purges = state.first is not None and before > state.first
     # Snapshots go before changes do, and the changes may then stay after all: the history of both must be whole.
     firsts = (state.first, before if purges else state.first)
-    dropped = _dropped((*state.snapshots, *(() if snapshot is None else (snapshot,))), firsts, policy.snapshots_keep)
+    stored = (*state.snapshots, *(() if snapshot is None else (snapshot,)))
+    dropped = _dropped(stored, firsts, policy.snapshots_keep, frozenset() if kept is None else kept.snapshots)
     # What one run keeps for the history that another then shortens goes with the next snapshot, and needs no run of its own.
     few = len(state.snapshots) <= policy.snapshots_keep + len(firsts)
     if snapshot is None and not purges and (few or not dropped):
@@ -146,6 +212,10 @@ def _action(state: DocumentState, policy: Policy, live: Sequence[Synced]) -> Sna
     )
 
 
+def _stops_at(bound: tuple[str, int]) -> int:
+    return bound[1]
+
+
 def _bounds(state: DocumentState, policy: Policy, newest: int, live: Sequence[Synced]) -> Iterator[tuple[str, int]]:
     """(name, lowest server_seq that stays): the purge takes the lowest of all, and of equal ones the first (SNP-4, SNP-9, CNT-1)."""
     yield "synced", min(row.server_seq for row in live)
@@ -157,10 +227,11 @@ def _bounds(state: DocumentState, policy: Policy, newest: int, live: Sequence[Sy
         yield "changes_keep_last", max(1, state.seq - policy.changes_keep_last + 1)
 
 
-def _dropped(snapshots: tuple[int, ...], firsts: Iterable[int | None], keep: int) -> tuple[int, ...]:
+def _dropped(snapshots: tuple[int, ...], firsts: Iterable[int | None], keep: int, undone: frozenset[int]) -> tuple[int, ...]:
     """Snapshots that go: not the newest `keep` (at least one: the newest is the proved one), nor the smallest from which the history
-    is complete once something was purged, whichever of `firsts` the first stored change will be (SNP-8)."""
-    kept = set(snapshots[-keep:])
+    is complete once something was purged, whichever of `firsts` the first stored change will be (SNP-8), nor what came back with an
+    undo."""
+    kept = {*snapshots[-keep:], *undone}
     for first in firsts:
         if first is not None and first > 1:
             kept |= set([snapshot for snapshot in snapshots if snapshot >= first - 1][:1])

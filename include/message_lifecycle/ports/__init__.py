@@ -3,6 +3,10 @@
 from message_lifecycle.ports.documents import DocumentMemory as DocumentMemory
 from message_lifecycle.ports.documents import DocumentReader as DocumentReader
 from message_lifecycle.ports.documents import DocumentStore as DocumentStore
+from message_lifecycle.ports.erasure import Eraser as Eraser
+from message_lifecycle.ports.erasure import KeySearch as KeySearch
+from message_lifecycle.ports.erasures import ErasureMemory as ErasureMemory
+from message_lifecycle.ports.holds import HoldMemory as HoldMemory
 from message_lifecycle.ports.ledger import Batch as Batch
 from message_lifecycle.ports.ledger import BatchWriter as BatchWriter
 from message_lifecycle.ports.ledger import DueState as DueState
@@ -21,6 +25,10 @@ from message_lifecycle.ports.ledger import RunWriter as RunWriter
 from message_lifecycle.ports.ledger import SourceFile as SourceFile
 from message_lifecycle.ports.ledger import TopicMemory as TopicMemory
 from message_lifecycle.ports.ledger import TopicWriter as TopicWriter
+from message_lifecycle.ports.quarantine import QuarantineStore as QuarantineStore
+from message_lifecycle.ports.reclaiming import DeletedReclaimer as DeletedReclaimer
+from message_lifecycle.ports.reclaiming import PastReader as PastReader
+from message_lifecycle.ports.reclaiming import Reclaimer as Reclaimer
 from message_lifecycle.ports.stores import Copied as Copied
 from message_lifecycle.ports.stores import Copier as Copier
 from message_lifecycle.ports.stores import Gate as Gate
@@ -31,5 +39,7 @@ from message_lifecycle.ports.stores import MessageWriter as MessageWriter
 from message_lifecycle.ports.stores import Progressed as Progressed
 from message_lifecycle.ports.stores import Topic as Topic
 from message_lifecycle.ports.stores import Topics as Topics
+from message_lifecycle.ports.topic_delete import TopicDeleter as TopicDeleter
+from message_lifecycle.ports.undo import HistoryReader as HistoryReader
 from message_lifecycle.ports.views import ViewReader as ViewReader
 from message_lifecycle.ports.views import ViewStore as ViewStore

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from message_lifecycle.model.actions import SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, OwnChanges, OwnSettings, Snapshot, Synced
+from message_lifecycle.model.erased import Matches
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.undo import DocumentsBefore
 from message_lifecycle.operations.verdict import Verdict
 
 
@@ -46,6 +49,14 @@ class DocumentReader(Protocol):
         """Both commits of this plan, if both are there (DEL-4)."""
         ...
 
+    def carrying(self, name: TopicName, plan_id: str) -> tuple[Published | None, Published | None]:
+        """The commits that carry an undo (DEL-7): of the changes' table, and of the snapshots'."""
+        ...
+
+    def before(self, plan: Plan, taken: Sequence[SnapshotDocument]) -> DocumentsBefore:
+        """Those documents of a published plan, as they were before its commits. Raises UndoSourceGone."""
+        ...
+
 
 class DocumentStore(Protocol):
     """Changes coming in; snapshot and purge, staged where no reader sees it and published in one fenced commit per table."""
@@ -55,21 +66,28 @@ class DocumentStore(Protocol):
         ...
 
     def stage_documents(self, plan: Plan) -> Staged:
-        """Make snapshots and mark what goes. A document whose fold fails is `blocked` and left as it is. Raises PlanConflict."""
+        """Make snapshots and mark what goes. A document whose fold fails is `blocked` and left as it is. Raises PlanConflict.
+
+        Of an undo: bring back what had gone. Raises UndoSourceGone, too."""
         ...
 
     def documents_evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
-        """Frames that the gate judges: see `gates.documents_suite`."""
+        """Frames that the gate judges: see `gates.documents_suite`; of an undo `gates.document_undo_suite`."""
         ...
 
     def publish_snapshots(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
-        """First of two commits: new snapshots and raised epochs come, old snapshots go. Done before, it is found. Raises PlanConflict."""
+        """First of two commits: new snapshots and raised epochs come, old snapshots go. Of an undo the second: those come back that had
+        gone. Done before, it is found. Raises PlanConflict."""
         ...
 
     def purge(self, verdict: Verdict, *, ledger: tuple[str, int], behind: Callable[[], Collection[str]]) -> Published:
         """Second: the changes go. Only after `publish_snapshots`. Done before, it is found.
 
         `behind`: asked within the commit, documents whose clients now need more than when it was planned (SNP-9). Raises PlanConflict."""
+        ...
+
+    def return_changes(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+        """First of an undo's two commits: changes come back (DEL-7). Done before, it is found. Raises PlanConflict."""
         ...
 
     def discard_documents(self, plan: Plan) -> None:
@@ -99,6 +117,14 @@ class DocumentMemory(Protocol):
 
     def detach_silent(self, topic: TopicName, rows: Sequence[Synced]) -> int:
         """Take these rows away, each only if it is still that one; how many went."""
+        ...
+
+    def document_topics(self) -> Sequence[TopicName]:
+        """All of which documents may be named, those that are gone among them."""
+        ...
+
+    def forget_document(self, topic: TopicName, matches: Matches, *, word: str) -> None:
+        """Keep nothing of a document that was erased: no client, setting or owner of it, and where plans and outcomes name it, `word`."""
         ...
 
     def own_settings(self, topic: TopicName) -> OwnSettings: ...

@@ -13,7 +13,10 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Judgement, Outcome, OutcomeName, Staged
 from message_lifecycle.model.plan import Operation, Plan
 from message_lifecycle.model.settings import Value
+from message_lifecycle.model.undo import Range, Undone
 from message_lifecycle.ports.documents import DocumentMemory
+from message_lifecycle.ports.erasures import ErasureMemory
+from message_lifecycle.ports.holds import HoldMemory
 
 PlanState = Literal["planned", "staged", "gated", "publishing", "closed"]
 
@@ -31,6 +34,8 @@ class PlanRecord:
     outcome: Outcome | None
     reported_at: Instant | None = None
     """When the gate asked: from then on an approval's time runs (DEL-1)."""
+    requested_by: str | None = None
+    """The person who asked for it; None: a scheduled run did, or nobody is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +122,20 @@ class PlanReader(Protocol):
         """The newest plan published for that interval."""
         ...
 
+    def planned_since(self, topic: TopicName, operations: Collection[Operation], *, published_after: Instant) -> Instant | None:
+        """When the oldest plan of these operations was recorded whose outcome came after that time, as `published_at` tells it."""
+        ...
+
+    def published_at(self, plan_id: str) -> Instant | None:
+        """When the outcome of a plan that was published was recorded, `failed` where something else was found after it; None: it has no
+        such outcome."""
+        ...
+
+    def published_after(self, topic: TopicName, plan_id: str, operation: Operation, *, or_failed: bool = False) -> Sequence[PlanRecord]:
+        """The operation's plans that were published after that plan was, oldest first. `or_failed`: those, too, of which something else was
+        found after their commit, and those that failed before it."""
+        ...
+
     def plans_that_removed(self, topic: TopicName, partition: int, offset: int) -> Sequence[PlanRecord]:
         """Published plans whose actions cover that offset, oldest first."""
         ...
@@ -136,9 +155,9 @@ class LedgerLists(Protocol):
         ...
 
     def history(
-        self, topic: TopicName | None = None, *, limit: int = 50, operations: Collection[Operation] | None = None
+        self, topic: TopicName | None = None, *, limit: int | None = None, operations: Collection[Operation] | None = None
     ) -> Sequence[tuple[Instant, Outcome]]:
-        """Newest first, with the time of recording; of these operations, or of all."""
+        """Newest first, with the time of recording; of these operations, or of all. `limit` None: however many there are."""
         ...
 
     def runs(self, *, limit: int = 50) -> Sequence[Run]:
@@ -185,7 +204,7 @@ class LedgerReader(PlanReader, LedgerLists, TopicMemory, Protocol):
 class PlanWriter(Protocol):
     """How far a plan has come. The same write again changes nothing."""
 
-    def add_plan(self, plan: Plan, *, run: str | None = None) -> PlanRecord:
+    def add_plan(self, plan: Plan, *, run: str | None = None, requested_by: str | None = None) -> PlanRecord:
         """A plan that is there already is returned as it is. Raises OpenPlan (DEL-1)."""
         ...
 
@@ -278,6 +297,27 @@ class BatchWriter(Protocol):
     def abandon_batch(self, batch_id: str) -> None: ...
 
 
+class UndoneMemory(Protocol):
+    """Plans that were taken back, and what came back with them (DEL-7)."""
+
+    def set_undone(self, topic: TopicName, plan_id: str, undone_by: str, ranges: Iterable[Range]) -> None:
+        """Keep that the plan was taken back by the plan `undone_by`, and what came back. The same again changes nothing; where an undo came
+        to the first of its two commits alone, the one that brings the rest takes its place."""
+        ...
+
+    def undone(self, topic: TopicName) -> Sequence[Undone]:
+        """All of the topic's, released ones too, the first first."""
+        ...
+
+    def undoing(self, plan_id: str) -> Undone | None:
+        """How the plan was taken back; None: it was not."""
+        ...
+
+    def release_undone(self, plan_id: str, *, by: str, text: str) -> Undone:
+        """From now on the rules take its messages again; the first release stands. Raises NotUndone, UnnamedApproval."""
+        ...
+
+
 class LedgerIdentity(Protocol):
     """Whether this is the ledger that a table was written with, and its clock."""
 
@@ -306,7 +346,19 @@ class LedgerIdentity(Protocol):
         ...
 
 
-class Ledger(LedgerReader, PlanWriter, RunWriter, TopicWriter, BatchWriter, DocumentMemory, LedgerIdentity, Protocol):
+class Ledger(
+    LedgerReader,
+    PlanWriter,
+    RunWriter,
+    TopicWriter,
+    BatchWriter,
+    DocumentMemory,
+    UndoneMemory,
+    HoldMemory,
+    ErasureMemory,
+    LedgerIdentity,
+    Protocol,
+):
     """The memory of intentions. Every write is one transaction."""
 
     def lock(self, topic: TopicName, *, wait_seconds: float | None = 5.0, purpose: str = "") -> AbstractContextManager[None]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.facts import CopyState, LogState, Progress
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
@@ -17,6 +18,7 @@ from message_lifecycle.model.rows import RowAnswer, RowQuestion
 from message_lifecycle.model.settings import Policy, Value
 from message_lifecycle.operations.lifetime import Refusal
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports.undo import HistoryReader
 
 Progressed = Callable[[str], None]
 
@@ -58,7 +60,7 @@ class Topics(Protocol):
         ...
 
 
-class MessageReader(Protocol):
+class MessageReader(HistoryReader, Protocol):
     """What can be known without a writer (and, for tables, without a JVM)."""
 
     def log(self, name: TopicName, *, late_after: Instant | None = None) -> LogState:
@@ -127,9 +129,11 @@ class MessageStore(Protocol):
 class MessageWriter(Protocol):
     """Appending, for stores that take messages directly (scenarios, tests; tables are fed by the ingest application)."""
 
-    def append(self, name: TopicName, messages: Iterable[NewMessage], policy: Policy) -> Sequence[tuple[int, int] | Refusal]:
-        """Returns (partition, offset) of each message, or why it was refused and is not there (TTL-4). Raises InvalidAppend, and
-        then nothing was appended."""
+    def append(
+        self, name: TopicName, messages: Iterable[NewMessage], policy: Policy, forbidden: KeyMatch | None = None
+    ) -> Sequence[tuple[int, int] | Refusal]:
+        """Returns (partition, offset) of each message, or why it was refused and is not there (TTL-4; a `forbidden` key). Raises
+        InvalidAppend, and then nothing was appended."""
         ...
 
     def seal(self, name: TopicName, partition: int) -> None: ...
@@ -141,10 +145,12 @@ class MessageWriter(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """What a copy has come to. `copied`: the origin's last offset by partition that is copied or has been passed; `rows`: new ones."""
+    """What a copy has come to. `copied`: the origin's last offset by partition that is copied or has been passed; `rows`: new ones;
+    `erased`: messages that were left out, because their key may not come in; None: not counted, the commit was there already."""
 
     copied: Mapping[int, int]
     rows: int
+    erased: int | None = 0
 
 
 class Copier(Protocol):
@@ -155,8 +161,11 @@ class Copier(Protocol):
         """By metadata. Raises UnknownTopic."""
         ...
 
-    def copy(self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int]) -> Copied:
-        """Everything of the origin, at the snapshot of `origin`, that is not copied yet, in one commit; nothing is refused (TTL-4).
+    def copy(
+        self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int], forbidden: KeyMatch | None = None
+    ) -> Copied:
+        """Everything of the origin, at the snapshot of `origin`, that is not copied yet, in one commit; nothing is refused (TTL-4) but
+        a `forbidden` key.
         `policy` is the replica's. Raises AnotherOrigin, TableBusy, CommitUnknown."""
         ...
 

@@ -12,6 +12,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.undo import ReturningView
 from message_lifecycle.model.view import Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.operations.verdict import Verdict
 
@@ -36,6 +37,10 @@ class ViewReader(Protocol):
         Raises PlanConflict where that is gone, CompactedTableMissing."""
         ...
 
+    def returning(self, view: ViewState, plan: Plan) -> ReturningView:
+        """What of a published plan's removals from the view is not in it now and can come back. Raises UndoSourceGone."""
+        ...
+
     def view_rows(self, name: TopicName, view: ViewState, *, partition: int | None = None, start: int = 0) -> Iterator[ViewRow]:
         """What is in the view at that snapshot, memories too, in order of (partition, offset). Raises CompactedTableMissing."""
         ...
@@ -47,7 +52,7 @@ class ViewReader(Protocol):
         ...
 
     def tail_messages(self, log: LogState, after: Mapping[int, int], *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
-        """Messages past the horizons at the log's own snapshot, in order of (partition, offset)."""
+        """Messages past the horizons at the log's own snapshot, in order of (partition, offset). Raises PlanConflict where that is gone."""
         ...
 
     def published(self, name: TopicName, plan_id: str) -> Published | None:

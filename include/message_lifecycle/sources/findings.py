@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from message_lifecycle.model.instants import MICROS_PER_SECOND
 from message_lifecycle.sources.errors import WrongTimeUnit
 from message_lifecycle.sources.files import InputFile, shapes
-from message_lifecycle.sources.messages import FieldMapping
+from message_lifecycle.sources.messages import ERASED, FieldMapping
 from message_lifecycle.sources.records import block_of, first_lines, line_in_task
 from message_lifecycle.sources.times import likely_unit, reading
 
@@ -21,7 +21,7 @@ _DAY_US = 86_400 * MICROS_PER_SECOND
 def refused(session: SparkSession, messages: DataFrame, files: Sequence[InputFile], mapping: FieldMapping) -> DataFrame:
     """What goes to quarantine: `file`, `position` (line of a text file, row of a Parquet file, from 1), `code`, `reason`, `raw`."""
     text = [some for shape, some in shapes(files, delimiter=mapping.delimiter).items() if shape.kind != "parquet"]
-    bad = messages.where(F.col("code").isNotNull())
+    bad = messages.where(F.col("code") != ERASED)
     position = F.col("at") + 1
     if text:
         starts = reduce(DataFrame.unionAll, [first_lines(session, some) for some in text])
@@ -42,7 +42,8 @@ _TIMES = ("append_time", "event_time")
 
 
 def _findings() -> list[Column]:
-    found = [F.count(F.lit(1)).alias("rows"), F.count("code").alias("refused")]
+    found = [F.count(F.lit(1)).alias("rows"), F.count_if(F.col("code") != ERASED).alias("refused")]
+    found.append(F.count_if(F.col("code") == ERASED).alias("erased"))
     found.append(F.count_if(F.col("code").isNull() & F.col("append_time").isNull()).alias("unknown_times"))
     for name in _TIMES:
         found += [F.count(f"suspect_{name}").alias(f"{name}_suspects"), F.min(f"suspect_{name}").alias(f"{name}_suspect")]

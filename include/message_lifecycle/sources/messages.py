@@ -28,6 +28,8 @@ UNREADABLE_LINE = "unreadable_line"
 UNREADABLE_TIME = "unreadable_time"
 INVALID_PARTITION = "invalid_partition"
 INVALID_HEADERS = "invalid_headers"
+ERASED = "erased"
+"""Of a message whose key may not come in: it goes nowhere, not into quarantine either."""
 
 _HEADER = "struct<name: string, value: binary>"
 MESSAGES = (

@@ -13,16 +13,20 @@ from message_lifecycle.app.cli import (
     compaction,
     consumers,
     documents,
+    erasures,
     explaining,
     health,
+    holds,
     landing,
     ledger,
     planning,
     reading,
+    reclaiming,
     requests,
     scenarios,
     stack,
     topics,
+    undoing,
     verbs,
 )
 
@@ -45,8 +49,26 @@ class _InOrder(TyperGroup):
 _ORDER = {
     _SETUP: ("demo", "up", "down"),
     _TOPICS: ("topic", "ingest", "read", "consumer", "compact", "document"),
-    _RUN: ("due", "run", "plan", "stage", "mark", "gate", "approve", "refuse", "publish", "verify", "message", "key"),
-    _LOOK: ("status", "explain", "backends", "ledger"),
+    _RUN: (
+        "due",
+        "run",
+        "plan",
+        "stage",
+        "mark",
+        "gate",
+        "approve",
+        "refuse",
+        "publish",
+        "verify",
+        "message",
+        "key",
+        "undo",
+        "hold",
+        "erase",
+        "quarantine",
+        "reclaim",
+    ),
+    _LOOK: ("status", "explain", "receipt", "backends", "ledger"),
     _TRY: ("scenario",),
 }
 _GROUPS = {
@@ -57,6 +79,10 @@ _GROUPS = {
     "scenario": scenarios.app,
     "message": requests.messages,
     "key": requests.keys,
+    "erase": erasures.app,
+    "receipt": erasures.receipts,
+    "hold": holds.app,
+    "reclaim": reclaiming.app,
 }
 _COMMANDS: dict[str, Callable[..., int | None]] = {
     "demo": stack.demo,
@@ -67,6 +93,7 @@ _COMMANDS: dict[str, Callable[..., int | None]] = {
     "compact": compaction.compact,
     "due": planning.due,
     "run": planning.run,
+    "quarantine": planning.quarantine,
     "plan": planning.plan,
     "stage": verbs.stage,
     "mark": verbs.mark,
@@ -75,10 +102,14 @@ _COMMANDS: dict[str, Callable[..., int | None]] = {
     "refuse": verbs.refuse,
     "publish": verbs.publish,
     "verify": verbs.verify,
+    "undo": undoing.undo,
     "status": health.status,
     "explain": explaining.explain,
     "backends": backends.backends,
 }
+
+# A request like those of `message` and `key`, which people look for beside what else is done to a topic.
+topics.app.command()(requests.truncate)
 
 app = typer.Typer(
     cls=_InOrder,

@@ -12,7 +12,8 @@ from message_lifecycle.app.cli.exits import DIFFERENT, of_outcome
 from message_lifecycle.app.cli.planning import ByOption, YesOption, approver_of
 from message_lifecycle.app.cli.screen import Output, Screen, View, emit, working
 from message_lifecycle.app.cli.words import count, reasons, size
-from message_lifecycle.app.steps import Services
+from message_lifecycle.app.previews import preview
+from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import UnknownPartition
 from message_lifecycle.model.topic_uri import TopicUri
 
@@ -39,7 +40,6 @@ def compact(
     output: OutputOption = Output.text,
 ) -> int:
     """Bring a topic's compacted view up to date: each key's latest message; the log itself stays as it is."""
-    from message_lifecycle.app import steps
     from message_lifecycle.app.compact import begin_anew
     from message_lifecycle.app.compact import compact as run
     from message_lifecycle.app.views.outcomes import outcome_view
@@ -59,7 +59,7 @@ def compact(
         Screen().sentence(note)
     if dry_run:
         with working(f"planning {name}"):
-            planned = plan_view(steps.preview(s, name, as_of=at, work="compaction"))
+            planned = plan_view(preview(s, name, as_of=at, work="compaction"))
         emit(output, planned, lambda screen: drawing.plan(screen, planned))
         return 0
     if anew:

@@ -17,7 +17,7 @@ from message_lifecycle.model.settings import SETTINGS, Value, resolve
 
 if TYPE_CHECKING:
     from message_lifecycle.app.scenario import MakeWorld, World
-    from message_lifecycle.app.steps import Services
+    from message_lifecycle.app.services import Services
     from message_lifecycle.ledger.ledger import SqlLedger
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")

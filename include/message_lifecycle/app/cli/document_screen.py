@@ -11,7 +11,8 @@ from message_lifecycle.app.cli.words import count
 
 
 def added(screen: Screen, told: View) -> None:
-    screen.line(f"{told['topic']}: {count(told['changes'])} changes added")
+    left_out = f", {count(told['erased'])} left out: their documents were erased and may not come in again" if told["erased"] else ""
+    screen.line(f"{told['topic']}: {count(told['changes'])} changes added{left_out}")
     screen.table(("document", "now at"), [(name, count(seq)) for name, seq in told["newest"].items()], right=("now at",), most=ROWS)
 
 

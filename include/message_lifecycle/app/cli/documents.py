@@ -42,7 +42,7 @@ def add(
     """
     from message_lifecycle.app.change_lines import read_changes
     from message_lifecycle.app.documents import add_changes
-    from message_lifecycle.app.steps import policy_of
+    from message_lifecycle.app.services import policy_of
 
     s, name = services(ctx), TopicName.parse(topic)
     fold = policy_of(s, name).fold
@@ -50,7 +50,8 @@ def add(
     changes = list(read_changes(lines, where=where, fold=fold or ""))
     with working(f"{name}: adding {len(changes)} changes"):
         newest = add_changes(s, name, changes, epoch=epoch)
-    told = {"topic": str(name), "changes": len(changes), "newest": newest}
+    erased = sum(change.document not in newest for change in changes)
+    told = {"topic": str(name), "changes": len(changes) - erased, "erased": erased, "newest": newest}
     emit(output, told, lambda screen: document_screen.added(screen, told))
 
 
@@ -66,7 +67,7 @@ def pull(
 ) -> None:
     """Show what a client gets: the changes it lacks, or the snapshot and what came after it where it lacks many."""
     from message_lifecycle.app import documents
-    from message_lifecycle.app.steps import policy_of
+    from message_lifecycle.app.services import policy_of
     from message_lifecycle.app.views.documents import pulled_view
 
     s, name = services(ctx), TopicName.parse(topic)
@@ -81,7 +82,7 @@ def attach(
 ) -> None:
     """Begin anew as a client: the newest snapshot, if there is one, and what came after it."""
     from message_lifecycle.app import documents
-    from message_lifecycle.app.steps import policy_of
+    from message_lifecycle.app.services import policy_of
     from message_lifecycle.app.views.documents import pulled_view
 
     s, name = services(ctx), TopicName.parse(topic)

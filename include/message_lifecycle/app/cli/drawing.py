@@ -10,13 +10,16 @@ from message_lifecycle.app.cli.words import count, reasons, share, size
 def plan(screen: Screen, view: View) -> None:
     """A plan, from what goes to what is to be done next."""
     removes = view["removes"]
+    of_documents = [action for action in view["actions"] if action["action"] == "restore_document"]
     screen.line(f"Plan {view['plan_id']}", style="bold")
     screen.facts(
         [
             ("topic", view["topic"]),
             ("operation", view["operation"]),
             ("judged as of", view["as_of"]),
-            ("removes", _removes(removes) if view["documents"] is None else _purges(removes)),
+            ("asked for by", view.get("requested_by") or ""),
+            ("takes back", f"{view['takes_back']}: {count(view['restores'])} {view['things']} come back" if view["takes_back"] else ""),
+            ("removes", _what(view)),
             ("by reason", reasons(removes["by_reason"])),
             ("documents", _of_documents(view["documents"])),
             (
@@ -27,6 +30,9 @@ def plan(screen: Screen, view: View) -> None:
             ("more", "yes: the next pass goes on" if view["more"] else ""),
         ]
     )
+    _tables(screen, [action for action in view["actions"] if action["action"] in ("expire_snapshots", "remove_files")])
+    _moved(screen, [action for action in view["actions"] if action["action"] in ("delete_table", "return_table")])
+    _returned(screen, of_documents)
     if view["documents"] is None:
         _going(screen, view["actions"])
     else:
@@ -38,6 +44,48 @@ def plan(screen: Screen, view: View) -> None:
     if "names" in removes["files"]:
         screen.titled("Data files", removes["files"]["names"])
     _fate(screen, view)
+
+
+def _tables(screen: Screen, actions: list[View]) -> None:
+    """What of tables' past goes, and what stays and why."""
+    if not actions:
+        return
+    screen.heading("Goes from the tables' past")
+    screen.table(
+        ("table", "what", "number", "size", "stays"),
+        [
+            (a["table"], "snapshots", count(len(a["snapshots"])), "", ", ".join(f"{n} by {why}" for why, n in a["kept"].items()))
+            if a["action"] == "expire_snapshots"
+            else (a["table"], f"files: {a['role']}", count(a["files"]), size(a["bytes"]), "")
+            for a in actions
+        ],
+        right=("number", "size"),
+        wrap=("stays",),
+    )
+
+
+def _moved(screen: Screen, actions: list[View]) -> None:
+    """The tables of a whole topic."""
+    if not actions:
+        return
+    screen.heading("The topic goes whole" if actions[0]["action"] == "delete_table" else "The topic comes back")
+    rows = [(a["table"], count(a["rows"]), size(a["bytes"])) for a in actions]
+    screen.table(("table", "rows", "size"), rows, right=("rows", "size"))
+
+
+def _returned(screen: Screen, actions: list[View]) -> None:
+    """What comes back of documents."""
+    if not actions:
+        return
+    screen.heading("Comes back")
+    screen.table(
+        ("document", "changes", "snapshots"),
+        [
+            (a["document"], f"{a['from']}..{a['to']}" if a["changes"] else "", ", ".join(str(seq) for seq in a["snapshots"]))
+            for a in actions
+        ],
+        most=ROWS,
+    )
 
 
 def _going(screen: Screen, actions: list[View]) -> None:
@@ -52,8 +100,13 @@ def _going(screen: Screen, actions: list[View]) -> None:
         "remove_rows": "remove messages",
         "remove_view_rows": "remove from the view",
         "compact_partition": "compact",
+        "restore_rows": "bring back",
+        "restore_view_rows": "bring back to the view",
+        "erase_rows": "erase",
     }
-    screen.heading("Goes" if any(a["action"] != "compact_partition" for a in actions) else "Is compacted")
+    kinds = {action["action"] for action in actions}
+    comes_back = kinds & {"restore_rows", "restore_view_rows"}
+    screen.heading("Comes back, with what goes" if comes_back else "Goes" if kinds != {"compact_partition"} else "Is compacted")
     screen.table(
         ("action", "partition", "offsets", "segments", "messages", "size", "newest message"),
         [
@@ -125,13 +178,20 @@ def offset(bound: int | None) -> str:
     return "none" if bound is None else str(bound)
 
 
-def _removes(removes: View) -> str:
+def _what(view: View) -> str:
+    removes = view["removes"]
+    if view["operation"] == "reclaim":
+        return f"{size(removes['bytes'])} of {size(removes['of_bytes'])} for good" if view["actions"] else "nothing"
+    return _removes(removes, view["things"]) if view["documents"] is None else _purges(removes)
+
+
+def _removes(removes: View, things: str) -> str:
     if removes["messages"] is None:
         return f"what is found superseded or dead of {count(removes['of_messages'])} messages, when it is staged"
     if not removes["messages"]:
-        return f"nothing of {count(removes['of_messages'])} messages"
+        return f"nothing of {count(removes['of_messages'])} {things}"
     return (
-        f"{count(removes['messages'])} of {count(removes['of_messages'])} messages ({share(removes['share'])}), "
+        f"{count(removes['messages'])} of {count(removes['of_messages'])} {things} ({share(removes['share'])}), "
         f"{size(removes['bytes'])} of {size(removes['of_bytes'])} ({share(removes['byte_share'])}), {count(removes['segments'])} segments"
     )
 
@@ -154,7 +214,7 @@ def _fate(screen: Screen, view: View) -> None:
         word = view["approval"]
         screen.line(f"{'approved' if word['granted'] else 'refused'} by {word['by']} at {word['at']}: {word['text']}")
     if view["outcome"] is not None:
-        headline(screen, view["outcome"])
+        headline(screen, view["outcome"], view["things"])
     elif view["waits_until"] is not None:
         how_to_answer(screen, view)
         screen.line(f"The question lapses at {view['waits_until']}.")

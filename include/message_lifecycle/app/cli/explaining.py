@@ -69,6 +69,9 @@ def _show_explanation(screen: Screen, found: dict[str, Any]) -> None:
                 ("readers", "see it no more (--raw does)" if message["hidden_from_reads"] else "see it"),
             ]
         )
+    if found["holds"]:
+        screen.heading("Legal holds on it")
+        screen.facts([(hold["hold_id"], f"by {hold['placed_by']} since {hold['placed_at']}: {hold['why']}") for hold in found["holds"]])
     if found["compacted"] is not None:
         screen.heading("The compacted view")
         screen.sentence(_compacted(found["compacted"]))

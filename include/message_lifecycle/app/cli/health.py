@@ -10,7 +10,7 @@ import typer
 from message_lifecycle.app.cli.context import OutputOption, services
 from message_lifecycle.app.cli.exits import DIFFERENT
 from message_lifecycle.app.cli.screen import Output, Screen, emit, working
-from message_lifecycle.app.cli.words import count, span
+from message_lifecycle.app.cli.words import count, size, span
 from message_lifecycle.model.names import TopicName
 
 _HOLDERS_SHOWN = 5
@@ -44,9 +44,9 @@ def _show_status(screen: Screen, found: list[dict[str, Any]]) -> None:
         screen.line("no topics yet; `lifecycle topic create NAME` makes one")
         return
     screen.table(
-        ("", "topic", "messages", "overdue", "held", "last removal", "last run"),
+        ("", "topic", "messages", "overdue", "held", "hidden", "last removal", "last run"),
         [_status_row(screen, entry) for entry in found],
-        right=("messages", "overdue", "held"),
+        right=("messages", "overdue", "held", "hidden"),
         wrap=("topic", "last run"),
     )
     for entry in found:
@@ -58,7 +58,7 @@ def _show_status(screen: Screen, found: list[dict[str, Any]]) -> None:
 
 def _status_row(screen: Screen, entry: dict[str, Any]) -> tuple[str, ...]:
     if "overdue" not in entry:
-        return "not ok", entry["topic"], "", "", "", "", ""
+        return "not ok", entry["topic"], "", "", "", "", "", ""
     removal, last = entry["last_removal"], entry["last_run"]
     ended = f"{last['outcome']} {screen.when(last['at'])}" if last else "none"
     return (
@@ -67,6 +67,7 @@ def _status_row(screen: Screen, entry: dict[str, Any]) -> tuple[str, ...]:
         count(entry["messages"]),
         count(entry["overdue"]["messages"]),
         count(sum(held["messages"] for held in entry["held"])),
+        "" if entry["hidden_bytes"] is None else size(entry["hidden_bytes"]),
         screen.when(removal["at"]) if removal else "none",
         "waits for a person" if entry["waiting"] else ended,
     )

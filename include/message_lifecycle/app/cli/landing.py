@@ -8,7 +8,7 @@ import typer
 
 from message_lifecycle.app.cli.context import OutputOption, TopicArgument
 from message_lifecycle.app.cli.screen import Output, Screen, emit, working
-from message_lifecycle.app.cli.words import count
+from message_lifecycle.app.cli.words import count, ends
 from message_lifecycle.model.names import TopicName
 
 _UNITS = "iso (text), or a number: s, ms, us, ns"
@@ -78,6 +78,7 @@ def ingest(
         "files_before": result.files_before,
         "messages": result.rows,
         "quarantined": dict(result.quarantined),
+        "erased": result.erased,
         "end_offsets": {str(partition): end for partition, end in sorted(result.end_offsets.items())},
         "segments": result.segments,
         "unknown_times": result.unknown_times,
@@ -95,8 +96,9 @@ def _show(screen: Screen, told: dict[str, Any]) -> None:
     screen.facts(
         [
             ("segments", count(told["segments"])),
-            ("end offsets", ", ".join(f"{partition}:{end}" for partition, end in told["end_offsets"].items())),
+            ("end offsets", ends(told["end_offsets"])),
             ("quarantined", refused),
+            ("erased", f"{count(told['erased'])} messages of keys that may not come in, not taken" if told["erased"] else ""),
             ("unknown times", f"{count(told['unknown_times'])} messages, which never expire" if told["unknown_times"] else ""),
             ("shifted by", f"{told['shift_days']} days" if told["shift_days"] else ""),
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,12 +11,15 @@ from message_lifecycle.app.cli import drawing, results
 from message_lifecycle.app.cli.context import AsOfOption, OutputOption, TopicArgument, instant_of, services
 from message_lifecycle.app.cli.exits import of_outcome, worst
 from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_line, working
+from message_lifecycle.app.previews import preview
 from message_lifecycle.model.errors import LifecycleError, Unavailable
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.names import TopicName
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.steps import Approver, Scheduled, Services
+    from message_lifecycle.app.previews import Scheduled
+    from message_lifecycle.app.services import Services
+    from message_lifecycle.app.steps import Approver
 
 TopicsArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics, as `stream/topic` or `topic`.", show_default=False)]
 YesOption = Annotated[
@@ -97,7 +101,7 @@ def plan(
     work = work_of(s, name)
     with working(f"planning {name}"):
         record = None if dry_run else steps.plan(s, name, as_of=at, work=work)
-        made = steps.preview(s, name, as_of=at, work=work) if record is None else record.plan
+        made = preview(s, name, as_of=at, work=work) if record is None else record.plan
     view = plan_view(made) if record is None else record_view(record)
     if files:
         view["removes"]["files"]["names"] = list(made.selection.files)
@@ -116,6 +120,30 @@ def run(
 
     A plan over the limits waits for a person: exit status 5. With --output json, one object per topic.
     """
+    return _run_each(ctx, topics, as_of, yes, by, output, work_of)
+
+
+def quarantine(
+    ctx: typer.Context,
+    topics: TopicsArgument,
+    as_of: AsOfOption = None,
+    yes: YesOption = None,
+    by: ByOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Remove refused rows that have been in the topics' quarantine for `quarantine_max_age`, as the DAG `quarantine` does."""
+    return _run_each(ctx, topics, as_of, yes, by, output, lambda _s, _name: "quarantine")
+
+
+def _run_each(
+    ctx: typer.Context,
+    topics: list[str],
+    as_of: str | None,
+    yes: str | None,
+    by: str | None,
+    output: Output,
+    work: Callable[[Services, TopicName], Scheduled],
+) -> int:
     from message_lifecycle.app import steps
     from message_lifecycle.app.views.outcomes import outcome_view
 
@@ -130,7 +158,7 @@ def run(
             screen.line()
         try:
             with working(f"{name}: plan, stage, gate, publish, verify"):
-                outcome = steps.run(s, name, as_of=at, approver=approver, work=work_of(s, name))
+                outcome = steps.run(s, name, as_of=at, approver=approver, work=work(s, name))
         except Unavailable:
             raise
         except LifecycleError as error:  # the other topics do not suffer for it
@@ -149,7 +177,7 @@ def run(
 def work_of(s: Services, name: TopicName) -> Scheduled:
     """What a run of this topic is for: messages are cleaned, of a backend its retention; of documents snapshots are made, and changes
     purged."""
-    from message_lifecycle.app.steps import policy_of
+    from message_lifecycle.app.services import policy_of
 
     return s.work_on(name) if policy_of(s, name).fold is None else "snapshot_with_purge"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from message_lifecycle.app.cli.screen import Screen, View
-from message_lifecycle.app.cli.words import count, reasons
+from message_lifecycle.app.cli.words import count, reasons, size
 
 SHORT = 12
 """Of a plan's id so many characters are shown where it is to be typed."""
@@ -12,9 +12,9 @@ ROWS = 20
 _STYLES = {"published": "green", "blocked": "red", "failed": "red", "starved": "red", "needs_approval": "yellow"}
 
 
-def outcome(screen: Screen, view: View) -> None:
-    """One topic's result, and what a person should know beside it."""
-    headline(screen, view)
+def outcome(screen: Screen, view: View, things: str = "messages") -> None:
+    """One topic's result, and what a person should know beside it. `things`: see `headline`."""
+    headline(screen, view, things)
     held(screen, view["held"])
     screen.titled("Warnings", view["warnings"])
     if view["outcome"] == "needs_approval":
@@ -23,18 +23,26 @@ def outcome(screen: Screen, view: View) -> None:
         screen.line("More is due: the next run goes on.")
 
 
-def headline(screen: Screen, view: View) -> None:
-    """The result in a line, and by which plan."""
-    verb = "compacted, left out" if view["operation"] == "compaction" else "removed"
+def headline(screen: Screen, view: View, things: str = "messages") -> None:
+    """The result in a line, and by which plan. `things`: what the plan counts, where that can be other than messages (`Plan.things`)."""
+    if view["operation"] == "reclaim" and view["reclaimed_bytes"] is not None:
+        files, back = count(view["reclaimed_files"]), size(view["reclaimed_bytes"])
+        ended = "" if view["outcome"] == "published" else f"{view['outcome']}, "
+        _told(screen, view, f"{ended}{back} came back, {files} files are gone")
+        return
     said = {
-        "published": f"{verb} {reasons(view['removed']) or 'nothing'}",
+        "published": _done(view, things),
         "no_op": "nothing to do",
         "needs_approval": "waits for a person, nothing removed",
     }.get(view["outcome"], f"{view['outcome']}, nothing removed")
     if view["outcome"] == "failed":
         said = f"failed after removing {reasons(view['removed']) or 'nothing'}"
     kept = f", {count(view['messages_kept'])} kept" if view["messages_kept"] is not None else ""
-    screen.sentence(f"{view['topic']}: {said}{kept}, as of {view['as_of']}", style=_STYLES.get(view["outcome"]))
+    _told(screen, view, f"{said}{kept}")
+
+
+def _told(screen: Screen, view: View, said: str) -> None:
+    screen.sentence(f"{view['topic']}: {said}, as of {view['as_of']}", style=_STYLES.get(view["outcome"]))
     screen.facts(
         [
             ("  plan", view["plan_id"] or ""),
@@ -42,9 +50,19 @@ def headline(screen: Screen, view: View) -> None:
             ("  archived", f"{count(view['archived'])} messages" if view["archived"] else ""),
             ("  markers", _markers(view)),
             ("  done before by", view["first_plan_id"] or ""),
-            ("  why", view["detail"]),
+            ("  also" if view["outcome"] == "published" else "  why", view["detail"]),
         ]
     )
+
+
+def _done(view: View, things: str) -> str:
+    removed = reasons(view["removed"])
+    if view["operation"] == "undo":
+        return f"brought back {count(view['restored'])} {things}" + (f", removed {removed}" if removed else "")
+    if view["operation"] == "topic_delete":
+        return f"deleted, with {count(view['removed_messages'])} {things}"
+    verb = "compacted, left out" if view["operation"] == "compaction" else "removed"
+    return f"{verb} {removed or 'nothing'}"
 
 
 def _markers(view: View) -> str:
@@ -104,7 +122,9 @@ def held(screen: Screen, entries: list[View]) -> None:
 
 def goes_on(view: View) -> str:
     """The command that carries an approved plan out. Another operation's would make a plan of its own in its place."""
-    by_topic = {"message_cleaner": "run", "snapshot_with_purge": "run", "compaction": "compact"}.get(view["operation"])
+    by_topic = {"message_cleaner": "run", "snapshot_with_purge": "run", "compaction": "compact", "quarantine": "quarantine"}.get(
+        view["operation"]
+    )
     return f"lifecycle publish {view['plan_id'][:SHORT]}" if by_topic is None else f"lifecycle {by_topic} {view['topic']}"
 
 

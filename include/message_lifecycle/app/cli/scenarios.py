@@ -17,7 +17,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Try a policy on data that a file states, before it touches yours.\n\n"
     "A file is one JSON object (or, as .jsonl, one a line) with the fields id, server, stream, topic, config, store, topics and steps. "
-    "Each step has one verb: append, seal, commit, copy, configure, delete, foreign_delete, corrupt, run, read or expect, "
+    "Each step has one verb: append, seal, commit, copy, configure, delete, foreign_delete, hold, release, corrupt, run, read or expect, "
     "of documents change, sync or detach; "
     "expect says what the step before must have left.",
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from message_lifecycle.app.cli import document_screen
+from message_lifecycle.app.cli import document_screen, topic_delete
 from message_lifecycle.app.cli.context import (
     OutputOption,
     TopicArgument,
@@ -118,7 +118,7 @@ def alter(
     output: OutputOption = Output.text,
 ) -> None:
     """Change a topic's settings; what is set to remove more waits for a person's word, once."""
-    from message_lifecycle.app.steps import policy_of
+    from message_lifecycle.app.services import policy_of
     from message_lifecycle.app.topics import alter_topic
     from message_lifecycle.app.views.topics import describe as view
 
@@ -183,12 +183,16 @@ def view_(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Outpu
 def list_(
     ctx: typer.Context,
     stream: Annotated[str | None, typer.Option("--stream", help="Only topics of this stream.", show_default=False)] = None,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Those that were deleted, and until when that can be undone.")] = False,
     output: OutputOption = Output.text,
 ) -> None:
     """List the topics."""
     from message_lifecycle.model.names import normalise_name
 
     s, wanted = services(ctx), None if stream is None else normalise_name(stream)
+    if deleted:
+        topic_delete.list_deleted(s, wanted, output)
+        return
     elsewhere = [name for name in s.backends if wanted in (None, name.stream)]
     found = [str(name) for name in sorted([*s.topics.list(wanted), *elsewhere])]
 
@@ -199,6 +203,9 @@ def list_(
             screen.line("no topics yet; `lifecycle topic create NAME` makes one")
 
     emit(output, found, render)
+
+
+app.command("delete")(topic_delete.delete)
 
 
 def _recorded(text: str, *, topic: str | None, partitions: int | None, settings: Mapping[str, Value]) -> RecordedTopic:

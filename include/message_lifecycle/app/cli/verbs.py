@@ -75,12 +75,13 @@ def publish(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Outpu
     from message_lifecycle.app.views.outcomes import outcome_view
 
     s = services(ctx)
-    plan_id = s.ledger.record(plan).plan.plan_id
+    recorded = s.ledger.record(plan).plan
+    plan_id = recorded.plan_id
     with working("publishing"):
         result = steps.publish(s, plan_id)
     if isinstance(result, Outcome):
         view = outcome_view(result)
-        emit(output, view, lambda screen: results.outcome(screen, view))
+        emit(output, view, lambda screen: results.outcome(screen, view, recorded.things))
         return of_outcome(result.name)
     told: dict[str, Any] = {"plan_id": plan_id, "snapshot_id": None, "removed": {}}
     said = f"plan {plan_id} removes nothing: there is nothing to commit"
@@ -97,11 +98,11 @@ def verify(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output
     from message_lifecycle.app.views.outcomes import outcome_view
 
     s = services(ctx)
-    plan_id = s.ledger.record(plan).plan.plan_id
+    recorded = s.ledger.record(plan).plan
     with working("verifying"):
-        result = steps.verify(s, plan_id)
+        result = steps.verify(s, recorded.plan_id)
     view = outcome_view(result)
-    emit(output, view, lambda screen: results.outcome(screen, view))
+    emit(output, view, lambda screen: results.outcome(screen, view, recorded.things))
     return of_outcome(result.name)
 
 

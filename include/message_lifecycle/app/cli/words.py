@@ -50,6 +50,11 @@ def reasons(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count(number)} by {reason}" for reason, number in counts.items())
 
 
+def ends(end_offsets: Mapping[int, int] | Mapping[str, int]) -> str:
+    """`0:168387, 1:168389`: the next offset of each partition, spelled as `lifecycle explain` takes a message's place."""
+    return ", ".join(f"{partition}:{end}" for partition, end in sorted(end_offsets.items(), key=lambda pair: int(pair[0])))
+
+
 def safe(text: str) -> str:
     """Control characters written out: what a message or a person's text holds must not steer the reader's terminal."""
     if text.isprintable():

@@ -1,6 +1,7 @@
 """The pages beside Airflow's own: views in, whole HTML documents out. Read-only, no script, nothing from another host.
 
 Every value is escaped by the template engine; names of topics, people's words and details of outcomes are others' text.
+No key is shown, nor a held key's digest: whoever may read a page and has a digest with its hold's id could try keys against it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 from urllib.parse import quote
 
 from jinja2 import DictLoader, Environment, StrictUndefined, select_autoescape
+
+from message_lifecycle.model.settings import BY_NAME
 
 View = Mapping[str, Any]
 
@@ -114,13 +117,20 @@ def setting_value(setting: View) -> str:
     value, unit = setting["value"], setting["unit"]
     if value is None:
         return "unset"
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return json.dumps(value) if isinstance(value, bool) else str(value)
+    # Where a setting may have decimals, whole numbers are kept with one, too.
+    value = int(value) if value == int(value) else value
     if unit == "seconds" and value:
-        return f"{value:,} s = {span(value)}" if value >= _MINUTE else f"{value} s"
+        return f"{value:,} s = {span(int(value))}" if value >= _MINUTE else f"{value} s"
     if unit == "bytes" and value:
-        return f"{value:,} B = {size(value)}"
+        return f"{value:,} B = {size(int(value))}"
     return f"{value:,}{f' {unit}' if unit else ''}"
+
+
+def own_value(own: View) -> str:
+    """As `setting_value`, of what a document or its owner has set."""
+    return setting_value({"value": own["value"], "unit": BY_NAME[own["setting"]].unit})
 
 
 @cache
@@ -135,7 +145,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for helper in (count, size, share, span, moment, tone, topic_path, setting_value):
+    for helper in (count, size, share, span, moment, tone, topic_path, setting_value, own_value):
         environment.filters[helper.__name__] = helper
     return environment
 

@@ -5,7 +5,7 @@ All of it follows from plans, outcomes and the view's own metadata; nothing else
 from __future__ import annotations
 
 from message_lifecycle.app.open_plans import belongs_to_another, waits
-from message_lifecycle.app.steps import Services
+from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.values import View, when
 from message_lifecycle.model.errors import CompactedTableMissing
 from message_lifecycle.model.instants import Instant

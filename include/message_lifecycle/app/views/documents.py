@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 
 from message_lifecycle.app.documents import Described, Pulled, describe
-from message_lifecycle.app.steps import Services, policy_of
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.values import View, when
 from message_lifecycle.model.document import Change, DocumentState, Synced
 from message_lifecycle.model.instants import Instant, is_dead

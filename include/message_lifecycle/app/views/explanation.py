@@ -5,17 +5,20 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from message_lifecycle.app.previews import preview
 from message_lifecycle.app.reading import beyond_limits
-from message_lifecycle.app.steps import Services, policy_of, preview
+from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.views.holds import hold_view, holds_on
 from message_lifecycle.app.views.plans import approval_view
 from message_lifecycle.app.views.state import open_question
 from message_lifecycle.app.views.values import View, when
+from message_lifecycle.model.actions import DropSegments
 from message_lifecycle.model.errors import UnknownPartition
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant, deadline, format_instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.plan import DropSegments, Plan
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import RemovalReason
 from message_lifecycle.model.rules import holds
 from message_lifecycle.model.segment import Segment
@@ -43,6 +46,12 @@ def explain_message(s: Services, name: TopicName, partition: int, offset: int, *
     # What the limits hide, and only those: what a rule of age hides is told from the message itself.
     beyond = message is not None and message in beyond_limits(s, log, policy, as_of)
     verdict, why = _verdict(plan, policy, log, (partition, offset), message, segment, removal, asked, beyond=beyond)
+    holds = [] if message is None else holds_on(s, message, name)
+    if verdict == "held" or (holds and message is not None and (beyond or is_hidden(message, policy, as_of))):
+        verdict, why = "held", f"it is overdue, and kept by {'; '.join(hold.told for hold in holds)}" if holds else why
+    came_back = None if message is None else _came_back(s, name, partition, offset)
+    if came_back is not None:
+        why += f"; it came back at {came_back['at']}, when plan {came_back['undone_by']} took plan {came_back['plan_id']} back"
     return {
         "topic": str(name),
         "partition": partition,
@@ -55,6 +64,8 @@ def explain_message(s: Services, name: TopicName, partition: int, offset: int, *
         "message_expiry": {"value": policy["message_expiry"], "origin": dict(policy.settings)["message_expiry"].origin},
         "bounds": [{"bound": b.name, "stops_at": b.offset, "reason": b.reason} for b in plan.bounds if b.partition == partition],
         "removed_by": removal,
+        "holds": [hold_view(hold) for hold in holds],
+        "came_back": came_back,
         "compacted": _compacted(s, name, partition, offset),
         "warnings": list(plan.warnings),
     }
@@ -64,6 +75,22 @@ def _stored(s: Services, name: TopicName, partition: int, offset: int) -> Messag
     # An offset inside a segment's bounds may still be a gap, or a row that another writer deleted: only the log knows.
     found = next(iter(s.reader.messages(name, partition=partition, start=offset)), None)
     return found if found is not None and found.offset == offset else None
+
+
+def _came_back(s: Services, name: TopicName, partition: int, offset: int) -> View | None:
+    """The newest undo that brought the message back (DEL-7)."""
+    found = [known for known in s.ledger.undone(name) if known.covers(partition, offset)]
+    if not found:
+        return None
+    newest = found[-1]
+    return {
+        "plan_id": newest.plan_id,
+        "undone_by": newest.undone_by,
+        "at": when(newest.undone_at),
+        "released_at": when(newest.released_at),
+        "released_by": newest.released_by,
+        "text": newest.text,
+    }
 
 
 def _compacted(s: Services, name: TopicName, partition: int, offset: int) -> View | None:
@@ -187,7 +214,8 @@ def _segment_view(segment: Segment, policy: Policy) -> View:
 
 def _removal(s: Services, name: TopicName, partition: int, offset: int) -> View | None:
     records = s.ledger.plans_that_removed(name, partition, offset)
-    return _removal_view(records[0], partition, offset) if records else None
+    # An earlier one was taken back, or the message would not have been there for the last.
+    return _removal_view(records[-1], partition, offset) if records else None
 
 
 def _removal_view(record: PlanRecord, partition: int, offset: int) -> View:
@@ -220,10 +248,12 @@ def _setting(reason: RemovalReason, policy: Policy) -> str:
             return f"max_records = {policy['max_records']} of each {policy['retention_scope']}"
         case "retention_bytes":
             return f"max_total_bytes = {policy['max_total_bytes']} of each {policy['retention_scope']}"
-        case "removed" | "purged":
+        case "erased" | "removed" | "purged":
             return "a person's request"
         case "superseded":
             return "a newer marker of its key"
+        case "undone":
+            return "a person took back the plan that made it"
         case "compacted":
             return "the compacted view covers it (cleanup_policy = compact)"
         case never:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from message_lifecycle.app.steps import Services
+from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.values import View, held_view, when
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -24,10 +24,14 @@ def outcome_view(outcome: Outcome, at: Instant | None = None) -> View:
         "removed_messages": outcome.removed_rows,
         "removed_bytes": outcome.removed_bytes,
         "archived": outcome.archived,
+        "restored": outcome.restored,
+        "reclaimed_files": outcome.reclaimed_files,
+        "reclaimed_bytes": outcome.reclaimed_bytes,
         "markers": outcome.markers,
         "cancelled_markers": outcome.cancelled_markers,
-        "messages_before": outcome.rows_in,
-        "messages_kept": outcome.rows_kept,
+        "messages_before": None if outcome.operation == "reclaim" else outcome.rows_in,
+        # No message goes with what only the past needs, and none was counted.
+        "messages_kept": None if outcome.operation == "reclaim" else outcome.rows_kept,
         "more": outcome.more,
         "held": held_view(outcome.held),
         "warnings": list(outcome.warnings),

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import assert_never
 
-from message_lifecycle.app.steps import Services
+from message_lifecycle.app.services import Services
+from message_lifecycle.app.views.actions import action_view
 from message_lifecycle.app.views.outcomes import outcome_view
 from message_lifecycle.app.views.values import View, held_view, when
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.outcome import Approval, GateReport, Staged
-from message_lifecycle.model.plan import (
-    Action,
-    CompactPartition,
-    DropSegments,
-    Plan,
-    RemoveRows,
-    RemoveViewRows,
-    SealSegment,
-    SnapshotDocument,
-    SweepMarkers,
-)
+from message_lifecycle.model.plan import Held, Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.ports import PlanRecord
 
@@ -32,6 +22,7 @@ def plan_view(plan: Plan) -> View:
         "plan_id": plan.plan_id,
         "topic": str(plan.topic),
         "operation": plan.operation,
+        "things": plan.things,
         "as_of": when(plan.as_of),
         "removes": {
             **_messages(plan, None if plan.operation == "compaction" else expected.removed),
@@ -41,7 +32,9 @@ def plan_view(plan: Plan) -> View:
             "segments": expected.segments,
             "files": {"count": len(plan.selection.files), "digest": plan.selection.digest},
         },
-        "actions": [_action(action) for action in plan.actions],
+        "takes_back": plan.parent if plan.operation == "undo" else None,
+        "restores": plan.restored_rows,
+        "actions": [action_view(action) for action in plan.actions],
         "documents": None if plan.operation != "snapshot_with_purge" else _documents(plan),
         "bounds": [
             {"partition": bound.partition, "stops_at": bound.offset, "bound": bound.name, "reason": bound.reason} for bound in plan.bounds
@@ -73,6 +66,7 @@ def record_view(record: PlanRecord) -> View:
         **view,
         "state": record.state,
         "recorded_at": when(record.recorded_at),
+        "requested_by": record.requested_by,
         "staged": None if staged is None else {"branch": staged.branch, "snapshot_id": staged.snapshot_id},
         "gate": None if report is None else gate_view(report, record.reported_at),
         "approval": None if record.approval is None else approval_view(record.approval),
@@ -129,32 +123,98 @@ def removal_of(record: PlanRecord) -> tuple[tuple[str, int], ...]:
 
 def question_of(record: PlanRecord) -> str:
     """What a person is asked, in a line."""
+    if record.plan.operation == "reclaim":
+        return _question_of_reclaim(record.plan)
     going = sum(count for _, count in removal_of(record))
     asked = {
         "compaction": "leave {} of {} messages out of the compacted view?",
         "snapshot_with_purge": "remove {} of {} changes of documents?",
+        "quarantine": "remove {} of {} rows of the quarantine?",
+        "topic_delete": f"delete the topic whole, with {{}} of {{}} {record.plan.things}?",
+        "erasure": f"erase a key for good, with {{}} of {{}} {record.plan.things}?",
     }
-    return asked.get(record.plan.operation, "remove {} of {} messages?").format(f"{going:,}", f"{record.plan.expected.rows_in:,}")
+    return asked.get(record.plan.operation, f"remove {{}} of {{}} {record.plan.things}?").format(
+        f"{going:,}", f"{record.plan.expected.rows_in:,}"
+    )
+
+
+def _question_of_reclaim(plan: Plan) -> str:
+    files = sum(len(removal.files) for removal in plan.file_removals)
+    return f"remove {files:,} files of {plan.expected.removed_bytes:,} bytes for good?"
+
+
+def _lost_by_reclaim(plan: Plan) -> str:
+    if plan.dropped_tables:
+        return "They are all that is left of the topic that was deleted"
+    return "What it had removed longer ago than the undo window could then not be taken back any more"
 
 
 def approval_text(record: PlanRecord) -> str:
     """What a person should know to decide, as Markdown."""
-    plan, expected, going = record.plan, record.plan.expected, removal_of(record)
-    limits = [check.found for check in record.report.checks if not check.passed] if record.report else []
-    lines = [
-        f"**{plan.topic}**: {sum(count for _, count in going):,} of {expected.rows_in:,} {things_of(plan)} would go, "
-        f"{_where(plan)}, judged as of {format_instant(plan.as_of)}.",
-        "",
-        *(f"* why you are asked: {limit}" for limit in limits),
-        *(f"* why you are asked: {ask}" for ask in plan.asks if not any(ask in limit for limit in limits)),
-        *(f"* {count:,} by {reason}" for reason, count in going),
-        *(f"* stays: {entry.rows:,} overdue messages of partition {entry.partition}: {entry.detail}" for entry in plan.held),
-        *(f"* note: {warning}" for warning in plan.warnings),
-        "",
-        f"Plan `{plan.plan_id}`. {things_of(plan).capitalize()} that arrived after it was made are not touched.",
-    ]  # fmt: skip
+    plan, going = record.plan, removal_of(record)
+    failed = [check for check in record.report.checks if not check.passed] if record.report else []
+    # The plan's own questions are one check, and a line each.
+    own = "; ".join(plan.asks)
+    limits = [_plain(line) for check in failed for line in (plan.asks if check.found == own else (check.found,))]
+    if plan.operation == "reclaim":
+        lines = [
+            f"**{plan.topic}**: {_question_of_reclaim(plan)} {_lost_by_reclaim(plan)}, judged as of {format_instant(plan.as_of)}.",
+            "",
+            *(f"* why you are asked: {limit}" for limit in limits),
+            *(f"* {len(action.snapshots):,} snapshots of {action.table or 'the log'}" for action in plan.expiries),
+            *(f"* {len(r.files):,} files of {r.table or 'the log'}: {r.role}, {r.size_bytes:,} bytes" for r in plan.file_removals),
+            "",
+            f"Plan `{plan.plan_id}`.",
+        ]
+    elif plan.operation == "snapshot_with_purge":
+        lines = _lines_of_documents(plan, going, [check.says for check in failed])
+    else:
+        lines = _lines_of_messages(plan, going, limits)
     until = waits_until(record)
     return "\n".join([*lines, *([f"The question lapses at {format_instant(until)}."] if until is not None else [])])
+
+
+def _plain(text: str) -> str:
+    """Others' text, such as the reason of a hold, that it makes no link, image, element or line of its own where Markdown is shown."""
+    return " ".join(text.replace("\\", "\\\\").replace("[", "\\[").replace("<", "&lt;").split())
+
+
+def _first_line(plan: Plan, going: Sequence[tuple[str, int]]) -> str:
+    return (
+        f"**{plan.topic}**: {sum(count for _, count in going):,} of {plan.expected.rows_in:,} {plan.things} would go, "
+        f"{_where(plan)}, judged as of {format_instant(plan.as_of)}."
+    )
+
+
+def _lines_of_documents(plan: Plan, going: Sequence[tuple[str, int]], not_so: Sequence[str]) -> list[str]:
+    """No document is named: whoever asks the question keeps it, and an erasure reaches the ledger alone."""
+    told = [("question", plan.asks), ("held document", plan.held), ("note", plan.warnings)]
+    return [
+        _first_line(plan, going),
+        "",
+        *(f"* why you are asked: not so: {says}" for says in not_so),
+        *(f"* {count:,} by {reason}" for reason, count in going),
+        *(f"* {len(entries):,} {what}(s), in words: `lifecycle ledger show {plan.plan_id}`" for what, entries in told if entries),
+        "",
+        f"Plan `{plan.plan_id}`. {plan.things.capitalize()} that arrived after it was made are not touched.",
+    ]
+
+
+def _lines_of_messages(plan: Plan, going: Sequence[tuple[str, int]], limits: Sequence[str]) -> list[str]:
+    return [
+        _first_line(plan, going),
+        "",
+        *(f"* why you are asked: {limit}" for limit in limits),
+        *(f"* {count:,} by {reason}" for reason, count in going),
+        *(f"* stays: {entry.rows:,} overdue {_place(plan, entry)}: {_plain(entry.detail)}" for entry in plan.held),
+        *(f"* note: {_plain(warning)}" for warning in plan.warnings),
+        "",
+        f"Plan `{plan.plan_id}`. {plan.things.capitalize()} that arrived after it was made are not touched.",
+    ]  # fmt: skip
+
+
+def _place(plan: Plan, entry: Held) -> str:
+    return "rows of the quarantine" if plan.of_quarantine else f"messages of partition {entry.partition}"
 
 
 def _where(plan: Plan) -> str:
@@ -162,76 +222,17 @@ def _where(plan: Plan) -> str:
         return "from the compacted view and what is new to it; the log itself stays as it is"
     if plan.operation == "snapshot_with_purge":
         return f"of {len([action for action in plan.documents if action.purged]):,} document(s), each covered by a snapshot that is proved"
+    if plan.operation == "topic_delete":
+        return f"with the whole topic, {len(plan.actions)} table(s)"
+    if plan.operation == "undo":
+        of_view = f", and {plan.restored_view_rows:,} to the compacted view" if plan.view_returns else ""
+        snapshots = f", with {plan.restored_snapshots:,} snapshot(s)" if plan.document_returns else ""
+        return f"while {plan.restored_rows:,} {plan.things} that plan {plan.parent} took come back{of_view}{snapshots}"
+    if plan.operation == "quarantine":
+        return f"{len(plan.selection.files):,} whole file(s) of the quarantine"
+    if plan.operation == "erasure":
+        return "with every row of one key in the topic's tables and their history"
     return f"{plan.expected.segments:,} whole segment(s)"
-
-
-def things_of(plan: Plan) -> str:
-    """What the plan's topic holds, in a word."""
-    return "changes" if plan.operation == "snapshot_with_purge" else "messages"
-
-
-def _action(action: Action) -> View:
-    match action:
-        case DropSegments():
-            return {
-                "action": action.kind,
-                "partition": action.partition,
-                "from": action.first_base,
-                "to": action.last_offset,
-                "segments": action.segments,
-                "messages": action.rows,
-                "bytes": action.size_bytes,
-                "newest_at": when(action.newest_at),
-                "reason": action.reason,
-            }
-        case RemoveRows():
-            return {
-                "action": action.kind,
-                "partition": action.partition,
-                "from": action.first_offset,
-                "to": action.last_offset,
-                "segments": 0,
-                "messages": action.rows,
-                "bytes": None,
-                "newest_at": None,
-                "reason": action.reason,
-            }
-        case SealSegment():
-            return {
-                "action": action.kind,
-                "partition": action.partition,
-                "from": action.base_offset,
-                "to": action.next_offset - 1,
-            }
-        case CompactPartition():
-            return {
-                "action": action.kind,
-                "partition": action.partition,
-                "from": action.after + 1,
-                "to": action.through,
-                "messages": action.rows,
-            }
-        case RemoveViewRows():
-            return {"action": action.kind, "partition": action.partition, "messages": action.rows, "reason": action.reason}
-        case SweepMarkers():
-            return {"action": action.kind, "snapshots": list(action.removals)}
-        case SnapshotDocument():
-            return {
-                "action": action.kind,
-                "document": action.document,
-                "seq": action.seq,
-                "proved_from": action.after,
-                "snapshot": action.snapshot,
-                "epoch": action.epoch,
-                "dropped_snapshots": list(action.dropped),
-                "from": action.purge_from,
-                "to": action.purge_before - 1,
-                "changes": action.purged,
-                "reason": action.reason,
-                "bounds": [{"bound": name, "stops_at": stops_at} for name, stops_at in action.bounds],
-            }
-        case never:
-            assert_never(never)
 
 
 def _documents(plan: Plan) -> View:

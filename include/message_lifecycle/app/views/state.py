@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import get_args
 
-from message_lifecycle.app.steps import Services, policy_of, preview
+from message_lifecycle.app.previews import preview
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.compaction import compaction_problem
 from message_lifecycle.app.views.outcomes import outcome_view
 from message_lifecycle.app.views.values import View, held_view, seconds_between, when
+from message_lifecycle.model.actions import DropSegments, RemoveRows
 from message_lifecycle.model.errors import BackendUnavailable, LifecycleError, Unavailable
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.plan import DropSegments, Held, Operation, Plan, RemoveRows
+from message_lifecycle.model.plan import Held, Operation, Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.topic_config import origin_of
 from message_lifecycle.ports import PlanSummary
 
-_REMOVING: tuple[Operation, ...] = tuple(operation for operation in get_args(Operation) if operation != "compaction")
-"""What takes messages from the log; compaction takes none (CMP-9)."""
+_REMOVING: tuple[Operation, ...] = tuple(operation for operation in get_args(Operation) if operation not in ("compaction", "reclaim"))
+"""What takes messages from the log; compaction takes none (CMP-9), and what is reclaimed has left it before."""
+_NOT_OF_THE_LOG: tuple[Operation, ...] = ("compaction", "quarantine", "reclaim", "undo")
+"""Whose questions are not about messages that go from the log."""
 _BAD_ENDS = ("blocked", "starved", "failed")
 # Old plans of other ends are passed over in search of the last removal; beyond so many nobody asks any more.
 _PLANS_SEARCHED = 50
@@ -82,6 +86,7 @@ def topic_status(s: Services, name: TopicName, *, now: Instant, waiting: Sequenc
         "waiting": None if asked is None else _question(asked, policy),
         "last_run": None if last is None else outcome_view(last[1], last[0]),
         "last_removal": _last_removal(s, name),
+        "hidden_bytes": s.reclaimer.hidden_bytes(name),
         "warnings": [*would.warnings, *_unregistered(s, name)],
     }
 
@@ -107,11 +112,12 @@ def _documents_status(s: Services, name: TopicName, policy: Policy, now: Instant
         "documents": {"due": len(would.documents), "snapshots_due": sum(action.snapshot is not None for action in would.documents)},
         "messages": would.expected.rows_in,
         "overdue": {"messages": would.expected.removed_rows, "since": None, "for_seconds": None, "max_overdue": policy["max_overdue"]},
-        "held": [],
+        "held": held_view(would.held),
         "next_due_at": when(would.next_due_at),
         "waiting": None if asked is None else _question(asked, policy),
         "last_run": None if last is None else outcome_view(last[1], last[0]),
         "last_removal": _last_removal(s, name),
+        "hidden_bytes": s.reclaimer.hidden_bytes(name),
         "warnings": list(would.warnings),
     }
 
@@ -136,7 +142,8 @@ def _word_of_a_person(asked: PlanSummary | None, last: tuple[Instant, Outcome] |
     """Who holds what a run would take: an open question, or a refusal that still stands."""
     if asked is not None:
         return f"plan {asked.plan_id} waits for a person's approval"
-    if last is not None and last[1].name == "refused" and now < last[1].as_of + policy.approval_ttl_us:
+    # Without a plan it is no word on what is due: a request was refused by a rule (DEL-8).
+    if last is not None and last[1].name == "refused" and last[1].plan_id is not None and now < last[1].as_of + policy.approval_ttl_us:
         return last[1].detail
     return None
 
@@ -163,8 +170,8 @@ def _question(asked: PlanSummary, policy: Policy) -> View:
     assert asked.reported_at is not None
     return {
         "plan_id": asked.plan_id,
-        # What a compaction leaves out is known to its own page.
-        "messages": None if asked.operation == "compaction" else asked.expected_rows,
+        # What is no message of the log, or comes back to it, is told on the plan's own page.
+        "messages": None if asked.operation in _NOT_OF_THE_LOG else asked.expected_rows,
         "since": when(asked.reported_at),
         "lapses_at": when(Instant(asked.reported_at + policy.approval_ttl_us)),
     }
@@ -172,6 +179,6 @@ def _question(asked: PlanSummary, policy: Policy) -> View:
 
 def _last_removal(s: Services, name: TopicName) -> View | None:
     for plan in s.ledger.plans(name, limit=_PLANS_SEARCHED):
-        if plan.outcome == "published" and plan.operation in _REMOVING:
+        if plan.outcome == "published" and plan.operation in _REMOVING and plan.operation != "undo":  # which brings back
             return {"plan_id": plan.plan_id, "at": when(plan.recorded_at), "as_of": when(plan.as_of), "messages": plan.expected_rows}
     return None

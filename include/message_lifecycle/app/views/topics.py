@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
-from message_lifecycle.app.steps import Services, preview
+from message_lifecycle.app.previews import preview
+from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.compaction import compacted, horizon_of, view_facts
 from message_lifecycle.app.views.documents import documents_view, holds_documents
+from message_lifecycle.app.views.holds import holds_view
 from message_lifecycle.app.views.outcomes import runs
 from message_lifecycle.app.views.plans import plan_view
 from message_lifecycle.app.views.state import topic_status
@@ -25,15 +27,15 @@ _RUNS_SHOWN = 10
 def topic_page(s: Services, name: TopicName) -> View:
     """Everything about one topic, now."""
     now = s.ledger.now()
-    if holds_documents(s, name):
-        return {**describe(s, name), "status": topic_status(s, name, now=now), "runs": runs(s, name, limit=_RUNS_SHOWN)}
-    return {
+    page = {
         **describe(s, name),
-        "consumers": consumers_view(s, name),
+        "holds": holds_view(s, name),
         "status": topic_status(s, name, now=now),
-        "bounds": plan_view(preview(s, name, as_of=now))["bounds"],
         "runs": runs(s, name, limit=_RUNS_SHOWN),
     }
+    if holds_documents(s, name):
+        return page
+    return {**page, "consumers": consumers_view(s, name), "bounds": plan_view(preview(s, name, as_of=now))["bounds"]}
 
 
 def describe(s: Services, name: TopicName) -> View:

@@ -60,6 +60,14 @@ class DamagedLog(Refused):
         )
 
 
+class NoQuarantine(BadInput):
+    """QUA-1 is about the quarantine of tables; what other stores keep of damaged records has no age."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(f"topic {topic} has no quarantine whose rows have an age: only topics of tables have one.")
+
+
 class UnsafePath(Refused):
     """A file of the store is a link, or no plain file: it could lead out of the store's folder."""
 

@@ -41,6 +41,16 @@ class AlreadyAnswered(Refused):
         )
 
 
+class OwnRequest(Refused):
+    """The setting `approver_is_not_requester`: nobody approves what they asked for."""
+
+    def __init__(self, plan_id: str, by: str) -> None:
+        self.plan_id, self.by = plan_id, by
+        super().__init__(
+            f"plan {plan_id} was asked for by {by}, and approver_is_not_requester is set: somebody else approves it. It still waits."
+        )
+
+
 class UnnamedApproval(BadInput):
     """DEL-3: an approval names the person who gave it."""
 

@@ -43,12 +43,12 @@ class CommitRefused(Refused):
 
 
 class CommitUnknown(Unavailable):
-    """The catalog did not say how a commit ended; it may be there (DEL-4)."""
+    """Nobody said how a commit ended; it may be there (DEL-4). `who`: who ought to have said it."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, *, who: str = "the catalog") -> None:
         self.what = what
         super().__init__(
-            f"{what}: the catalog did not say whether the commit was made. Run the same step again: it looks first, and repeats nothing."
+            f"{what}: {who} did not say whether the commit was made. Run the same step again: it looks first, and repeats nothing."
         )
 
 

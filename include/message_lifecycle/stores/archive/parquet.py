@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from message_lifecycle.model.errors import DamagedLog
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
@@ -89,11 +91,64 @@ class ParquetArchive:
                         never=row["never"],
                     )
 
+    def plans(self, name: TopicName) -> list[str]:
+        """Plans that have a file here. Raises UnsafePath."""
+        return sorted(path.stem for path in self.file(name, "any").parent.glob("*.parquet"))
+
+    def half_written(self, name: TopicName) -> list[Path]:
+        """Files that a crash has left, of any plan. Raises UnsafePath."""
+        return sorted(self.file(name, "any").parent.glob(_half_written(Path("*.parquet")).name))
+
+    def telling(self, name: TopicName, plan_id: str, matches: Callable[[bytes], bool]) -> int:
+        """How many messages of the plan's file have such a key. Raises FileNotFoundError, DamagedLog."""
+        with _named_damage(self.file(name, plan_id)):
+            return sum(_has(message, matches) for message in self.read(name, plan_id))
+
+    def erase(self, name: TopicName, plan_id: str, matches: Callable[[bytes], bool]) -> int:
+        """Write the plan's file anew without the messages of such a key, or take it away where none is left; how many there were."""
+        gone, rows = 0, 0
+        with _named_damage(self.file(name, plan_id)):
+            for message in self.read(name, plan_id):
+                rows += 1
+                gone += _has(message, matches)
+        if gone == rows:
+            self.drop(name, plan_id)
+        elif gone:
+            self.write(name, plan_id, (message for message in self.read(name, plan_id) if not _has(message, matches)))
+        return gone
+
     def drop(self, name: TopicName, plan_id: str) -> None:
         """Also what a crash has left half-written. Nothing there is success."""
         file = self.file(name, plan_id)
-        for path in (_half_written(file), file):
-            self._disk.unlink(path)
+        self._unlink(_half_written(file), file)
+
+    def drop_half_written(self, name: TopicName) -> None:
+        """Of every plan; none may be writing."""
+        self._unlink(*self.half_written(name))
+
+    def _unlink(self, *files: Path) -> None:
+        """Durably: what is told to be gone must not come back with the machine."""
+        with named_failures():
+            for file in files:
+                self._disk.unlink(file)
+            for folder in {file.parent for file in files}:
+                if check_folder(folder):
+                    self._disk.sync_folder(folder)
+
+
+@contextmanager
+def _named_damage(file: Path) -> Iterator[None]:
+    """A file that cannot be read may hold any key."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        raise DamagedLog(str(file), str(error), "an archive's file, whole") from error
+
+
+def _has(message: Message, matches: Callable[[bytes], bool]) -> bool:
+    return message.key is not None and matches(message.key)
 
 
 def _half_written(file: Path) -> Path:

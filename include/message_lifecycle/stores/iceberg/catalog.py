@@ -180,7 +180,7 @@ class IcebergTopics:
             with reaching_catalog():
                 if self._tables.pointers.one(place) is not None:
                     raise TableAlreadyExistsError
-                _ensure_namespace(self._tables.catalog, name.namespace)
+                ensure_namespace(self._tables.catalog, name.namespace)
                 table_file.create(self._tables.catalog, place, properties=properties, summary=summary, layout=layout)
         except TableAlreadyExistsError:
             self._tables.document(name)
@@ -188,8 +188,10 @@ class IcebergTopics:
         return self.describe(name)
 
     def alter(self, name: TopicName, settings: Mapping[str, Value | None]) -> Topic:
-        """Set the given settings, None unsets; the log does not change. Raises UnsupportedLimit."""
+        """Set the given settings, None unsets; the log does not change. The tables beside it keep their past for as long as its own does.
+        Raises UnsupportedLimit."""
         from message_lifecycle.stores.iceberg import table_file
+        from message_lifecycle.stores.iceberg.topic_tables import places_beside
 
         topic = self.describe(name)
         after = {key: value for key, value in {**topic.settings, **settings}.items() if value is not None}
@@ -199,6 +201,8 @@ class IcebergTopics:
             table_file.set_properties(
                 self._tables.catalog, (name.namespace, name.table()), {**changes, UNDO_PROPERTY: self._undo_ms(after)}
             )
+            for place in places_beside(self._tables, name):
+                table_file.set_properties(self._tables.catalog, place, {UNDO_PROPERTY: self._undo_ms(after)})
         return self.describe(name)
 
     def _check(self, name: TopicName, own: Mapping[str, Value]) -> None:
@@ -213,7 +217,7 @@ class IcebergTopics:
             partitions=int(properties[PARTITIONS_PROPERTY]),
             role=cast(Literal["local", "source", "mirror"], properties.get(ROLE_PROPERTY, "local")),
             settings=settings_of(properties, where=f"table {name.namespace}.{name.table()}"),
-            ledger=_ledger_of(document),
+            ledger=ledger_of(document),
             live_view=None if self._scratch or FOLD_PROPERTY in properties else ".".join((CATALOG, name.namespace, name.table(LIVE))),
         )
 
@@ -270,7 +274,7 @@ def _shape(settings: Mapping[str, Value], partitions: int) -> tuple[Mapping[str,
     return TABLE_PROPERTIES, table_file.TOPIC, empty
 
 
-def _ensure_namespace(catalog: Catalog, namespace: str) -> None:
+def ensure_namespace(catalog: Catalog, namespace: str) -> None:
     from sqlalchemy.exc import IntegrityError
 
     # Another process may make it between the look and the insert; anything else shows when the table is made.
@@ -278,7 +282,7 @@ def _ensure_namespace(catalog: Catalog, namespace: str) -> None:
         catalog.create_namespace_if_not_exists(namespace)
 
 
-def _ledger_of(document: TableDocument) -> tuple[str, int] | None:
+def ledger_of(document: TableDocument) -> tuple[str, int] | None:
     text = document.newest(LEDGER)
     if text is None:
         return None

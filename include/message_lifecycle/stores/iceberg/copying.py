@@ -14,6 +14,7 @@ from functools import partial, reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
+from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import TableBusy
 from message_lifecycle.model.facts import CopyState, LogState
 from message_lifecycle.model.names import TopicName
@@ -27,6 +28,7 @@ from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
 from message_lifecycle.stores.iceberg.exactly_once import AlreadyThere, Stage, Written, commit_staged, staging
 from message_lifecycle.stores.iceberg.failures import engine_failures
 from message_lifecycle.stores.iceberg.fence import main_ancestors, newest_state
+from message_lifecycle.stores.iceberg.forbidden import is_forbidden
 from message_lifecycle.stores.iceberg.layout import LEDGER, ROLE_PROPERTY, LogSummary
 from message_lifecycle.stores.iceberg.numbering import CutRules, number
 from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
@@ -59,26 +61,31 @@ class IcebergCopier:
     def copied(self, name: TopicName) -> CopyState:
         return read.newest_state(self._tables.load(name)).copy_state
 
-    def copy(self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int]) -> Copied:
+    def copy(
+        self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int], forbidden: KeyMatch | None = None
+    ) -> Copied:
         with engine_failures():
-            return self._copy(name, origin, policy, ledger)
+            return self._copy(name, origin, policy, ledger, forbidden)
 
-    def _copy(self, name: TopicName, origin: LogState, policy: Policy, ledger: tuple[str, int]) -> Copied:
+    def _copy(self, name: TopicName, origin: LogState, policy: Policy, ledger: tuple[str, int], forbidden: KeyMatch | None) -> Copied:
         session = self._session()
         forget_cached(session, origin.topic)
         batch_id = secrets.token_hex(16)
+        erased: int | None = None
         for _ in range(TRIES):
             with staging(session, name, _STAGE) as stage:
                 base = newest_state(main_ancestors(stage.table))
                 found = stage.found(batch_id)
                 new = new_in_origin(name, origin, base.copy_state)
                 if found is not None or not new:
-                    return Copied(copied=base.copied, rows=0 if found is None else found.rows)
+                    return Copied(copied=base.copied, rows=0 if found is None else found.rows, erased=erased)
                 mirror = stage.table.properties().get(ROLE_PROPERTY) == "mirror"
-                rows = self._own_lifetimes(_not_copied(session, origin, base, new))
+                rows, left_out = _allowed(_not_copied(session, origin, base, new), forbidden)
+                rows = self._own_lifetimes(rows)
                 placed = _mirrored(rows, base, len(origin.end_offsets)) if mirror else _sourced(rows, base, policy, len(origin.end_offsets))
                 placed.writeTo(sql_table(name, branch=stage.branch)).options(**WRITE_OPTIONS).append()
                 written = stage.written()
+                erased = left_out()
                 ours = (
                     _mirror_after(stage, name, base, written, origin, new)
                     if mirror
@@ -111,6 +118,18 @@ def _not_copied(session: SparkSession, origin: LogState, base: LogSummary, new: 
         .where(past)
         .withColumn("origin_offset", F.col("offset"))
     )
+
+
+def _allowed(rows: DataFrame, forbidden: KeyMatch | None) -> tuple[DataFrame, Callable[[], int]]:
+    """Without the messages whose key may not come in; and how many those are, to be asked when the others are written."""
+    if forbidden is None:
+        return rows, lambda: 0
+    from pyspark.sql import functions as F
+
+    marked = rows.withColumn("forbidden", is_forbidden(forbidden))
+    left_out = marked.where("forbidden")
+    # By a pass of its own: where all that is new is left out, nothing is written, and Spark skips what it was to observe.
+    return marked.where(~F.col("forbidden")).drop("forbidden"), left_out.count
 
 
 def _sourced(rows: DataFrame, base: LogSummary, policy: Policy, partitions: int) -> DataFrame:

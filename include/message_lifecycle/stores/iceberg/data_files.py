@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from message_lifecycle.model.actions import DropSegments, RemoveRows
 from message_lifecycle.model.errors import PlanConflict
-from message_lifecycle.model.plan import DropSegments, Plan, RemoveRows
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
 from message_lifecycle.stores.iceberg.session import Java
 

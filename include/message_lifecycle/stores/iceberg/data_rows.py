@@ -43,6 +43,7 @@ class Vectors:
     def __init__(self, table: Table, snapshot: Snapshot) -> None:
         from message_lifecycle.stores.iceberg.manifests import vector_files
 
+        self.snapshot_id = snapshot.snapshot_id
         self._io = table.io
         self._file_of = dict(vector_files(table, snapshot))
         self._read: dict[str, dict[str, Positions]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,12 @@ from numpy.typing import NDArray
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.rows import DueRows, Kept, Place, Reason, RemovalReason, RowAnswer, RowQuestion, ranges_text
+from message_lifecycle.model.spared import SparedOffsets
 from message_lifecycle.stores.iceberg import rule_bounds, rule_columns
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Vectors, read_rows
 from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
 from message_lifecycle.stores.iceberg.limited import Found, Going, Limited
+from message_lifecycle.stores.iceberg.row_deletes import within
 from message_lifecycle.stores.iceberg.segments import FileMetrics, newest_known
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ def due_rows(
     # In columns and bounds the end of time stands for never.
     as_of = Instant(min(question.as_of, INT64_MAX - 1))
     beyond = None if question.beyond is None else Limited(table, vectors, prefix, as_of, question.beyond)
+    spared = SparedOffsets(question.spared)
     due: dict[FileMetrics, list[DueRows]] = {}
     of_place: dict[Place, list[FileMetrics]] = {}
     later: list[int] = []
@@ -57,7 +61,7 @@ def due_rows(
         for file in of_place[place]:
             if file.deleted == file.rows:
                 continue  # nothing is left in it; a plan names what it takes, so it names no such file
-            certain = _by_bounds(file, reasons, as_of, later)
+            certain = _by_bounds(file, reasons, as_of, later, spared)
             counted = None if beyond is None or place in beyond.dead else beyond
             if certain is None:
                 if counted is not None:
@@ -69,7 +73,7 @@ def due_rows(
             path = absolute(prefix, file.name)
             columns = {name for reason in certain for name in rule_columns.columns_of(reason.rule)}
             rows = read_rows(table.io, path, vectors[path], columns | (set() if counted is None else counted.files.lapsed_columns))
-            due[file], open_ = _read(file, rows, certain, as_of, later)
+            due[file], open_ = _read(file, rows, certain, as_of, later, spared)
             if counted is not None:
                 counted.leave_some(file, rows, open_, tuple(certain))
     limits = Found() if beyond is None else beyond.found()
@@ -91,7 +95,9 @@ def due_rows(
     )
 
 
-def _by_bounds(file: FileMetrics, reasons: Sequence[Reason], as_of: Instant, later: list[int]) -> DueRows | list[Reason] | None:
+def _by_bounds(
+    file: FileMetrics, reasons: Sequence[Reason], as_of: Instant, later: list[int], spared: SparedOffsets
+) -> DueRows | list[Reason] | None:
     """None: nothing is due; DueRows: all of it is, by one reason; else the reasons for which some may be."""
     possible: list[Reason] = []
     for reason in reasons:
@@ -101,7 +107,7 @@ def _by_bounds(file: FileMetrics, reasons: Sequence[Reason], as_of: Instant, lat
                 later.append(begins.some)
             continue
         free = file.last_offset is not None and file.last_offset < reason.below.get(file.partition, INT64_MAX)
-        if not possible and begins.all <= as_of and free and _holds_each_offset(file):
+        if not possible and begins.all <= as_of and free and _holds_each_offset(file) and not _partly(file, spared):
             assert file.first_offset is not None
             assert file.last_offset is not None
             return DueRows(
@@ -129,8 +135,16 @@ def _holds_each_offset(file: FileMetrics) -> bool:
     )
 
 
+def _partly(file: FileMetrics, spared: SparedOffsets) -> bool:
+    """Whether some of a file's offsets are spared, and some are not: bounds tell nothing of the one without the other."""
+    assert file.first_offset is not None
+    assert file.last_offset is not None
+    left, kept = spared.split(file.partition, f"{file.first_offset}-{file.last_offset}")
+    return bool(left and kept)
+
+
 def _read(
-    file: FileMetrics, rows: FileRows, reasons: Iterable[Reason], as_of: Instant, later: list[int]
+    file: FileMetrics, rows: FileRows, reasons: Iterable[Reason], as_of: Instant, later: list[int], spared: SparedOffsets
 ) -> tuple[list[DueRows], NDArray[np.bool_]]:
     """What each reason has, and which rows none has."""
     open_, found = rows.alive.copy(), []
@@ -142,13 +156,25 @@ def _read(
         # Also of what another reason holds: this one may take it sooner than its holder lets it go.
         waiting = np.minimum(waiting, np.where(begins > as_of, begins, INT64_MAX))
         if hit.any():
-            found.append(_due(file, reason.name, reason.below, np.sort(rows.offsets[hit]), int(begins[hit].min())))
-            taken |= hit & (rows.offsets < reason.below.get(file.partition, INT64_MAX))
+            may_go = hit & (rows.offsets < reason.below.get(file.partition, INT64_MAX))
+            entry = _due(file, reason.name, reason.below, np.sort(rows.offsets[hit]), int(begins[hit].min()))
+            found.append(_with_free(entry, rows.offsets[may_go], begins[may_go], spared))
+            taken |= may_go
             open_ &= ~hit
     left = waiting[rows.alive & ~taken]
     if len(left) and (first := int(left.min())) < INT64_MAX:
         later.append(first)
     return found, open_
+
+
+def _with_free(entry: DueRows, offsets: NDArray[np.int64], begins: NDArray[np.int64], spared: SparedOffsets) -> DueRows:
+    kept = [text for _, text in spared.split(entry.partition, entry.taken)[1]]
+    for text in kept:
+        free = ~within(offsets, text)
+        offsets, begins = offsets[free], begins[free]
+    if not len(begins) or begins.min() == entry.since:
+        return entry
+    return replace(entry, free_since=Instant(int(begins.min())))
 
 
 def _beyond(gone: Going, question: RowQuestion) -> DueRows:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from message_lifecycle.model.actions import SealSegment
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Staged
-from message_lifecycle.model.plan import CLEANING, Plan, SealSegment
+from message_lifecycle.model.plan import CLEANING, Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg import evidence_frames as frames
 from message_lifecycle.stores.iceberg.data_rows import Vectors
@@ -81,9 +82,10 @@ def evidence(
     segments = frames.segments(live_before, late_after)
     rows.newest.update(_newest_in_time(rows, segments, live_before, late_after))
     expired = [place for place in rows.newest if rows.is_expired(place)]
-    rows.limits = limit_evidence(table, plan, policy, expired, before=was.snapshot_id, after=now.snapshot_id)
+    stays = set(live_after["name"].to_pylist())
+    rows.limits = limit_evidence(table, plan, policy, expired, before=rows.before, after=rows.after, stays=stays)
     going = frames.going(whole, frames.may_keep(whole, heeded=policy.allow_msg_ttl, overrides=policy.ttl_overrides_age), planned, active)
-    lost = rows.lost(sorted(single.items()), set(live_after["name"].to_pylist()), {path: path.removeprefix(prefix) for path in single})
+    lost = rows.lost(sorted(single.items()), stays, {path: path.removeprefix(prefix) for path in single})
     overdue = dict(_overdue(rows, live_after, policy, plan.as_of))
     for place, (last, count) in rows.limits.left.items():
         known = overdue.get(place, (last, 0))
@@ -167,9 +169,11 @@ def _overdue(rows: RowEvidence, files: pa.Table, policy: Policy, as_of: int) -> 
 
 
 def _standing(rows: RowEvidence, segments: pa.Table, overdue: Mapping[Place, tuple[int | None, int]]) -> Iterator[Place]:
-    """Segments that stay of their own age: not those that have expired and keep only messages that no age takes, or late ones."""
-    for place in zip(segments["partition"].to_pylist(), segments["segment"].to_pylist(), strict=True):
-        if not rows.is_expired(place) or overdue.get(place, (None, 0))[1]:
+    """Segments that stay of their own age: not those that have lost their last message, nor those that have expired and keep only messages
+    that no age takes, late ones, or what a legal hold or an undone plan keeps, which the gate looks at by itself."""
+    for partition, segment, left in zip(*(segments[name].to_pylist() for name in ("partition", "segment", "rows")), strict=True):
+        place = (partition, segment)
+        if left and (not rows.is_expired(place) or (overdue.get(place, (None, 0))[1] and not rows.plan.skips(*place))):
             yield place
 
 

@@ -16,11 +16,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyiceberg.table import Table
 
-from message_lifecycle.model.plan import Plan, RemoveRows
-from message_lifecycle.model.rows import ranges_of
+from message_lifecycle.model.actions import RemoveRows
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Vectors, keys_at, read_rows
 from message_lifecycle.stores.iceberg.evidence_limits import BY_LIMIT, LimitEvidence
+from message_lifecycle.stores.iceberg.row_deletes import within
 from message_lifecycle.stores.iceberg.rule_columns import UNKNOWN
 
 Place = tuple[int, int]
@@ -91,9 +92,9 @@ class RowEvidence:
         rows = whole.at(np.flatnonzero(left))
         open_, unjustified, expires = np.ones(len(rows.offsets), np.bool_), 0, False
         for reason, offsets in named:
-            mine = _within(rows.offsets, offsets)
+            mine = within(rows.offsets, offsets)
             due = (
-                _within(rows.offsets, self.limits.beyond.get((name, reason), ""))
+                within(rows.offsets, self.limits.beyond.get((name, reason), ""))
                 if reason in BY_LIMIT
                 else self._is_due(reason, rows, place)
             )
@@ -213,10 +214,3 @@ def _alive(rows: int, removed: NDArray[np.int64]) -> Flags:
     alive = np.ones(rows, np.bool_)
     alive[removed] = False
     return alive
-
-
-def _within(offsets: NDArray[np.int64], text: str) -> Flags:
-    """Which of the offsets a `ranges_text` names."""
-    runs = np.array([(run.start, run.stop) for run in ranges_of(text)], np.int64).reshape(-1, 2)
-    at = np.searchsorted(runs[:, 0], offsets, side="right") - 1
-    return np.asarray((at >= 0) & (offsets < runs[np.maximum(at, 0), 1]), np.bool_)

@@ -6,10 +6,7 @@ scratch folder, not in memory. What goes comes back as runs of offsets by file.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +15,7 @@ from message_lifecycle.model.limits import Limits
 from message_lifecycle.model.rows import LimitReason
 from message_lifecycle.stores.iceberg.data_rows import Longs
 from message_lifecycle.stores.iceberg.left_rows import Files, Left
+from message_lifecycle.stores.iceberg.scratch_database import scratch_database
 
 if TYPE_CHECKING:
     import duckdb
@@ -63,7 +61,7 @@ def beyond_of_keys(files: Files, left: Sequence[Left], limits: Limits) -> GoneRu
     import pyarrow.compute as pc
 
     found = GoneRuns()
-    with _opened() as connection:
+    with scratch_database(memory=_MEMORY) as connection:
         connection.execute(
             'CREATE TABLE messages (file INTEGER, part INTEGER, lapsed BOOLEAN, "offset" BIGINT, key BLOB, size BIGINT, time BIGINT)'
         )
@@ -113,19 +111,3 @@ def _insert(connection: duckdb.DuckDBPyConnection, files: Files, at: int, left: 
     # A message without a key is in no group, but its time counts in its partition.
     connection.execute("INSERT INTO messages SELECT * FROM batch")
     connection.unregister("batch")
-
-
-@contextmanager
-def _opened() -> Iterator[duckdb.DuckDBPyConnection]:
-    import duckdb
-
-    with tempfile.TemporaryDirectory() as folder:
-        settings: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": _MEMORY,
-            "temp_directory": folder,
-            "preserve_insertion_order": False,
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-        }
-        with duckdb.connect(str(Path(folder) / "messages.duckdb"), config=settings) as connection:
-            yield connection

@@ -65,6 +65,16 @@ FOLD_PROPERTY = f"{PROPERTY_PREFIX}fold"
 SCRATCH_PROPERTY = "lifecycle._scratch"
 """A scenario's table: no run of the lake sees it."""
 
+DELETED = "lifecycle_deleted"
+"""Namespace of the tables of deleted topics: no stream's, for `_` in a stream's name is written otherwise."""
+# On a deleted topic's tables, and off them again when it comes back.
+DELETED_BY = "lifecycle._deleted-by"
+DELETED_AT = "lifecycle._deleted-at"
+DELETED_GATE = "lifecycle._deleted-gate"
+DELETED_KIND = "lifecycle._deleted-kind"
+RETURNED_BY = "lifecycle._returned-by"
+"""The undo that brought the topic back."""
+
 # Snapshot summary.
 PLAN_ID = "lifecycle.plan-id"
 STAGED_PLAN_ID = "lifecycle.staged-plan-id"
@@ -82,6 +92,8 @@ MARKERS = "lifecycle.markers"
 CANCELLED_MARKERS = "lifecycle.cancelled-markers"
 PARENT_PLAN_ID = "lifecycle.parent-plan-id"
 """On the append of a plan's markers, which is committed together with its deletion."""
+UNDOES = "lifecycle.undoes"
+"""On an undo: the plan that it takes back."""
 INGEST_ID = "lifecycle.ingest-id"
 PURGED_THROUGH = "lifecycle.purged-through"
 STATE_KEYS = (END_OFFSETS, ACTIVE_SEGMENTS, COPIED, COPIED_FROM, PURGED_THROUGH)

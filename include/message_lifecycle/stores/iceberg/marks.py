@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from message_lifecycle.model.actions import DropSegments, RemoveRows, SealSegment
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.marker import REASONS, Marker, digest
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Staged, StagedMarkers
-from message_lifecycle.model.plan import DropSegments, Plan, RemoveRows, SealSegment
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import offsets_of, ranges_text
 from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.model.settings import Policy
@@ -113,7 +114,9 @@ def _older(session: SparkSession, plan: Plan, staged: Staged, made: Iterable[Mar
         found = session.sql(text).toArrow().to_pylist()
     prefix = location_prefix(str(java_table(session, plan.topic).location()))
     for (partition, segment, file), group in groupby(found, key=lambda row: (row["partition"], row["segment"], row["file"])):
-        offsets = [row["offset"] for row in group]
+        offsets = [row["offset"] for row in group if not plan.spares(partition, row["offset"])]
+        if not offsets:
+            continue
         yield RemoveRows(
             partition=partition,
             base_offset=segment,

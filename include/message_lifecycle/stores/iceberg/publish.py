@@ -32,6 +32,7 @@ from message_lifecycle.stores.iceberg.layout import (
     PARENT_PLAN_ID,
     PLAN_ID,
     POLICY_HASH,
+    UNDOES,
 )
 from message_lifecycle.stores.iceberg.marks import sealed
 from message_lifecycle.stores.iceberg.publish_markers import MarkersNow
@@ -86,10 +87,14 @@ def publish(
     change = Change.of(session, table, chain(table, staged, base_id))
     if dropped is not None:
         change = replace(change, dropped=dropped)
-    commit = _Commit(session=session, table=table, verdict=verdict, base_id=base_id, properties=_properties(verdict, ledger), steps=steps)
+    commit = _Commit(
+        session=session, table=table, verdict=verdict, base_id=base_id, properties=commit_properties(verdict, ledger), steps=steps
+    )
     steps("before_commit")
     try:
-        if verdict.staged.markers is None or not verdict.staged.markers.count:
+        if verdict.plan.operation == "undo":
+            commit.restoring(change)
+        elif verdict.staged.markers is None or not verdict.staged.markers.count:
             commit.removal(change)
         else:
             commit.removal_and_markers(change)
@@ -141,6 +146,11 @@ class _Commit:
     def removal(self, change: Change) -> None:
         """The staged removal alone."""
         update = self._with(change.update(self.session, self.table, self.base_id), {})
+        fenced_commit(self.session, [(update, self._judge(update))], what=self._what)
+
+    def restoring(self, change: Change) -> None:
+        """What an undo brings back, and the markers that go with it."""
+        update = self._with(change.restore(self.session, self.table, self.base_id), {UNDOES: self.verdict.plan.parent or ""})
         fenced_commit(self.session, [(update, self._judge(update))], what=self._what)
 
     def removal_and_markers(self, change: Change) -> None:
@@ -211,7 +221,8 @@ class _Commit:
         return judge
 
 
-def _properties(verdict: Verdict, ledger: tuple[str, int]) -> dict[str, str]:
+def commit_properties(verdict: Verdict, ledger: tuple[str, int]) -> dict[str, str]:
+    """What a plan's commit says of itself (DEL-5)."""
     plan = verdict.plan
     return {
         PLAN_ID: verdict.staged.plan_id,

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY
 from message_lifecycle.stores.iceberg.exactly_once import AlreadyThere, MayCommit, commit_staged, staging
 from message_lifecycle.stores.iceberg.layout import CATALOG, STREAM_PROPERTY, TOPIC_PROPERTY
-from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,7 +80,10 @@ def quarantined(session: SparkSession, name: TopicName, batch_id: str) -> dict[s
 def _create(session: SparkSession, name: TopicName) -> None:
     if session.catalog.tableExists(sql_table(name, kind=KIND)):
         return
-    properties = {**_PROPERTIES, STREAM_PROPERTY: name.stream, TOPIC_PROPERTY: name.topic}
+    # What its age removes can be taken back for as long as what goes from the log.
+    window = java_table(session, name).properties().get(UNDO_PROPERTY)
+    kept = {} if window is None else {UNDO_PROPERTY: str(window)}
+    properties = {**_PROPERTIES, **kept, STREAM_PROPERTY: name.stream, TOPIC_PROPERTY: name.topic}
     listed = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in properties.items())
     warehouse = session.conf.get(f"spark.sql.catalog.{CATALOG}.warehouse", None)
     # Named by a fresh uuid, so that a topic made again never meets the files of its predecessor.

@@ -9,13 +9,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from message_lifecycle.model.errors import UndoSourceGone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
 from message_lifecycle.model.rows import RowAnswer, RowQuestion
+from message_lifecycle.model.undo import Range, Returned, Returning
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
 from message_lifecycle.stores.iceberg.layout import (
@@ -23,6 +26,7 @@ from message_lifecycle.stores.iceberg.layout import (
     COUNTS,
     END_OFFSETS,
     MARKERS,
+    OPERATION,
     PARTITIONS_PROPERTY,
     PLAN_ID,
     LogSummary,
@@ -114,6 +118,24 @@ class IcebergReader:
         snapshot = self._commit_of(table, plan_id)
         return () if snapshot is None else removed_by(table, snapshot)
 
+    def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:
+        from message_lifecycle.stores.iceberg.undo_sources import given
+
+        return given(self._tables.load(name), plan_id)
+
+    def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
+        from message_lifecycle.stores.iceberg.undo_sources import returning
+
+        try:
+            return returning(self._tables.load(log.topic), log.snapshot_id, plan, staged, own=own, without=without)
+        except FileNotFoundError as lost:
+            raise UndoSourceGone(plan.plan_id, f"a file of the table's history is not there any more: {lost.filename or lost}") from lost
+
+    def returned(self, name: TopicName, plan: Plan) -> Returned:
+        from message_lifecycle.stores.iceberg.undo_sources import returned
+
+        return returned(self._tables.load(name), plan)
+
     @staticmethod
     def _commit_of(table: Table, plan_id: str) -> Snapshot | None:
         return next((snapshot for snapshot in ancestors(table) if _summary(snapshot).get(PLAN_ID) == plan_id), None)
@@ -125,6 +147,8 @@ def _unsealed(log: LogState) -> frozenset[Place]:
 
 def published_by(plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Published:
     """What the commit that carries the plan tells of itself."""
+    if summary.get(OPERATION) == "undo":
+        return _undo_by(plan_id, snapshot_id, summary)
     return Published(
         plan_id=plan_id,
         snapshot_id=snapshot_id,
@@ -132,6 +156,13 @@ def published_by(plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> 
         markers=int(summary.get(MARKERS, "0")),
         cancelled_markers=int(summary.get(CANCELLED_MARKERS, "0")),
     )
+
+
+def _undo_by(plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Published:
+    """The markers that an undo takes are the plan's word; that as many messages more have come back is Iceberg's."""
+    removed = {str(reason): int(count) for reason, count in json.loads(summary.get(COUNTS, "{}")).items()}
+    restored = sum(removed.values()) - removed_rows(summary)
+    return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=tuple(removed.items()), restored=restored)
 
 
 def removed_counts(summary: Mapping[str, str]) -> tuple[tuple[str, int], ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.request import PurgeKey, RemoveMessages, Request
+from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, span_of
 from message_lifecycle.model.rows import DueRows, Place, RemovalReason, RowAnswer, ranges_text
 from message_lifecycle.stores.iceberg.data_rows import Vectors
 from message_lifecycle.stores.iceberg.due_rows import still_shown
@@ -34,7 +34,9 @@ def requested_rows(table: Table, snapshot: Snapshot, request: Request, *, as_of:
             continue
         path = absolute(prefix, file.name)
         with table.io.new_input(path).open() as stream:
-            rows = pq.ParquetFile(pa.PythonFile(stream, mode="r")).read(columns=["offset", "key"])
+            # A truncation asks for no key.
+            columns = ["offset"] if isinstance(request, TruncateLog) else ["offset", "key"]
+            rows = pq.ParquetFile(pa.PythonFile(stream, mode="r")).read(columns=columns)
         alive = np.ones(len(rows), np.bool_)
         alive[vectors[path]] = False
         offsets = rows.filter(pc.and_(pa.array(alive), _matches(rows, file.partition, request)))["offset"].to_pylist()
@@ -53,12 +55,17 @@ def requested_rows(table: Table, snapshot: Snapshot, request: Request, *, as_of:
 
 
 def _may_hold(file: FileMetrics, request: Request) -> bool:
-    if isinstance(request, PurgeKey):
-        return request.before is None or file.first_offset is None or file.first_offset < request.before
     low, high = file.first_offset, file.last_offset
-    return any(
-        partition == file.partition and (low is None or high is None or low <= offset <= high) for partition, offset in request.positions
-    )
+    match request:
+        case PurgeKey(before=before):
+            return before is None or low is None or low < before
+        case RemoveMessages(positions=positions):
+            return any(partition == file.partition and (low is None or high is None or low <= at <= high) for partition, at in positions)
+        case TruncateLog() | RemoveNullKeys():
+            span = span_of(request)
+            return request.partition == file.partition and (low is None or high is None or (low < span.stop and high >= span.start))
+        case never:
+            assert_never(never)
 
 
 def _matches(rows: pa.Table, partition: int, request: Request) -> pa.ChunkedArray:
@@ -68,6 +75,12 @@ def _matches(rows: pa.Table, partition: int, request: Request) -> pa.ChunkedArra
         case PurgeKey(key=key, before=before):
             same = pc.fill_null(pc.equal(rows["key"], pa.scalar(key, rows["key"].type)), False)
             return same if before is None else pc.and_(same, pc.less(rows["offset"], before))
+        case TruncateLog() | RemoveNullKeys():
+            span = span_of(request)
+            there = pc.and_(pc.greater_equal(rows["offset"], span.start), pc.less(rows["offset"], span.stop))
+            return there if isinstance(request, TruncateLog) else pc.and_(there, pc.is_null(rows["key"]))
+        case never:
+            assert_never(never)
 
 
 def _without_newest(found: dict[FileMetrics, list[int]], keep: int) -> dict[FileMetrics, list[int]]:

@@ -7,16 +7,16 @@ one narrow column of those files gives the positions, and the vectors go into on
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from message_lifecycle.model.actions import RemoveRows
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.plan import RemoveRows
-from message_lifecycle.model.rows import ranges_of
+from message_lifecycle.model.rows import Place, ranges_of
 from message_lifecycle.stores.iceberg.data_files import vectors_of
 from message_lifecycle.stores.iceberg.data_rows import Positions, read_rows, vectors_in
 from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
@@ -47,25 +47,37 @@ def delete_rows(
     by_file = {absolute(prefix, file): list(group) for file, group in groupby(sorted(removals, key=_file), key=_file)}
     head = table.snapshot(branch)
     before = {str(vector.referencedDataFile()): vector for vector in vectors_of(session, table, head, by_file)}
-    content, blobs = puffin_file(_vectors(io, by_file, before))
-    path = str(table.locationProvider().newDataLocation(f"{uuid.uuid4()}-deletes.puffin"))
-    with io.new_output(path).create() as stream:
-        stream.write(content)
     update = table.newRowDelta().validateFromSnapshot(head.snapshotId())
-    jvm: Java = session._jvm
-    file = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.spec()).ofPositionDeletes().withFormat("puffin")
-    file = file.withPath(path).withFileSizeInBytes(len(content))
-    for blob in blobs:
-        at = by_file[blob.data_file][0]
-        file = file.withPartitionPath(f"partition={at.partition}/segment={at.base_offset}").withReferencedDataFile(blob.data_file)
-        file = file.withContentOffset(blob.offset).withContentSizeInBytes(blob.length).withRecordCount(blob.rows)
-        update.addDeletes(file.build())
-        if blob.data_file in before:
-            update.removeDeletes(before[blob.data_file])
+    places = {path: (group[0].partition, group[0].base_offset) for path, group in by_file.items()}
+    for path, vector in write_vectors(session, table, io, _vectors(io, by_file, before), places):
+        update.addDeletes(vector)
+        if path in before:
+            update.removeDeletes(before[path])
     for key, value in (properties or {}).items():
         update.set(key, value)
     update.toBranch(branch).commit()
     forget_cached(session, name)
+
+
+def write_vectors(
+    session: SparkSession, table: Java, io: FileIO, vectors: Iterable[tuple[str, Positions]], places: Mapping[str, Place]
+) -> Iterator[tuple[str, Java]]:
+    """One small file of vectors: the path of each data file, and Iceberg's description of its vector. `places`: the segment of each
+    data file by its path."""
+    content, blobs = puffin_file(vectors)
+    if not blobs:
+        return
+    path = str(table.locationProvider().newDataLocation(f"{uuid.uuid4()}-deletes.puffin"))
+    with io.new_output(path).create() as stream:
+        stream.write(content)
+    jvm: Java = session._jvm
+    file = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.spec()).ofPositionDeletes().withFormat("puffin")
+    file = file.withPath(path).withFileSizeInBytes(len(content))
+    for blob in blobs:
+        partition, segment = places[blob.data_file]
+        file = file.withPartitionPath(f"partition={partition}/segment={segment}").withReferencedDataFile(blob.data_file)
+        file = file.withContentOffset(blob.offset).withContentSizeInBytes(blob.length).withRecordCount(blob.rows)
+        yield blob.data_file, file.build()
 
 
 def _vectors(io: FileIO, by_file: Mapping[str, Sequence[RemoveRows]], before: Mapping[str, Java]) -> Iterator[tuple[str, Positions]]:

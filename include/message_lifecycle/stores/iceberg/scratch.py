@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.stores.iceberg import view_file
 from message_lifecycle.stores.iceberg.document import is_local, local_path
-from message_lifecycle.stores.iceberg.layout import LATEST, LIVE
+from message_lifecycle.stores.iceberg.layout import DELETED, LATEST, LIVE, STREAM_PROPERTY
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+
+    from message_lifecycle.stores.iceberg.catalog import Tables
 
 
 def drop_stream(catalog: Catalog, namespace: str) -> None:
@@ -25,3 +27,13 @@ def drop_stream(catalog: Catalog, namespace: str) -> None:
         for kind in (LIVE, LATEST):
             view_file.drop(catalog, (namespace, f"{identifier[-1]}__{kind}"))
     catalog.drop_namespace(namespace)
+
+
+def drop_deleted(tables: Tables, streams: str) -> None:
+    """Tables of deleted topics of streams that begin so."""
+    for place, location in tables.pointers.all(DELETED):
+        found = tables.at(place, location)
+        if found.properties.get(STREAM_PROPERTY, "").startswith(streams):
+            tables.catalog.drop_table(place)
+            if is_local(str(found.content["location"])):
+                shutil.rmtree(local_path(str(found.content["location"])), ignore_errors=True)

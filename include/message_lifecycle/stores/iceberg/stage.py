@@ -43,16 +43,11 @@ def stage(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, server: M
     base_id = plan.requirements.snapshot_id
     if plan.is_empty or base_id is None:
         return Staged(plan_id=plan_id, branch=None, snapshot_id=base_id), None
-    branch, what = branch_of(plan_id), f"staging plan {plan_id}"
-    found = table.snapshot(branch)
+    found = staged_before(table, plan_id)
     if found is not None:
-        if found.summary().get(STAGED_PLAN_ID) == plan_id:
-            return Staged(plan_id=plan_id, branch=branch, snapshot_id=int(found.snapshotId())), None
-        # A run died on the way: what it left is not known to be whole.
-        set_refs(table, lambda refs: refs.removeBranch(branch), what=what)
+        return found, None
     going = _files(session, plan, plan_id, table)
-    age_ms = Policy.of_values(plan.policy).approval_ttl_us // 1000 + GRACE_MS
-    set_refs(table, lambda refs: refs.createBranch(branch, base_id).setMaxRefAgeMs(branch, age_ms), what=what)
+    branch = make_branch(table, plan, plan_id, base_id)
     whole = set(plan.selection.files)
     by_row = [action for action in plan.row_removals if action.file not in whole]
     if plan.selection.files:
@@ -68,9 +63,33 @@ def stage(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, server: M
     staged = table.snapshot(branch)
     removed = sum(removed_rows(dict(snapshot.summary())) for snapshot in chain(table, staged, base_id))
     if removed != plan.expected.removed_rows:
-        set_refs(table, lambda refs: refs.removeBranch(branch), what=what)
+        set_refs(table, lambda refs: refs.removeBranch(branch), what=_what(plan_id))
         raise PlanConflict(plan_id, f"its work removed {removed} messages, the plan names {plan.expected.removed_rows}")
     return Staged(plan_id=plan_id, branch=branch, snapshot_id=int(staged.snapshotId())), None if by_row else going
+
+
+def staged_before(table: Java, plan_id: str) -> Staged | None:
+    """What an earlier call has staged. A stage that is not known to be whole, because its run died on the way, is taken away."""
+    branch = branch_of(plan_id)
+    found = table.snapshot(branch)
+    if found is None:
+        return None
+    if found.summary().get(STAGED_PLAN_ID) == plan_id:
+        return Staged(plan_id=plan_id, branch=branch, snapshot_id=int(found.snapshotId()))
+    set_refs(table, lambda refs: refs.removeBranch(branch), what=_what(plan_id))
+    return None
+
+
+def make_branch(table: Java, plan: Plan, plan_id: str, base_id: int) -> str:
+    """The plan's branch, at the plan's snapshot."""
+    branch = branch_of(plan_id)
+    age_ms = Policy.of_values(plan.policy).approval_ttl_us // 1000 + GRACE_MS
+    set_refs(table, lambda refs: refs.createBranch(branch, base_id).setMaxRefAgeMs(branch, age_ms), what=_what(plan_id))
+    return branch
+
+
+def _what(plan_id: str) -> str:
+    return f"staging plan {plan_id}"
 
 
 def chain(table: Java, staged: Java, base_id: int) -> list[Java]:

@@ -61,6 +61,16 @@ class Change:
         update = self._removals(on.newRowDelta().validateFromSnapshot(base_id))
         return update.validateDataFilesExist(referenced).validateDeletedFiles().validateNoConflictingDeleteFiles()
 
+    def restore(self, session: SparkSession, on: Java, base_id: int) -> Java:
+        """All of an undo as one update of `on`; appends since the plan's snapshot pass, any other change of a file that it touches
+        refuses."""
+        jvm: Java = session._jvm
+        referenced = jvm.java.util.ArrayList()
+        for vector in (*self.vectors, *self.replaced):
+            referenced.add(vector.referencedDataFile())
+        update = self.with_added(on.newRowDelta(), base_id)
+        return update.validateDataFilesExist(referenced).validateDeletedFiles().validateNoConflictingDeleteFiles()
+
     def with_added(self, update: Java, base_id: int) -> Java:
         """All of it as one RowDelta; whether the table may have moved on is for the caller's fence."""
         update = self._removals(update.validateFromSnapshot(base_id))

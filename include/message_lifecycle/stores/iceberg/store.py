@@ -45,9 +45,16 @@ class IcebergStore(IcebergReader):
 
     def stage(self, plan: Plan) -> Staged:
         from message_lifecycle.stores.iceberg.stage import stage
+        from message_lifecycle.stores.iceberg.undo import stage_undo
 
+        if plan.is_empty:  # no JVM for nothing
+            return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
+        io = self._tables.load(plan.topic).io
         with engine_failures():
-            staged, dropped = stage(self._session(), self._tables.load(plan.topic).io, plan, plan.plan_id, self._server)
+            if plan.operation == "undo":
+                staged, dropped = stage_undo(self._session(), io, plan, plan.plan_id, self._server), None
+            else:
+                staged, dropped = stage(self._session(), io, plan, plan.plan_id, self._server)
         self._dropped = {} if dropped is None else {staged.snapshot_id: dropped}
         self._steps("after_stage")
         return staged
@@ -62,7 +69,10 @@ class IcebergStore(IcebergReader):
     def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.compaction.view_table import state_of
         from message_lifecycle.stores.iceberg.evidence import evidence
+        from message_lifecycle.stores.iceberg.undo_evidence import undo_evidence
 
+        if plan.operation == "undo":
+            return undo_evidence(self._tables.load(plan.topic), plan, staged)
         horizons = None
         if plan.operation == "purge_compacted":
             view = state_of(self._tables, plan.topic)
@@ -72,16 +82,24 @@ class IcebergStore(IcebergReader):
 
     def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
         from message_lifecycle.stores.iceberg.publish import publish
+        from message_lifecycle.stores.iceberg.undo_refs import undo_ref
 
         dropped = self._dropped.get(verdict.staged.snapshot_id)
         with engine_failures():
-            return publish(self._session(), verdict, self._server, ledger=ledger, steps=self._steps, dropped=dropped)
+            done = publish(self._session(), verdict, self._server, ledger=ledger, steps=self._steps, dropped=dropped)
+        if verdict.plan.operation == "undo" and verdict.plan.parent is not None:
+            self._remove_branch(verdict.plan, undo_ref(verdict.plan.parent))
+        return done
 
     def discard(self, plan: Plan) -> None:
         """Needs no JVM, so that verify and a refusal need none."""
-        from message_lifecycle.stores.iceberg import table_file
-        from message_lifecycle.stores.iceberg.pointers import reaching_catalog
         from message_lifecycle.stores.iceberg.stage import branch_of
 
+        self._remove_branch(plan, branch_of(plan.plan_id))
+
+    def _remove_branch(self, plan: Plan, branch: str) -> None:
+        from message_lifecycle.stores.iceberg import table_file
+        from message_lifecycle.stores.iceberg.pointers import reaching_catalog
+
         with reaching_catalog():
-            table_file.remove_branch(self._tables.catalog, (plan.topic.namespace, plan.topic.table()), branch_of(plan.plan_id))
+            table_file.remove_branch(self._tables.catalog, (plan.topic.namespace, plan.topic.table()), branch)

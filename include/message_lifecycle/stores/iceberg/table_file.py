@@ -60,7 +60,7 @@ def create(
     _only_sql(catalog)
     table_uuid = str(uuid.uuid4())
     location = f"{catalog.properties['warehouse'].rstrip('/')}/{table_uuid}"
-    io = _file_io(catalog, location)
+    io = file_io(catalog, location)
     snapshot_id = secrets.randbits(62) + 1
     manifest_list = f"{location}/metadata/snap-{snapshot_id}-1-{uuid.uuid4()}.avro"
     metadata_location = f"{location}/metadata/00000-{uuid.uuid4()}.metadata.json"
@@ -83,7 +83,7 @@ def set_properties(catalog: Catalog, identifier: Identifier, changes: Mapping[st
         properties = {**document.get("properties", {}), **changes}
         return {**document, "properties": {key: value for key, value in properties.items() if value is not None}}
 
-    _change(catalog, identifier, change)
+    change_document(catalog, identifier, change)
 
 
 def remove_branch(catalog: Catalog, identifier: Identifier, branch: str) -> None:
@@ -93,26 +93,51 @@ def remove_branch(catalog: Catalog, identifier: Identifier, branch: str) -> None
     def change(document: Document) -> Document:
         return {**document, "refs": {name: ref for name, ref in document.get("refs", {}).items() if name != branch}}
 
-    _change(catalog, identifier, change)
+    change_document(catalog, identifier, change)
 
 
-def _change(catalog: Catalog, identifier: Identifier, change: Callable[[Document], Document]) -> None:
-    _only_sql(catalog)
+def change_document(catalog: Catalog, identifier: Identifier, change: Callable[[Document], Document]) -> str:
+    """Swap the table's metadata for what `change` makes of it; it is asked anew at each attempt, and may raise to leave all as it is.
+
+    Where the metadata lies then; no new file where nothing changes. Raises TableBusy."""
     for _ in range(_ATTEMPTS):
-        table = catalog.load_table(identifier)
-        before: Document = json.loads(_read(table.io, table.metadata_location))
-        after = change(before)
-        if after == before:
-            return
-        seen = {"metadata-file": table.metadata_location, "timestamp-ms": before["last-updated-ms"]}
-        after["metadata-log"] = [*before.get("metadata-log", []), seen]
-        after["last-updated-ms"] = max(_now_ms(), before["last-updated-ms"])
-        new_location = table.location_provider().new_table_metadata_file_location(_version_of(table.metadata_location) + 1)
-        _write(table.io, new_location, after)
-        if _swap(catalog, identifier, old=table.metadata_location, new=new_location):
-            return
-        table.io.delete(new_location)
+        made = write_changed(catalog, identifier, change)
+        if made.new == made.old or _swap(catalog, identifier, old=made.old, new=made.new):
+            return made.new
+        made.forget()
     raise TableBusy(f"altering {'.'.join(identifier)}", _ATTEMPTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A table's metadata, written and not yet the table's: where it was, and where it is to be."""
+
+    identifier: Identifier
+    old: str
+    new: str
+    io: FileIO
+
+    def forget(self) -> None:
+        """Take the new file away, where it is known that no table has come to it."""
+        if self.new != self.old:
+            self.io.delete(self.new)
+
+
+def write_changed(catalog: Catalog, identifier: Identifier, change: Callable[[Document], Document]) -> Written:
+    """Write what `change` makes of the metadata beside them; no new file where nothing changes. Raises PyIceberg's NoSuchTableError,
+    CatalogUnavailable where the catalog is no SQL catalog."""
+    _only_sql(catalog)
+    table = catalog.load_table(identifier)
+    before: Document = json.loads(_read(table.io, table.metadata_location))
+    after = change(before)
+    if after == before:
+        return Written(identifier=identifier, old=table.metadata_location, new=table.metadata_location, io=table.io)
+    seen = {"metadata-file": table.metadata_location, "timestamp-ms": before["last-updated-ms"]}
+    after["metadata-log"] = [*after.get("metadata-log", []), seen]
+    after["last-updated-ms"] = max(_now_ms(), before["last-updated-ms"])
+    new_location = table.location_provider().new_table_metadata_file_location(_version_of(table.metadata_location) + 1)
+    _write(table.io, new_location, after)
+    return Written(identifier=identifier, old=table.metadata_location, new=new_location, io=table.io)
 
 
 def _only_sql(catalog: Catalog) -> None:
@@ -217,7 +242,8 @@ def _write_empty_manifest_list(io: FileIO, path: str, snapshot_id: int) -> None:
         pass
 
 
-def _file_io(catalog: Catalog, location: str) -> FileIO:
+def file_io(catalog: Catalog, location: str) -> FileIO:
+    """The catalog's own way to the files there."""
     from pyiceberg.io import load_file_io
 
     return load_file_io(properties=catalog.properties, location=location)

@@ -55,7 +55,7 @@ def put(catalog: Catalog, place: Place, text: str, *, old: tuple[str, Mapping[st
 def drop(catalog: Catalog, place: Place) -> None:
     """Forget the view; it is no error when there is none."""
     assert isinstance(catalog, SqlCatalog)
-    statement = delete(IcebergTables).where(*_at(catalog, place), IcebergTables.iceberg_type == VIEW)
+    statement = delete(IcebergTables).where(*at_place(catalog, place), IcebergTables.iceberg_type == VIEW)
     with Session(catalog.engine) as session:
         session.execute(statement)
         session.commit()
@@ -101,7 +101,7 @@ def _point(catalog: SqlCatalog, place: Place, *, old: str | None, new: str) -> b
                 session.execute(insert(IcebergTables).values(**values, metadata_location=new, iceberg_type=VIEW))
                 session.commit()
                 return True
-            swap = update(IcebergTables).where(*_at(catalog, place), IcebergTables.metadata_location == old)
+            swap = update(IcebergTables).where(*at_place(catalog, place), IcebergTables.metadata_location == old)
             done = session.execute(swap.values(metadata_location=new, previous_metadata_location=old))
             session.commit()
         except IntegrityError:
@@ -110,7 +110,7 @@ def _point(catalog: SqlCatalog, place: Place, *, old: str | None, new: str) -> b
     return done.rowcount == 1
 
 
-def _at(catalog: SqlCatalog, place: Place) -> tuple[Any, ...]:
+def at_place(catalog: SqlCatalog, place: Place) -> tuple[Any, ...]:
     return (
         IcebergTables.catalog_name == catalog.name,
         IcebergTables.table_namespace == place[0],

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import InvalidAppend, IsADocumentTopic
 from message_lifecycle.model.message import NewMessage, known_time
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.lifetime import Lifetime, Refusal, lifetime
+from message_lifecycle.operations.admission import admission
+from message_lifecycle.operations.lifetime import Lifetime, Refusal
 from message_lifecycle.operations.numbering import admit
 from message_lifecycle.stores.iceberg.append import WRITE_OPTIONS
 from message_lifecycle.stores.iceberg.columns import SCHEMA
@@ -34,7 +36,9 @@ class IcebergWriter:
     def __init__(self, session: Callable[[], SparkSession]) -> None:
         self._session = session
 
-    def append(self, name: TopicName, messages: Iterable[NewMessage], policy: Policy) -> Sequence[tuple[int, int] | Refusal]:
+    def append(
+        self, name: TopicName, messages: Iterable[NewMessage], policy: Policy, forbidden: KeyMatch | None = None
+    ) -> Sequence[tuple[int, int] | Refusal]:
         table = java_table(self._session(), name)
         if FOLD_PROPERTY in dict(table.properties()):
             raise IsADocumentTopic(str(name))
@@ -45,7 +49,7 @@ class IcebergWriter:
         given: list[tuple[int, int] | Refusal] = []
         rows = []
         for message in messages:
-            own = lifetime(message, policy)
+            own = admission(message, policy, forbidden)
             if isinstance(own, Refusal):
                 given.append(own)
                 continue

@@ -10,7 +10,7 @@ from message_lifecycle.model.backends import Backend
 from message_lifecycle.model.errors import TopicExists, UnknownTopic
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.json_file.log import JsonFileLog
-from message_lifecycle.stores.record_log.disk import Disk, named_failures, open_to_read
+from message_lifecycle.stores.record_log.disk import Disk, commit, named_failures, open_to_read
 from message_lifecycle.stores.record_log.folders import make_folder, root_of, stream_folder, streams
 from message_lifecycle.stores.record_log.head import Head
 from message_lifecycle.stores.record_log.head_record import head_line, read_head
@@ -49,8 +49,7 @@ class JsonFiles:
                     self._disk.sync(into)
                 finally:
                     os.close(into)
-                self._disk.replace(new, file)
-                self._disk.sync_folder(file.parent)
+                commit(self._disk, new, file)
 
     def open(self, name: TopicName) -> JsonFileLog:
         """Raises UnknownTopic."""

@@ -8,7 +8,7 @@ in the file, so what went and the plan that took it are one step.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import BinaryIO
 from message_lifecycle.model.errors import PlanConflict, UnknownTopic
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.record_log.disk import Disk, append_lines, named_failures, open_to_append, open_to_read
+from message_lifecycle.stores.record_log.disk import Disk, append_lines, commit, named_failures, open_to_append, open_to_read
 from message_lifecycle.stores.record_log.head import Head
 from message_lifecycle.stores.record_log.head_record import HeadRecord, head_line, read_head
 from message_lifecycle.stores.record_log.lines import Found, closing, found_none, line_of
@@ -59,7 +59,7 @@ class JsonFileLog:
 
     def scan(self) -> tuple[int, Iterator[Message]]:
         file = self._open()
-        first = read_head(file)
+        first = read_head(file, of=self._name)
         found = found_none(first.head.partitions)
         found.position = first.size
         return first.head.generation, closing(file, found)
@@ -82,7 +82,7 @@ class JsonFileLog:
         new = self._file.with_name(f"{self._file.name}.new")
         damaged = frozenset(entry.position for entry in seen.found.damaged)
         with named_failures(), self._open() as file:
-            first = read_head(file)
+            first = read_head(file, of=self._name)
             self._disk.unlink(new)
             into = self._disk.create(new, os.fstat(file.fileno()).st_mode & 0o777)
             try:
@@ -95,8 +95,22 @@ class JsonFileLog:
                 self._disk.unlink(new)
                 raise PlanConflict(removal.plan_id or "", f"{done.removed} of the {removal.rows} messages that it names are there")
             self._quarantine.add(seen.first.source, seen.found.damaged)
-            self._disk.replace(new, self._file)
-            self._disk.sync_folder(self._file.parent)
+            commit(self._disk, new, self._file)
+
+    def drop_leftovers(self) -> None:
+        """There are none that hold more than the log: every change of it takes an older `.new` away first."""
+
+    def telling(self, tells: Callable[[bytes], bool]) -> int:
+        held = self._quarantine.held()
+        seen = self._look()
+        new = (entry for entry in seen.found.damaged if (seen.first.source, entry.position, entry.content) not in held)
+        return self._quarantine.telling(tells) + sum(tells(entry.content) for entry in new)
+
+    def erase_damaged(self, tells: Callable[[bytes], bool]) -> None:
+        if self._look().found.damaged:
+            self.replace(self.head())  # into quarantine with them
+        with named_failures():
+            self._quarantine.erase(tells)
 
     def _open(self) -> BinaryIO:
         """Raises UnknownTopic, UnsafePath."""
@@ -108,7 +122,7 @@ class JsonFileLog:
     def _look(self) -> _Seen:
         """What the file holds now; what was read before is read again only where the file is another."""
         with self._looking, self._open() as file:
-            status, first, seen = os.fstat(file.fileno()), read_head(file), self._seen
+            status, first, seen = os.fstat(file.fileno()), read_head(file, of=self._name), self._seen
             known = seen is not None and (seen.inode, seen.first.written) == (status.st_ino, first.written)
             if seen is not None and known and (seen.modified_ns, seen.found.position) == (status.st_mtime_ns, status.st_size):
                 return seen

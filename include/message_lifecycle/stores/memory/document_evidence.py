@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from message_lifecycle.folds import Fold
 from message_lifecycle.folds.replay import proof
+from message_lifecycle.model.actions import SnapshotDocument
 from message_lifecycle.model.document import Change
-from message_lifecycle.model.plan import Plan, SnapshotDocument
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.memory.document_log import Changes, SnapshotRow, Snapshots, StagedTables, epoch_of, states_of
 
 

@@ -34,6 +34,8 @@ class DocumentCommit(Generic[Rows]):
     rows: Mapping[str, tuple[Rows, ...]]
     plan_id: str | None = None
     removed: tuple[tuple[str, int], ...] = ()
+    restored: int = 0
+    """Rows that came back with an undo."""
     purges: bool = False
     """Of the snapshots' table: a commit of the changes' table belongs to it."""
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from message_lifecycle.folds import Fold, fold_of
 from message_lifecycle.folds.replay import fold_document
+from message_lifecycle.model.actions import SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot, StagedDocuments
 from message_lifecycle.model.errors import NotADocumentTopic, PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
-from message_lifecycle.model.plan import Plan, SnapshotDocument
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.undo import DocumentsBefore
 from message_lifecycle.operations.document_reading import check_next
 from message_lifecycle.operations.snapshot_with_purge import needs_more
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.memory import document_undo
 from message_lifecycle.stores.memory.document_evidence import documents_evidence
 from message_lifecycle.stores.memory.document_log import (
     DocumentCommit,
@@ -41,6 +45,13 @@ class MemoryDocuments:
         if "fold" not in self._store.describe(name).settings:
             raise NotADocumentTopic(str(name))
         return self._logs.setdefault(name, DocumentLog())
+
+    def put(self, name: TopicName, log: DocumentLog | None) -> None:
+        """What the topic's documents are from here on; None: nothing."""
+        if log is None:
+            self._logs.pop(name, None)
+        else:
+            self._logs[name] = log
 
     # DocumentReader
 
@@ -91,6 +102,22 @@ class MemoryDocuments:
         snapshot_id, commit = first if second is None else second
         return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=commit.removed)
 
+    def carrying(self, name: TopicName, plan_id: str) -> tuple[Published | None, Published | None]:
+        log = self.log(name)
+        changes, snapshots = log.changes.carrying(plan_id), log.snapshots.carrying(plan_id)
+        return (
+            None if changes is None else Published(plan_id=plan_id, snapshot_id=changes[0], removed=(), restored=changes[1].restored),
+            None if snapshots is None else Published(plan_id=plan_id, snapshot_id=snapshots[0], removed=()),
+        )
+
+    def before(self, plan: Plan, taken: Sequence[SnapshotDocument]) -> DocumentsBefore:
+        log, name = self.log(plan.topic), plan.topic
+        changes_id = document_undo.source(log.changes, plan.plan_id) if any(action.purged for action in taken) else None
+        snapshots_id = document_undo.source(log.snapshots, plan.plan_id) if any(action.dropped for action in taken) else None
+        then = replace(self.tables(name), changes_id=changes_id, snapshots_id=snapshots_id)
+        states = self.states(name, then, only={action.document for action in taken})
+        return DocumentsBefore(changes_id=changes_id, snapshots_id=snapshots_id, states={state.document: state for state in states})
+
     # DocumentStore
 
     def add(self, name: TopicName, changes: Sequence[Change], *, ledger: tuple[str, int]) -> None:
@@ -110,6 +137,8 @@ class MemoryDocuments:
             return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
         made = log.staged.get(plan.plan_id) or self._stage(plan, log)
         log.staged[plan.plan_id] = made
+        if plan.operation == "undo":
+            return _staged_undo(plan, log)
         blocked = {document for document, _ in made.blocked}
         actions = [action for action in plan.documents if action.document not in blocked]
         purged = sum(action.purged for action in actions)
@@ -127,6 +156,9 @@ class MemoryDocuments:
 
     def _stage(self, plan: Plan, log: DocumentLog) -> StagedTables:
         changes, snapshots = self._before(plan, log)
+        if plan.operation == "undo":
+            back = document_undo.with_changes(log, plan, changes), document_undo.with_snapshots(log, plan, snapshots)
+            return StagedTables(changes=back[0], snapshots=back[1], blocked=())
         fold = _fold(plan)
         blocked: list[tuple[str, str]] = []
         left, kept = dict(changes), dict(snapshots)
@@ -147,6 +179,8 @@ class MemoryDocuments:
         log = self._required(plan)
         changes, snapshots = self._before(plan, log)
         made = log.staged.get(staged.plan_id) or StagedTables(changes=changes, snapshots=snapshots, blocked=())
+        if plan.operation == "undo":
+            return document_undo.evidence(log, plan, (changes, snapshots), made)
         return documents_evidence(plan, _fold(plan), before=(changes, snapshots), after=made)
 
     def publish_snapshots(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
@@ -191,6 +225,19 @@ class MemoryDocuments:
         self._store.touch(plan.topic, ledger)
         return Published(plan_id=plan.plan_id, snapshot_id=len(log.changes.commits) - 1, removed=counts)
 
+    def return_changes(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+        plan = verdict.plan
+        log = self._required(plan)
+        done, _ = self.carrying(plan.topic, plan.plan_id)
+        if done is not None:
+            return done
+        _staged(plan, log)
+        _check_appended(plan, log)
+        rows = document_undo.with_changes(log, plan, log.changes.head)
+        log.changes.commits.append(DocumentCommit(rows=rows, plan_id=plan.plan_id, restored=plan.restored_rows))
+        self._store.touch(plan.topic, ledger)
+        return Published(plan_id=plan.plan_id, snapshot_id=len(log.changes.commits) - 1, removed=(), restored=plan.restored_rows)
+
     def discard_documents(self, plan: Plan) -> None:
         self.log(plan.topic).staged.pop(plan.plan_id, None)
 
@@ -215,6 +262,14 @@ def _fold(plan: Plan) -> Fold:
     return fold_of(policy.fold, yjs_roots=policy.yjs_roots)
 
 
+def _staged_undo(plan: Plan, log: DocumentLog) -> Staged:
+    changes_id = len(log.changes.commits) if plan.restored_rows else None
+    snapshots_id = len(log.snapshots.commits) if plan.restored_snapshots else None
+    staged = StagedDocuments(snapshots_id=snapshots_id, changes_id=changes_id, made=plan.restored_snapshots, dropped=0, purged=0)
+    snapshot_id = snapshots_id if changes_id is None else changes_id
+    return Staged(plan_id=plan.plan_id, branch=plan.plan_id, snapshot_id=snapshot_id, documents=staged)
+
+
 def _staged(plan: Plan, log: DocumentLog) -> StagedTables:
     if plan.plan_id not in log.staged:
         raise PlanConflict(plan.plan_id, "nothing is staged for it")
@@ -222,10 +277,10 @@ def _staged(plan: Plan, log: DocumentLog) -> StagedTables:
 
 
 def _check_appended(plan: Plan, log: DocumentLog) -> None:
-    """Changes that came since pass; anything else refuses (DEL-4)."""
+    """Changes that came since pass, and what of the plan is there; anything else refuses (DEL-4)."""
     since = 0 if plan.requirements.snapshot_id is None else plan.requirements.snapshot_id + 1
     for commit in log.changes.commits[since:]:
-        if commit.plan_id is not None:
+        if commit.plan_id not in (None, plan.plan_id):
             raise PlanConflict(plan.plan_id, "changes were purged since it was planned", rival=commit.plan_id)
 
 

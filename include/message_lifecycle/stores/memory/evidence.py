@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import get_args
 
+from message_lifecycle.model.actions import RemoveRows, SealSegment
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.marker import REASON_HEADER, ROLLUP_HEADER, Marker, causes_none, digest, go_duration, is_marker
 from message_lifecycle.model.marker import REASONS as MARKER_REASONS
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.outcome import Staged
-from message_lifecycle.model.plan import Plan, RemoveRows, SealSegment
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import LimitReason, offsets_of
 from message_lifecycle.model.rules import holds
 from message_lifecycle.model.settings import Policy
@@ -125,7 +126,7 @@ def evidence_of(
     standing: dict[int, int] = {}
     for message in in_order:
         exempt = (message.append_time is not None and message.append_time > late) or (kept is not None and holds(kept, message, plan.as_of))
-        if not (exempt and (message.partition, message.segment) in expired):
+        if (message.partition, message.segment) not in expired or not (exempt or plan.skips(message.partition, message.segment)):
             standing.setdefault(message.partition, message.segment)
     with_segment = [message for message in gone if plan.drops(message.partition, message.segment)]
     bytes_in = sum(message.size_bytes for message in before.messages.values())

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from message_lifecycle.model.actions import SealSegment
 from message_lifecycle.model.facts import CopyState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
-from message_lifecycle.model.plan import SealSegment
 from message_lifecycle.model.segment import ActiveSegment, Segment
 
 Position = tuple[int, int]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
+from message_lifecycle.model.actions import RemoveRows
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.marker import Marker, is_marker
 from message_lifecycle.model.message import Message
-from message_lifecycle.model.plan import Plan, RemoveRows
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import RemovalReason, ranges_text
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.markers import markers
@@ -57,9 +58,9 @@ def told_already(gone: Gone, log: Version) -> set[bytes]:
     return {m.key for m in log.messages.values() if m.key is not None and is_marker(m.headers) and m.offset > newest.get(m.key, m.offset)}
 
 
-def superseded_by(made: tuple[Marker, ...], after: Version) -> tuple[RemoveRows, ...]:
+def superseded_by(made: tuple[Marker, ...], after: Version, plan: Plan) -> tuple[RemoveRows, ...]:
     keys = {marker.key for marker in made}
-    older = [message for _, message in sorted(after.messages.items()) if message.key in keys and is_marker(message.headers)]
+    older = [m for at, m in sorted(after.messages.items()) if m.key in keys and is_marker(m.headers) and not plan.spares(*at)]
     return tuple(
         RemoveRows(
             partition=place[0],

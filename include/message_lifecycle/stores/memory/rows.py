@@ -7,9 +7,10 @@ from typing import get_args
 
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import Message
-from message_lifecycle.model.request import PurgeKey, RemoveMessages, Request
+from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, span_of
 from message_lifecycle.model.rows import Beyond, DueRows, LimitReason, Reason, RemovalReason, RowAnswer, RowQuestion, ranges_text
 from message_lifecycle.model.rules import holds, holds_from
+from message_lifecycle.model.spared import SparedOffsets
 from message_lifecycle.operations.retention import Cuts, Row, cuts
 from message_lifecycle.stores.memory.log import Position, Version
 
@@ -34,7 +35,7 @@ def due_rows(version: Version, question: RowQuestion) -> RowAnswer:
                 later.append(begins)
     left = [message for message in looked_at if (message.partition, message.offset) not in reasons]
     beyond, found = ({}, None) if question.beyond is None else _beyond(left, question.beyond, question.as_of)
-    due, whole = [], {}
+    due, whole, spared = [], {}, SparedOffsets(question.spared)
     for place, group in groupby(looked_at, key=_place):
         messages = list(group)
         by_reason: dict[int, list[Message]] = {}
@@ -46,7 +47,7 @@ def due_rows(version: Version, question: RowQuestion) -> RowAnswer:
                 )
                 by_reason.setdefault(at, []).append(message)
         file = f"{place[0]}/{place[1]}"
-        of_place = [_due(file, question, at, of_reason) for at, of_reason in sorted(by_reason.items())]
+        of_place = [_due(file, question, at, of_reason, spared) for at, of_reason in sorted(by_reason.items())]
         due += of_place
         if sum(entry.rows for entry in of_place) == len(messages):
             whole[file] = sum(message.size_bytes for message in messages)
@@ -82,19 +83,25 @@ def _beyond(left: list[Message], beyond: Beyond, as_of: Instant) -> tuple[dict[P
     return {(row.partition, row.offset): reason for row in rows if (reason := found.reason(row)) is not None}, found
 
 
-def _due(file: str, question: RowQuestion, at: int, messages: list[Message]) -> DueRows:
+def _due(file: str, question: RowQuestion, at: int, messages: list[Message], spared: SparedOffsets) -> DueRows:
     """By the reason at this place: those of the question, then the limits."""
     name: RemovalReason
     if at < len(question.reasons):
         reason = question.reasons[at]
         name, bounds = reason.name, reason.below
-        since = min(begins for message in messages if (begins := holds_from(reason.rule, message)) is not None)
+        begun = {message.offset: begins for message in messages if (begins := holds_from(reason.rule, message)) is not None}
     else:
         assert question.beyond is not None
         # No instant makes a log too long: a message does, and who looks finds it.
-        name, bounds, since = _LIMITS[at - len(question.reasons)], question.beyond.below, question.as_of
+        name, bounds, begun = (
+            _LIMITS[at - len(question.reasons)],
+            question.beyond.below,
+            dict.fromkeys((m.offset for m in messages), question.as_of),
+        )
     below = bounds.get(messages[0].partition, INT64_MAX)
     taken = [message for message in messages if message.offset < below]
+    since = min(begun.values())
+    free_since = min((begun[m.offset] for m in taken if not spared.touching(m.partition, m.offset, m.offset)), default=since)
     return DueRows(
         partition=messages[0].partition,
         base_offset=messages[0].segment,
@@ -106,6 +113,7 @@ def _due(file: str, question: RowQuestion, at: int, messages: list[Message]) -> 
         last_offset=messages[-1].offset,
         held=len(messages) - len(taken),
         since=since,
+        free_since=None if free_since == since else free_since,
     )
 
 
@@ -120,6 +128,10 @@ def requested_rows(version: Version, request: Request, as_of: Instant) -> RowAns
             if keep is not None:
                 kept = {partition: [m.offset for m in of_key if m.partition == partition][-keep:] for partition in version.end_offsets}
                 wanted = [message for message in of_key if message.offset not in kept[message.partition]]
+        case TruncateLog(partition=partition) | RemoveNullKeys(partition=partition):
+            span = span_of(request)
+            there = [m for _, m in sorted(version.messages.items()) if m.partition == partition and m.offset in span]
+            wanted = [message for message in there if isinstance(request, TruncateLog) or message.key is None]
     due, whole = [], {}
     for place, group in groupby(wanted, key=lambda message: (message.partition, message.segment)):
         messages = list(group)

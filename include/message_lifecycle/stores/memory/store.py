@@ -7,71 +7,45 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from uuid import uuid4
 
-from message_lifecycle.model.errors import InvalidAppend, IsADocumentTopic, PlanConflict, TopicExists, UnknownTopic
+from message_lifecycle.model.actions import DropSegments, SealSegment
+from message_lifecycle.model.erasure import KeyMatch
+from message_lifecycle.model.errors import InvalidAppend, IsADocumentTopic, PlanConflict, TopicExists, UndoSourceGone, UnknownTopic
 from message_lifecycle.model.facts import CopyState, LogState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.marker import Marker, digest, is_marker
+from message_lifecycle.model.marker import digest, is_marker
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged, StagedMarkers
-from message_lifecycle.model.plan import DropSegments, Plan, SealSegment
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
 from message_lifecycle.model.rows import RowAnswer, RowQuestion, offsets_of
 from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.model.settings import Policy, Value, topic_settings
 from message_lifecycle.model.topic_config import role_of
-from message_lifecycle.operations.lifetime import Refusal, lifetime
+from message_lifecycle.model.undo import Range, Returned, Returning
+from message_lifecycle.operations.admission import ERASED, admission
+from message_lifecycle.operations.lifetime import Refusal
 from message_lifecycle.operations.numbering import admit
 from message_lifecycle.operations.replication import new_in_origin
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import Copied, Topic
+from message_lifecycle.stores.memory import undo
 from message_lifecycle.stores.memory.evidence import evidence_of
 from message_lifecycle.stores.memory.log import Position, Version, publish_seal, seal, segments
 from message_lifecycle.stores.memory.marks import markers_of, owed, removed_by, superseded_by
 from message_lifecycle.stores.memory.rows import due_rows, requested_rows
+from message_lifecycle.stores.memory.table import Commit, Table, published_by
 from message_lifecycle.stores.memory.view_log import View
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Commit:
-    snapshot_id: int
-    operation: str
-    plan_id: str | None
-    counts: tuple[tuple[str, int], ...] = ()
-    files: tuple[str, ...] = ()
-    markers: int = 0
-    cancelled: int = 0
-
-
-@dataclass(slots=True, kw_only=True)
-class _Table:
-    topic: Topic
-    head: Version
-    versions: dict[int, Version]
-    commits: list[_Commit]
-    staged: dict[str, tuple[int, Version]] = field(default_factory=dict)
-    markers: dict[str, tuple[Marker, ...]] = field(default_factory=dict)
-
-    @property
-    def snapshot_id(self) -> int:
-        return self.commits[-1].snapshot_id
-
-    def commit(self, version: Version, **what: object) -> _Commit:
-        made = _Commit(snapshot_id=self.snapshot_id + 1, **what)  # type: ignore[arg-type]  # fields of _Commit by name
-        self.head = version
-        self.versions[made.snapshot_id] = deepcopy(version)
-        self.commits.append(made)
-        return made
 
 
 class MemoryStore:
     """Topics, MessageReader, MessageWriter, Copier and MessageStore over dictionaries."""
 
     def __init__(self) -> None:
-        self._tables: dict[TopicName, _Table] = {}
+        self._tables: dict[TopicName, Table] = {}
         self.views: dict[TopicName, View] = {}
 
     # Topics
@@ -84,8 +58,8 @@ class MemoryStore:
             end_offsets=dict.fromkeys(range(partitions), 0),
             active={partition: ActiveSegment(base_offset=0) for partition in range(partitions)},
         )
-        first = _Commit(snapshot_id=1, operation="append", plan_id=None)
-        self._tables[name] = _Table(topic=topic, head=head, versions={1: deepcopy(head)}, commits=[first])
+        first = Commit(snapshot_id=1, operation="append", plan_id=None)
+        self._tables[name] = Table(topic=topic, head=head, versions={1: deepcopy(head)}, commits=[first])
         return topic
 
     def alter(self, name: TopicName, settings: Mapping[str, Value | None]) -> Topic:
@@ -104,17 +78,30 @@ class MemoryStore:
     def live_view(self, name: TopicName, policy: Policy) -> str | None:  # noqa: ARG002  # nobody reads it but through us
         return None
 
-    def _table(self, name: TopicName) -> _Table:
+    def _table(self, name: TopicName) -> Table:
         if name not in self._tables:
             raise UnknownTopic(str(name))
         return self._tables[name]
 
-    def _messages(self, name: TopicName) -> _Table:
+    def _messages(self, name: TopicName) -> Table:
         """Raises IsADocumentTopic."""
         table = self._table(name)
         if "fold" in table.topic.settings:
             raise IsADocumentTopic(str(name))
         return table
+
+    def whole(self, name: TopicName) -> Table:
+        """Raises UnknownTopic."""
+        return self._table(name)
+
+    def take_out(self, name: TopicName) -> None:
+        del self._tables[name]
+        self.views.pop(name, None)
+
+    def put_back(self, name: TopicName, table: Table, view: View | None) -> None:
+        self._tables[name] = table
+        if view is not None:
+            self.views[name] = view
 
     def version(self, name: TopicName, snapshot_id: int) -> Version:
         return self._table(name).versions[snapshot_id]
@@ -164,28 +151,46 @@ class MemoryStore:
 
     def published(self, name: TopicName, plan_id: str) -> Published | None:
         found = self._find(name, plan_id)
-        return None if found is None else _published(plan_id, found)
+        return None if found is None else published_by(plan_id, found)
 
     def effect(self, name: TopicName, plan_id: str) -> Sequence[str]:
         found = self._find(name, plan_id)
         return () if found is None else found.files
 
-    def _find(self, name: TopicName, plan_id: str) -> _Commit | None:
+    def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:
+        found, versions = self._find(name, plan_id), self._table(name).versions
+        return () if found is None else undo.given(versions[found.snapshot_id - 1], versions[found.snapshot_id])
+
+    def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
+        table, found = self._table(plan.topic), self._find(plan.topic, plan.plan_id)
+        if found is None:
+            raise UndoSourceGone(plan.plan_id, "its commit is not in the log's history")
+        source_id, head = found.snapshot_id - 1, table.versions[log.snapshot_id or 0]
+        before = table.versions[source_id]
+        return undo.returning(before, head, plan, staged.superseded, source_id=source_id, own=tuple(own), without=tuple(without))
+
+    def returned(self, name: TopicName, plan: Plan) -> Returned:
+        return undo.returned(self._table(name).head, plan)
+
+    def _find(self, name: TopicName, plan_id: str) -> Commit | None:
         return next((commit for commit in self._table(name).commits if commit.plan_id == plan_id), None)
 
     # MessageWriter
 
-    def append(self, name: TopicName, messages: Iterable[NewMessage], policy: Policy) -> Sequence[Position | Refusal]:
+    def append(
+        self, name: TopicName, messages: Iterable[NewMessage], policy: Policy, forbidden: KeyMatch | None = None
+    ) -> Sequence[Position | Refusal]:
         table = self._messages(name)
         if table.topic.role == "mirror":
             raise InvalidAppend(f"topic {name} is a mirror; it takes messages from its origin alone")
         version = deepcopy(table.head)
-        given = [self._append_one(version, message, policy) for message in messages]
+        given = [self._append_one(version, message, policy, forbidden) for message in messages]
         table.commit(version, operation="append", plan_id=None)
         return given
 
-    def _append_one(self, version: Version, message: NewMessage, policy: Policy) -> Position | Refusal:
-        own = lifetime(message, policy)
+    @staticmethod
+    def _append_one(version: Version, message: NewMessage, policy: Policy, forbidden: KeyMatch | None = None) -> Position | Refusal:
+        own = admission(message, policy, forbidden)
         if isinstance(own, Refusal):
             return own
         partition = message.partition
@@ -224,7 +229,9 @@ class MemoryStore:
     def copied(self, name: TopicName) -> CopyState:
         return self._table(name).head.copy_state
 
-    def copy(self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int]) -> Copied:
+    def copy(
+        self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int], forbidden: KeyMatch | None = None
+    ) -> Copied:
         table = self._table(name)
         assert origin.snapshot_id is not None
         of_origin = self._table(origin.topic).versions[origin.snapshot_id]
@@ -235,15 +242,18 @@ class MemoryStore:
             for position, message in sorted(of_origin.messages.items())
             if message.offset > version.copied.get(position[0], -1)
         ]  # fmt: skip
-        for message in new:
-            self._append_one(version, self._copy_of(message, version, mirror=table.topic.role == "mirror"), policy)
+        given = [
+            self._append_one(version, self._copy_of(message, version, mirror=table.topic.role == "mirror"), policy, forbidden)
+            for message in new
+        ]
         version.copied |= last
         version.copied_from = origin.table_uuid
         if table.topic.role == "mirror":
             _end_as_origin(version, origin)
         table.commit(version, operation="append", plan_id=None)
         table.topic = replace(table.topic, ledger=ledger)
-        return Copied(copied=dict(version.copied), rows=len(new))
+        erased = given.count(ERASED)
+        return Copied(copied=dict(version.copied), rows=len(new) - erased, erased=erased)
 
     @staticmethod
     def _copy_of(message: Message, version: Version, *, mirror: bool) -> NewMessage:
@@ -274,10 +284,12 @@ class MemoryStore:
         return Staged(plan_id=plan.plan_id, branch=plan.plan_id, snapshot_id=table.staged[plan.plan_id][0])
 
     @staticmethod
-    def _removed(plan: Plan, table: _Table) -> Version:
+    def _removed(plan: Plan, table: Table) -> Version:
         version = deepcopy(table.versions[plan.requirements.snapshot_id or 0])
         for position in [position for position in version.messages if plan.taking(*position)]:
             del version.messages[position]
+        if plan.source_id is not None:
+            undo.restore(version, table.versions[plan.source_id], plan)
         return version
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
@@ -287,7 +299,7 @@ class MemoryStore:
         # From the removal alone: a run that died here may have left its markers.
         before, after = table.versions[plan.requirements.snapshot_id], self._removed(plan, table)
         made = markers_of(before, after, owed(table.versions, plan.swept) if plan.swept else removed_by(before, after, plan), plan, policy)
-        superseded = superseded_by(made, after)
+        superseded = superseded_by(made, after, plan)
         for action in superseded:
             for offset in offsets_of(action.offsets):
                 del after.messages[action.partition, offset]
@@ -305,6 +317,9 @@ class MemoryStore:
         assert plan.requirements.snapshot_id is not None
         before = table.versions[plan.requirements.snapshot_id]
         after = table.staged[staged.plan_id][1] if staged.plan_id in table.staged else before
+        if plan.operation == "undo":
+            source = None if plan.source_id is None else table.versions[plan.source_id]
+            return undo.evidence(before, after, source, plan, tuple(self.marker_offsets(plan.topic, plan.parent or "")))
         horizons = self.views[plan.topic].horizons if plan.topic in self.views else {}
         return evidence_of(before, after, plan, policy, staged, owed(table.versions, plan.swept), horizons)
 
@@ -327,6 +342,8 @@ class MemoryStore:
         version = deepcopy(table.head)
         for position in [position for position in base.messages if position not in after.messages]:
             del version.messages[position]
+        if plan.source_id is not None:
+            undo.restore(version, table.versions[plan.source_id], plan)
         for action in plan.actions:
             if isinstance(action, SealSegment):
                 publish_seal(version, action)
@@ -350,29 +367,20 @@ class MemoryStore:
             files=plan.selection.files,
             markers=len(kept),
             cancelled=len(made) - len(kept),
+            restored=plan.restored_rows,
         )
         table.topic = replace(table.topic, ledger=ledger)
-        return _published(plan.plan_id, committed)
+        return published_by(plan.plan_id, committed)
 
     def discard(self, plan: Plan) -> None:
         self._table(plan.topic).staged.pop(plan.plan_id, None)
         self._table(plan.topic).markers.pop(plan.plan_id, None)
 
-    def _require(self, plan: Plan, table: _Table) -> None:
+    def _require(self, plan: Plan, table: Table) -> None:
         if plan.requirements.table_uuid != table.topic.uuid:
             raise PlanConflict(plan.plan_id, "the topic is another table now")
         if plan.requirements.snapshot_id not in table.versions:
             raise PlanConflict(plan.plan_id, f"snapshot {plan.requirements.snapshot_id} is gone")
-
-
-def _published(plan_id: str, commit: _Commit) -> Published:
-    return Published(
-        plan_id=plan_id,
-        snapshot_id=commit.snapshot_id,
-        removed=commit.counts,
-        markers=commit.markers,
-        cancelled_markers=commit.cancelled,
-    )
 
 
 def _end_as_origin(version: Version, origin: LogState) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from message_lifecycle.model.actions import CompactPartition
 from message_lifecycle.model.instants import INT64_MIN, Instant
 from message_lifecycle.model.marker import is_marker
 from message_lifecycle.model.message import Message
-from message_lifecycle.model.plan import CompactPartition, Plan
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import offsets_of
 from message_lifecycle.model.rules import Rule, holds
 from message_lifecycle.model.settings import Policy

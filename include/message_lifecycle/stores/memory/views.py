@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from message_lifecycle.model.errors import PlanConflict, TopicWithoutKeys
+from message_lifecycle.model.errors import PlanConflict, TopicWithoutKeys, UndoSourceGone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
@@ -15,6 +15,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import ViewReason, offsets_of
 from message_lifecycle.model.rules import holds_from
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.undo import ReturningView
 from message_lifecycle.model.view import NOTHING, Outlived, StagedView, Tail, ViewRow, ViewState
 from message_lifecycle.operations.compaction_fold import Folded, FoldRules, fold, rules_of
 from message_lifecycle.operations.verdict import Verdict
@@ -23,6 +24,7 @@ from message_lifecycle.stores.memory.past_horizon import outlived
 from message_lifecycle.stores.memory.store import MemoryStore
 from message_lifecycle.stores.memory.view_evidence import outlived_evidence, removal_evidence, view_evidence
 from message_lifecycle.stores.memory.view_log import View, ViewCommit
+from message_lifecycle.stores.memory.view_undo import restored, return_evidence, returning
 
 
 class MemoryViews:
@@ -75,6 +77,13 @@ class MemoryViews:
         past = [message for _, message in sorted(log.items()) if message.offset > view.horizon(message.partition)]
         return outlived(past, self.view_rows(plan.topic, view), plan)
 
+    def returning(self, view: ViewState, plan: Plan) -> ReturningView:
+        commits = self._views[plan.topic].commits
+        commit = next((at for at, made in enumerate(commits) if made.plan_id == plan.plan_id), None)
+        if commit is None:
+            raise UndoSourceGone(plan.plan_id, "its commit is not in the view's history")
+        return returning(commits[commit - 1].rows, commits[view.snapshot_id].rows, plan, source_id=commit - 1)
+
     def view_rows(self, name: TopicName, view: ViewState, *, partition: int | None = None, start: int = 0) -> Iterator[ViewRow]:
         rows = self._views[name].commits[view.snapshot_id].rows
         for position in sorted(rows):
@@ -112,11 +121,16 @@ class MemoryViews:
         tail = self._tail_of(plan)
         if plan.view is not None and plan.view.table_uuid is None and tail and all(message.key is None for message in tail):
             raise TopicWithoutKeys(str(plan.topic))
-        made = _without(before, plan) if plan.view_removals else fold(before, tail, _rules(plan))
+        if plan.view_removals:
+            made = _without(before, plan)
+        elif plan.view_returns:
+            made = Folded(rows=restored(self._views[plan.topic].commits, before, plan))
+        else:
+            made = fold(before, tail, _rules(plan))
         folded = view.staged.setdefault(plan.plan_id, made)
         staged = StagedView(
             view_rows=sum(not row.remembered for row in before),
-            tail_rows=len(tail),
+            tail_rows=len(tail) + plan.restored_view_rows,
             rows=sum(not row.remembered for row in folded.rows),
             removed=_counts(folded.removed),
             bytes_read=sum(row.message.size_bytes for row in before) + sum(message.size_bytes for message in tail),
@@ -133,6 +147,9 @@ class MemoryViews:
         if plan.operation == "compaction":
             return view_evidence(before, self._tail_of(plan), after, plan, policy)
         frames: dict[str, object] = {"view": removal_evidence(before, after, plan)} if plan.view_removals else {}
+        if plan.view_returns:
+            commits = self._views[plan.topic].commits
+            frames["view_returns"] = return_evidence(before, after, commits[plan.view_returns[0].source_id].rows, plan)
         if plan.past_horizon:
             assert plan.requirements.snapshot_id is not None
             log = self._store.version(plan.topic, plan.requirements.snapshot_id).messages.values()
@@ -222,4 +239,4 @@ def _due_at(rows: list[ViewRow], plan: Plan) -> Instant | None:
     rules = _rules(plan)
     times = [holds_from(rule, row.message) for row in rows if not row.remembered for _, rule in rules.ages]
     times += [row.delete_horizon for row in rows if row.delete_horizon is not None]
-    return min((time for time in times if time is not None and time > plan.as_of), default=None)
+    return min((time for time in times if time is not None), default=None)

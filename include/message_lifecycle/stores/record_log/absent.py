@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NoReturn
 
+from message_lifecycle.model.actions import SnapshotDocument
 from message_lifecycle.model.backends import Backend
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
+from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import UnsupportedLimit
 from message_lifecycle.model.facts import CopyState, LogState
+from message_lifecycle.model.history import LooseFiles, LooseQuestion, TableHistory
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.undo import DocumentsBefore, ReturningView
 from message_lifecycle.model.view import Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import Copied
@@ -43,6 +47,9 @@ class NoViews(_Absent):
         self._refuse("a compacted view", log.topic)
 
     def outlived(self, view: ViewState, plan: Plan) -> Outlived:
+        self._refuse("a compacted view", plan.topic)
+
+    def returning(self, view: ViewState, plan: Plan) -> ReturningView:
         self._refuse("a compacted view", plan.topic)
 
     def view_rows(self, name: TopicName, view: ViewState, *, partition: int | None = None, start: int = 0) -> Iterator[ViewRow]:
@@ -101,6 +108,12 @@ class NoDocuments(_Absent):
     def documents_published(self, name: TopicName, plan_id: str) -> Published | None:
         return None
 
+    def carrying(self, name: TopicName, plan_id: str) -> tuple[Published | None, Published | None]:
+        return None, None
+
+    def before(self, plan: Plan, taken: Sequence[SnapshotDocument]) -> DocumentsBefore:
+        self._refuse("documents", plan.topic)
+
     def add(self, name: TopicName, changes: Sequence[Change], *, ledger: tuple[str, int]) -> None:
         self._refuse("documents", name)
 
@@ -116,6 +129,9 @@ class NoDocuments(_Absent):
     def purge(self, verdict: Verdict, *, ledger: tuple[str, int], behind: Callable[[], Collection[str]]) -> Published:
         self._refuse("documents", verdict.plan.topic)
 
+    def return_changes(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+        self._refuse("documents", verdict.plan.topic)
+
     def discard_documents(self, plan: Plan) -> None:
         """There is nothing."""
 
@@ -126,5 +142,32 @@ class NoCopies(_Absent):
     def copied(self, name: TopicName) -> CopyState:
         self._refuse("copies of another log", name)
 
-    def copy(self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int]) -> Copied:
+    def copy(
+        self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int], forbidden: KeyMatch | None = None
+    ) -> Copied:
         self._refuse("copies of another log", name)
+
+
+class NoPast(_Absent):
+    """Reclaimer of a store that keeps no past: what it removes frees its space at once."""
+
+    def histories(self, name: TopicName) -> Sequence[TableHistory]:
+        self._refuse("a past to reclaim", name)
+
+    def loose(self, name: TopicName, question: LooseQuestion) -> LooseFiles:
+        self._refuse("a past to reclaim", name)
+
+    def reclaimed(self, plan: Plan) -> Published | None:
+        return None
+
+    def remains(self, plan: Plan) -> Sequence[str]:
+        return ()
+
+    def hidden_bytes(self, name: TopicName) -> int | None:
+        return None
+
+    def reclaim_evidence(self, plan: Plan, policy: Policy) -> Mapping[str, object]:
+        self._refuse("a past to reclaim", plan.topic)
+
+    def reclaim(self, verdict: Verdict) -> Published:
+        self._refuse("a past to reclaim", verdict.plan.topic)

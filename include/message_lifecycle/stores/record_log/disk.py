@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from message_lifecycle.model.errors import StorageFull, StorageRefused, UnsafePath
+from message_lifecycle.model.errors import CommitUnknown, StorageFull, StorageRefused, UnsafePath
 
 _PRIVATE_FILE = 0o600
 _PRIVATE_FOLDER = 0o700
@@ -76,7 +76,8 @@ def named_failures() -> Iterator[None]:
 
 def open_to_read(file: Path) -> BinaryIO:
     """Raises FileNotFoundError, UnsafePath."""
-    return os.fdopen(_plain(file, os.O_RDONLY), "rb", buffering=1 << 20)
+    # By an opener and not by its descriptor, so that the file knows its name, which errors tell.
+    return open(file, "rb", buffering=1 << 20, opener=lambda path, _flags: _plain(Path(path), os.O_RDONLY))
 
 
 def open_to_append(file: Path) -> int:
@@ -108,6 +109,15 @@ def check_folder(folder: Path) -> bool:
     if not stat.S_ISDIR(mode):
         raise UnsafePath(str(folder), "a symbolic link" if stat.S_ISLNK(mode) else "no folder")
     return True
+
+
+def commit(disk: Disk, new: Path, place: Path) -> None:
+    """The new file takes its place, which readers see from here on. Raises CommitUnknown where that may not outlast the machine."""
+    disk.replace(new, place)
+    try:
+        disk.sync_folder(place.parent)
+    except OSError as error:
+        raise CommitUnknown(f"{place}: {error.strerror}", who="the disk") from error
 
 
 def append_lines(disk: Disk, descriptor: int, content: bytes) -> None:

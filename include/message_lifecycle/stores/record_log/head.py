@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from message_lifecycle.model.errors import DamagedLog
+from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Value
 
 HEAD_FORMAT = 1
@@ -91,3 +94,9 @@ def head_of(given: Any) -> Head:
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"a head that lacks something: {error}") from error
+
+
+def check_topic(place: Path, found: TopicName, wanted: TopicName | None) -> None:
+    """A log that was copied or moved to another topic's place is not that topic's. Raises DamagedLog."""
+    if wanted not in (None, found):
+        raise DamagedLog(str(place), f"the log of topic {found}", f"the log of topic {wanted}")

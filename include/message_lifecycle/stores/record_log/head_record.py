@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO
 
 import orjson
 
 from message_lifecycle.model.errors import DamagedLog, InvalidName
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.record_log.head import Head, head_of
+from message_lifecycle.stores.record_log.head import Head, check_topic, head_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +32,14 @@ def head_line(name: TopicName, head: Head, *, written: int) -> bytes:
     return orjson.dumps({"lifecycle": {"topic": str(name), "written": written, **head.to_json()}}, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def read_head(file: BinaryIO) -> HeadRecord:
-    """Off a file's first line. Raises DamagedLog."""
+def read_head(file: BinaryIO, *, of: TopicName | None = None) -> HeadRecord:
+    """Off a file's first line; `of`: the topic that it must be of, if that is known. Raises DamagedLog."""
     line = file.readline()
     try:
         given = orjson.loads(line)["lifecycle"]
         topic = TopicName.parse(given["topic"])
-        return HeadRecord(topic=topic, written=int(given["written"]), head=head_of(given), size=len(line))
+        record = HeadRecord(topic=topic, written=int(given["written"]), head=head_of(given), size=len(line))
     except (ValueError, KeyError, TypeError, InvalidName) as error:
         raise DamagedLog(file.name, f"a first line that is no head of a log ({error})", 'one line {"lifecycle": {...}}') from error
+    check_topic(Path(file.name), record.topic, of)
+    return record

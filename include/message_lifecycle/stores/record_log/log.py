@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from message_lifecycle.model.backends import Backend
 from message_lifecycle.model.message import Message
@@ -68,6 +68,24 @@ class RecordLog(Protocol):
 
     def lock(self) -> AbstractContextManager[None]:
         """Held against every other writer, of this process or another. Raises LogLocked."""
+        ...
+
+
+@runtime_checkable
+class DamagedRecords(Protocol):
+    """What a log that keeps lines does with those that are no messages, in the log or in quarantine beside it, and with files that
+    are nobody's."""
+
+    def drop_leftovers(self) -> None:
+        """Take away, durably, what a change that died may have left beside the log. Waits for `lock` where there is any."""
+        ...
+
+    def telling(self, tells: Callable[[bytes], bool]) -> int:
+        """How many of them tell what `tells` looks for."""
+        ...
+
+    def erase_damaged(self, tells: Callable[[bytes], bool]) -> None:
+        """Take those away, durably; no damaged line is left in the log itself. Under `lock`."""
         ...
 
 

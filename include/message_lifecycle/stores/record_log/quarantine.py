@@ -6,7 +6,7 @@ One JSON object a line: `file` and `position` say where it lay, `reason` why it 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import orjson
@@ -49,6 +49,40 @@ class Quarantine:
         if fresh:
             self._disk.sync_folder(self._file.parent)
 
+    def telling(self, tells: Callable[[bytes], bool]) -> int:
+        """How many lines tell what `tells` looks for, torn ones among them."""
+        return sum(map(tells, self._contents()))
+
+    def erase(self, tells: Callable[[bytes], bool]) -> int:
+        """Write the file anew without the lines that tell it; how many those were. On disk on return. Under the log's lock."""
+        new = self._file.with_name(f"{self._file.name}.new")
+        self._disk.unlink(new)  # a crash may have left it
+        if not self.telling(tells):
+            return 0
+        gone = 0
+        with open_to_read(self._file) as file:
+            into = self._disk.create(new, os.fstat(file.fileno()).st_mode & 0o777)
+            try:
+                for line in file:
+                    if tells(_content_of(line)):
+                        gone += 1
+                    else:
+                        self._disk.write(into, line)
+                self._disk.sync(into)
+            finally:
+                os.close(into)
+        self._disk.replace(new, self._file)
+        self._disk.sync_folder(self._file.parent)
+        return gone
+
+    def _contents(self) -> Iterator[bytes]:
+        try:
+            file = open_to_read(self._file)
+        except FileNotFoundError:
+            return
+        with file:
+            yield from map(_content_of, file)
+
     def _look(self) -> tuple[set[Place], bool]:
         """What is in it, and whether its last line was torn."""
         try:
@@ -69,6 +103,12 @@ class Quarantine:
                     held.add(place)
         self._seen = identity, held, torn
         return held, torn
+
+
+def _content_of(line: bytes) -> bytes:
+    """What the damaged line said; of a torn record of one, the record itself."""
+    place = _place_of(line)
+    return line.rstrip(b"\n") if place is None else place[2]
 
 
 def _place_of(line: bytes) -> Place | None:

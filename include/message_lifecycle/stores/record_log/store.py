@@ -12,7 +12,8 @@ from dataclasses import replace
 from uuid import uuid4
 
 from message_lifecycle.model.backends import check_operation, check_policy
-from message_lifecycle.model.errors import InvalidAppend, LogReplaced, PlanConflict
+from message_lifecycle.model.erasure import KeyMatch
+from message_lifecycle.model.errors import InvalidAppend, LogReplaced, NotUndoable, PlanConflict
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
@@ -23,7 +24,9 @@ from message_lifecycle.model.request import Request
 from message_lifecycle.model.rows import RowAnswer, RowQuestion
 from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.model.settings import Policy, Value, resolve, topic_settings
-from message_lifecycle.operations.lifetime import Refusal, lifetime
+from message_lifecycle.model.undo import Range, Returned, Returning
+from message_lifecycle.operations.admission import admission
+from message_lifecycle.operations.lifetime import Refusal
 from message_lifecycle.operations.numbering import admit
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import Topic
@@ -140,11 +143,22 @@ class RecordLogStore:
 
     def published(self, name: TopicName, plan_id: str) -> Published | None:
         found = self._logs.open(name).head().commit_of(plan_id)
-        return None if found is None else _published(plan_id, found)
+        return None if found is None else published_by(plan_id, found)
 
     def effect(self, name: TopicName, plan_id: str) -> Sequence[str]:
         found = self._logs.open(name).head().commit_of(plan_id)
         return () if found is None else found.files
+
+    def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:  # noqa: ARG002  # no plan makes any here (RET-6)
+        return ()
+
+    def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:  # noqa: ARG002  # the port's signature
+        """Raises NotUndoable, always: what goes is rewritten away at once, and no history keeps it (RET-6)."""
+        raise NotUndoable(plan.plan_id, f"a {self._logs.backend} log rewrites its records at once, and keeps nothing of what it removed")
+
+    def returned(self, name: TopicName, plan: Plan) -> Returned:  # noqa: ARG002  # the port's signature
+        """Raises NotUndoable, always."""
+        raise NotUndoable(plan.plan_id, f"a {self._logs.backend} log keeps nothing of what it removed")
 
     def quarantined(self, name: TopicName) -> int:
         """Damaged records that are no messages any more (RET-6)."""
@@ -173,7 +187,9 @@ class RecordLogStore:
 
     # MessageWriter
 
-    def append(self, name: TopicName, messages: Iterable[NewMessage], policy: Policy) -> Sequence[Position | Refusal]:
+    def append(
+        self, name: TopicName, messages: Iterable[NewMessage], policy: Policy, forbidden: KeyMatch | None = None
+    ) -> Sequence[Position | Refusal]:
         log = self._logs.open(name)
         with log.lock():
             head = log.head()
@@ -181,7 +197,7 @@ class RecordLogStore:
             given: list[Position | Refusal] = []
             new: list[Message] = []
             for message in messages:
-                own = lifetime(message, policy)
+                own = admission(message, policy, forbidden)
                 if isinstance(own, Refusal):
                     given.append(own)
                     continue
@@ -213,7 +229,7 @@ class RecordLogStore:
     def stage(self, plan: Plan) -> Staged:
         """Raises PlanConflict, and UnsupportedLimit for an operation that is not for this backend (RET-5)."""
         check_operation(self._logs.backend, plan.operation, where=f"topic {plan.topic}")
-        self._require(plan, self._logs.open(plan.topic).head())
+        require(plan, self._logs.open(plan.topic).head())
         branch = None if plan.is_empty else plan.plan_id
         return Staged(plan_id=plan.plan_id, branch=branch, snapshot_id=plan.requirements.snapshot_id)
 
@@ -224,7 +240,7 @@ class RecordLogStore:
     def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Evidence:
         """Raises PlanConflict where messages have gone since the plan was made."""
         head = self._logs.open(plan.topic).head()
-        self._require(plan, head)
+        require(plan, head)
         before = self._version(plan.topic, head.generation, dict(plan.requirements.end_offsets))
         after = without(before, removal_of(plan, plan.expected.removed_rows))
         return self._frames(evidence_of(before, after, plan, policy, staged, [], {}))
@@ -236,33 +252,35 @@ class RecordLogStore:
             head = log.head()
             done = head.commit_of(plan.plan_id)
             if done is not None:
-                return _published(plan.plan_id, done)
+                return published_by(plan.plan_id, done)
             if plan.is_empty:
                 raise PlanConflict(plan.plan_id, "nothing is staged for it")
-            self._require(plan, head)
+            require(plan, head)
             removed = verdict.staged.removed(plan)
             commits = head.with_commit(plan_id=plan.plan_id, removed=removed, files=plan.selection.files)
             after = replace(head, generation=head.generation + 1, ledger=ledger, commits=commits)
             log.replace(after, removal_of(plan, sum(rows for _, rows in removed)))
-        return _published(plan.plan_id, commits[-1])
+        return published_by(plan.plan_id, commits[-1])
 
     def discard(self, plan: Plan) -> None:
         """Nothing is kept for a plan before it is published."""
 
-    @staticmethod
-    def _require(plan: Plan, head: Head) -> None:
-        if plan.requirements.table_uuid != head.uuid:
-            raise PlanConflict(plan.plan_id, "the topic is another log now")
-        if plan.requirements.snapshot_id != head.generation:
-            rival = head.commits[-1].plan_id if head.commits else None
-            raise PlanConflict(plan.plan_id, "messages have gone from the log since", rival=rival or "another writer's delete")
+
+def require(plan: Plan, head: Head) -> None:
+    """Raises PlanConflict where it is another log, or messages have gone from it."""
+    if plan.requirements.table_uuid != head.uuid:
+        raise PlanConflict(plan.plan_id, "the topic is another log now")
+    if plan.requirements.snapshot_id != head.generation:
+        rival = head.commits[-1].plan_id if head.commits else None
+        raise PlanConflict(plan.plan_id, "messages have gone from the log since", rival=rival or "another writer's delete")
 
 
 def _topic(name: TopicName, head: Head) -> Topic:
     return Topic(name=name, uuid=head.uuid, partitions=head.partitions, role="local", settings=dict(head.settings), ledger=head.ledger)
 
 
-def _published(plan_id: str, commit: Commit) -> Published:
+def published_by(plan_id: str, commit: Commit) -> Published:
+    """As the log's head tells of it."""
     return Published(plan_id=plan_id, snapshot_id=commit.generation, removed=commit.removed)
 
 

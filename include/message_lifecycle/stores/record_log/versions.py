@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
+from message_lifecycle.model.actions import DropSegments, RemoveRows
 from message_lifecycle.model.message import Message
-from message_lifecycle.model.plan import DropSegments, Plan, RemoveRows
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import ranges_of
 from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.stores.memory.log import Version

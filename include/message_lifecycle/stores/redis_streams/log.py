@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import redis
 from redis.exceptions import LockNotOwnedError
+from redis.lock import Lock
 
 from message_lifecycle.model.errors import (
     DamagedLog,
@@ -56,6 +57,7 @@ class RedisLog:
         self._client, self._keys, self._backend = client, keys, backend
         self._lock_seconds, self._wait_seconds = lock_seconds, wait_seconds
         self._seen: tuple[str, Head] | None = None
+        self._held: Lock | None = None
 
     def head(self) -> Head:
         """Where another writer has removed entries, that is a generation of its own from here on.
@@ -121,6 +123,7 @@ class RedisLog:
         """Entries in order, up to the id `last`."""
         key, start = self._keys.stream(partition), "-"
         while True:
+            self._keep_lock()
             with self._errors(key):
                 entries: Any = self._client.xrange(key, start, last, count=PAGE)
             if entries:
@@ -198,12 +201,20 @@ class RedisLog:
         with self._errors(self._keys.lock):
             if not lock.acquire():
                 raise LogLocked(str(self._keys.name), "another writer", self._wait_seconds)
+        self._held = lock
         try:
             yield
         finally:
+            self._held = None
             # It has lapsed and is another's: then it was the check of the head that kept the two apart.
             with suppress(LockNotOwnedError), self._errors(self._keys.lock):  # another has it now
                 lock.release()
+
+    def _keep_lock(self) -> None:
+        """Who reads a long log under the lock would lose it on the way, and begin anew for whatever another has written meanwhile."""
+        if self._held is not None:
+            with suppress(LockNotOwnedError), self._errors(self._keys.lock):
+                self._held.reacquire()
 
     def _known(self) -> tuple[str, Head]:
         assert self._seen is not None, "who changes a log has looked at it"

@@ -8,7 +8,7 @@ files that lose some of their messages, and drops those that lose all.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -135,8 +135,23 @@ class RotatingLog:
             for file in seen.files:
                 self._quarantine.add(file.name, file.found.damaged)
             write_manifest(self._folder, replace(manifest, head=head, files=tuple(files), following=following), self._disk)
-            for name in gone:
-                self._disk.unlink(self._folder / name)
+            self._drop([self._folder / name for name in gone])
+
+    def drop_leftovers(self) -> None:
+        if leftovers(self._folder, self._manifest()):
+            with self.lock(), named_failures():
+                self._clean(self._manifest())
+
+    def telling(self, tells: Callable[[bytes], bool]) -> int:
+        held, seen = self._quarantine.held(), self._look()
+        new = (entry for file in seen.files for entry in file.found.damaged if (file.name, entry.position, entry.content) not in held)
+        return self._quarantine.telling(tells) + sum(tells(entry.content) for entry in new)
+
+    def erase_damaged(self, tells: Callable[[bytes], bool]) -> None:
+        if any(file.found.damaged for file in self._look().files):
+            self.replace(self.head(), Removal(plan_id=None, offsets={}))  # into quarantine with them
+        with named_failures():
+            self._quarantine.erase(tells)
 
     def _name_files(self, after: Manifest, descriptor: int, before: int) -> None:
         """The end of a batch lies in files that the manifest is to name. Where an error leaves them unnamed, its beginning is cut off again."""
@@ -190,13 +205,19 @@ class RotatingLog:
         return not done.empty, done.removed
 
     def _clean(self, manifest: Manifest) -> None:
-        for path in leftovers(self._folder, manifest):
+        self._drop(leftovers(self._folder, manifest))
+
+    def _drop(self, paths: Sequence[Path]) -> None:
+        """What is told to be gone must not come back with the machine."""
+        for path in paths:
             self._disk.unlink(path)
+        if paths:
+            self._disk.sync_folder(self._folder)
 
     def _manifest(self) -> Manifest:
         """Raises UnknownTopic, DamagedLog."""
         try:
-            return read_manifest(self._folder)
+            return read_manifest(self._folder, of=self._name)
         except FileNotFoundError:
             raise UnknownTopic(str(self._name)) from None
 

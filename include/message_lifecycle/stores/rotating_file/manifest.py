@@ -11,8 +11,8 @@ import orjson
 
 from message_lifecycle.model.errors import DamagedLog, InvalidName
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.record_log.disk import Disk, open_to_read
-from message_lifecycle.stores.record_log.head import Head, head_of
+from message_lifecycle.stores.record_log.disk import Disk, commit, open_to_read
+from message_lifecycle.stores.record_log.head import Head, check_topic, head_of
 
 NAME = "manifest.json"
 _LINES = re.compile(r"[0-9]{8,}\.jsonl")
@@ -32,8 +32,8 @@ def file_name(number: int) -> str:
     return f"{number:08d}.jsonl"
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """Raises FileNotFoundError, DamagedLog."""
+def read_manifest(folder: Path, *, of: TopicName | None = None) -> Manifest:
+    """`of`: the topic that it must be of, if that is known. Raises FileNotFoundError, DamagedLog."""
     with open_to_read(folder / NAME) as file:
         content = file.read()
     try:
@@ -41,9 +41,11 @@ def read_manifest(folder: Path) -> Manifest:
         files = tuple(given["files"])
         if not files or not all(isinstance(name, str) and _LINES.fullmatch(name) for name in files):
             raise ValueError("files that are none of a rotating log")
-        return Manifest(topic=TopicName.parse(given["topic"]), head=head_of(given), files=files, following=int(given["following"]))
+        manifest = Manifest(topic=TopicName.parse(given["topic"]), head=head_of(given), files=files, following=int(given["following"]))
     except (ValueError, KeyError, TypeError, InvalidName) as error:
         raise DamagedLog(str(folder / NAME), f"no manifest of a log ({error})", 'one object {"lifecycle": {...}}') from error
+    check_topic(folder / NAME, manifest.topic, of)
+    return manifest
 
 
 def write_manifest(folder: Path, manifest: Manifest, disk: Disk) -> None:
@@ -57,8 +59,7 @@ def write_manifest(folder: Path, manifest: Manifest, disk: Disk) -> None:
         disk.sync(into)
     finally:
         os.close(into)
-    disk.replace(new, folder / NAME)
-    disk.sync_folder(folder)
+    commit(disk, new, folder / NAME)
 
 
 def leftovers(folder: Path, manifest: Manifest) -> list[Path]:

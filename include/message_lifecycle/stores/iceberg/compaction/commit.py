@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -35,10 +35,11 @@ def commit(
     *,
     branch: str,
     properties: Mapping[str, str],
+    unmarked: Collection[str] = (),
     partitioned_by: str = "partition",
 ) -> int:
-    """Add new files and vectors, take out what they replace; the new snapshot's id. `properties` go to its summary.
-    `partitioned_by`: name of the table's one partition field.
+    """Add new files and vectors, take out what they replace; the new snapshot's id. `properties` go to its summary. `unmarked`: paths of
+    data files that lose their vectors and get none. `partitioned_by`: name of the table's one partition field.
 
     Raises PlanConflict where a file to be replaced is not there any more, TableBusy, CommitUnknown."""
     from py4j.protocol import Py4JJavaError
@@ -46,6 +47,7 @@ def commit(
     head = table.snapshot(branch)
     update = table.newRowDelta().toBranch(branch)
     replaced = {path for result in results for path in (*result.dropped, *(vector.data_file for vector in result.vectors))}
+    replaced |= set(unmarked)
     if head is not None:
         update.validateFromSnapshot(head.snapshotId())
     if replaced:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from message_lifecycle.model.actions import CompactPartition
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.marker import REASON_HEADER
 from message_lifecycle.model.outcome import Staged
-from message_lifecycle.model.plan import CompactPartition, Plan
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.compaction_fold import rules_of
 from message_lifecycle.stores.iceberg.catalog import Tables

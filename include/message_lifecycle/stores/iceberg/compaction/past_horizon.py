@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from message_lifecycle.model.actions import DropSegments, RemoveRows
 from message_lifecycle.model.errors import CompactedTableMissing, PlanConflict
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.plan import DropSegments, Plan, RemoveRows
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.view import NOTHING, Outlived
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.inputs import UnreadableFile, columns_of, files_by_partition, vectors_by_file

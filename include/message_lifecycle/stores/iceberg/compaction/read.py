@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import CompactedTableMissing
+from message_lifecycle.model.errors import CompactedTableMissing, PlanConflict, UndoSourceGone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.undo import ReturningView
 from message_lifecycle.model.view import Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.inputs import columns_of, files_by_partition
@@ -47,6 +48,17 @@ class IcebergViewReader:
 
         return outlived(self._tables, plan, view.horizons, view_id=view.snapshot_id)
 
+    def returning(self, view: ViewState, plan: Plan) -> ReturningView:
+        from message_lifecycle.stores.iceberg.compaction.returns import returning
+
+        try:
+            return returning(self._tables.load(plan.topic, kind=COMPACTED), view.snapshot_id, plan)
+        except FileNotFoundError as lost:
+            raise UndoSourceGone(plan.plan_id, f"a file of the view's history is not there any more: {lost.filename or lost}") from lost
+        except (OSError, ValueError) as damaged:  # PyArrow's errors are ValueErrors
+            reason = f"a file of the view or of its history cannot be read: {str(damaged).splitlines()[0]}"
+            raise UndoSourceGone(plan.plan_id, reason) from damaged
+
     def view_rows(self, name: TopicName, view: ViewState, *, partition: int | None = None, start: int = 0) -> Iterator[ViewRow]:
         try:
             table = self._tables.load(name, kind=COMPACTED)
@@ -79,6 +91,8 @@ class IcebergViewReader:
 
     def tail_messages(self, log: LogState, after: Mapping[int, int], *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
         table = self._tables.load(log.topic)
+        if log.snapshot_id is not None and table.snapshot_by_id(log.snapshot_id) is None:
+            raise PlanConflict("not yet made", f"snapshot {log.snapshot_id} of the log is gone")
         for rows in rows_in_order(table, snapshot_id=log.snapshot_id, partition=partition, start=start, after=after):
             yield from messages_of(rows)
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from message_lifecycle.model.plan import Plan, RemoveViewRows
+from message_lifecycle.model.actions import RemoveViewRows
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.view import StagedView
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.columns import SCHEMA
@@ -50,7 +51,7 @@ def _of_partition(view: Table, files: Sequence[InputFile], action: RemoveViewRow
         partition=action.partition,
         through=-1,
         files=(),
-        vectors=_written(view, action.partition, positions),
+        vectors=write_marks(view, f"partition={action.partition}", positions),
         dropped=(),
         view_rows=live,
         tail_rows=0,
@@ -60,12 +61,13 @@ def _of_partition(view: Table, files: Sequence[InputFile], action: RemoveViewRow
     )
 
 
-def _written(view: Table, partition: int, positions: Mapping[str, Positions]) -> tuple[NewVector, ...]:
+def write_marks(table: Table, place: str, positions: Mapping[str, Positions]) -> tuple[NewVector, ...]:
+    """One file of new vectors, by the path of each data file. `place`: their partition, as `name=value`."""
     if not positions:
         return ()
     content, blobs = puffin_file(positions.items())
-    path = f"{view.location()}/data/partition={partition}/{token_hex(8)}-deletes.puffin"
-    with view.io.new_output(path).create() as stream:
+    path = f"{table.location()}/data/{place}/{token_hex(8)}-deletes.puffin"
+    with table.io.new_output(path).create() as stream:
         stream.write(content)
     puffin = NewFile(path=path, rows=sum(blob.rows for blob in blobs), bytes=len(content))
     return tuple(

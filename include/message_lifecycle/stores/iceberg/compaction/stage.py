@@ -17,7 +17,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.view import StagedView
 from message_lifecycle.operations.compaction_fold import rules_of
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.compaction import removals, sql, view_table
+from message_lifecycle.stores.iceberg.compaction import removals, returns, sql, view_table
 from message_lifecycle.stores.iceberg.compaction.commit import commit, written_paths
 from message_lifecycle.stores.iceberg.compaction.engine import discard, totals
 from message_lifecycle.stores.iceberg.compaction.engine import run as engine_run
@@ -38,7 +38,7 @@ STAGED_VIEW = "lifecycle.staged-view"
 
 def stage(session: SparkSession, tables: Tables, plan: Plan) -> Staged:
     """Make the new view on the plan's branch; done before, it is found. Raises PlanConflict, TopicWithoutKeys,
-    CompactionFailed."""
+    CompactionFailed, UndoSourceGone."""
     plan_id, branch, what = plan.plan_id, branch_of(plan.plan_id), f"staging plan {plan.plan_id}"
     view_table.create(tables, plan.topic)
     table = java_table(session, plan.topic, kind=COMPACTED)
@@ -48,11 +48,17 @@ def stage(session: SparkSession, tables: Tables, plan: Plan) -> Staged:
         if found.summary().get(STAGED_PLAN_ID) == plan_id:
             return _staged(plan, branch, found)
         set_refs(table, lambda refs: refs.removeBranch(branch), what=what)
+    # Before the branch: where something is lost, or other than planned, nothing is staged.
+    back = returns.restore(tables.load(plan.topic, kind=COMPACTED), base_id, plan)
     age_ms = Policy.of_values(plan.policy).approval_ttl_us // 1000 + GRACE_MS
     set_refs(table, lambda refs: refs.createBranch(branch, base_id).setMaxRefAgeMs(branch, age_ms), what=what)
     if plan.view_removals:
         results = removals.marks(tables.load(plan.topic, kind=COMPACTED), base_id, plan.view_removals)
         commit(session, table, results, branch=branch, properties=_told(plan, removals.staged(plan, results)))
+        return _staged(plan, branch, table.snapshot(branch))
+    if plan.view_returns:
+        unmarked = [path for part in back for path in part.unmarked]
+        commit(session, table, back, branch=branch, properties=_told(plan, returns.staged(plan)), unmarked=unmarked)
         return _staged(plan, branch, table.snapshot(branch))
     by_kernel = Policy.of_values(plan.policy)["compaction_engine"] == "kernel"
     if not (by_kernel and _by_kernel(session, tables, plan, base_id, table, branch)):

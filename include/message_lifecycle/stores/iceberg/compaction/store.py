@@ -41,6 +41,7 @@ class IcebergViews(IcebergViewReader):
         from message_lifecycle.stores.iceberg.compaction.evidence import evidence
         from message_lifecycle.stores.iceberg.compaction.past_horizon import outlived_evidence
         from message_lifecycle.stores.iceberg.compaction.removals import removal_evidence
+        from message_lifecycle.stores.iceberg.compaction.returns import return_evidence
 
         if plan.operation == "compaction":
             return evidence(self._tables, plan, staged, policy)
@@ -53,14 +54,21 @@ class IcebergViews(IcebergViewReader):
             assert staged.view.snapshot_id is not None
             after_id = staged.view.snapshot_id
             frames["view"] = removal_evidence(self._tables, plan, plan.view.snapshot_id, after_id)
+        if plan.view_returns:
+            assert staged.view is not None
+            frames["view_returns"] = return_evidence(self._tables, plan, plan.view.snapshot_id, staged.view.snapshot_id)
         if plan.past_horizon:
             frames["outlived"] = outlived_evidence(self._tables, plan, after_id)
         return frames
 
     def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
         from message_lifecycle.stores.iceberg.compaction.publish import publish
+        from message_lifecycle.stores.iceberg.undo_refs import undo_ref
 
-        return publish(self._session(), self._tables, verdict, ledger=ledger, steps=self._steps)
+        done = publish(self._session(), self._tables, verdict, ledger=ledger, steps=self._steps)
+        if verdict.plan.view_returns and verdict.plan.parent is not None:
+            self._remove_branch(verdict.plan, undo_ref(verdict.plan.parent))
+        return done
 
     def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:
         """Needs no JVM. A scenario's topic has none."""
@@ -72,11 +80,15 @@ class IcebergViews(IcebergViewReader):
 
     def discard(self, plan: Plan) -> None:
         """Needs no JVM."""
+        from message_lifecycle.stores.iceberg.stage import branch_of
+
+        self._remove_branch(plan, branch_of(plan.plan_id))
+
+    def _remove_branch(self, plan: Plan, branch: str) -> None:
         from message_lifecycle.stores.iceberg import table_file
         from message_lifecycle.stores.iceberg.pointers import reaching_catalog
-        from message_lifecycle.stores.iceberg.stage import branch_of
 
         place = plan.topic.namespace, plan.topic.table(COMPACTED)
         with reaching_catalog():
             if self._tables.pointers.one(place) is not None:
-                table_file.remove_branch(self._tables.catalog, place, branch_of(plan.plan_id))
+                table_file.remove_branch(self._tables.catalog, place, branch)

@@ -55,7 +55,7 @@ def evidence(session: Callable[[], SparkSession], tables: Tables, plan: Plan, st
         proved = each_bucket(session(), _buckets(tables, plan, staged, changes, staged_id), work)
     totals = {name: sum(dict(one.totals)[name] for one in proved) for name in TOTALS}
     unproved = sorted(pair for one in proved for pair in one.unproved)
-    rows_in, rows_kept = _rows(changes, base_id), _rows(changes, staged_id)
+    rows_in, rows_kept = rows_at(changes, base_id), rows_at(changes, staged_id)
     figures = {"rows_in": rows_in, "rows_kept": rows_kept, "rows_removed": rows_in - rows_kept, "asks": len(plan.asks)}
     return {
         "documents": pa.Table.from_pylist([totals], schema=_LONGS),
@@ -76,8 +76,8 @@ def _buckets(tables: Tables, plan: Plan, staged: Staged, changes: Table, staged_
     assert told is not None
     assert plan.snapshots is not None
     before_id = plan.snapshots.snapshot_id
-    was = _files(changes, plan.requirements.snapshot_id, plan_id)
-    now = _files(changes, staged_changes_id, plan_id)
+    was = files_of(changes, plan.requirements.snapshot_id, plan_id)
+    now = files_of(changes, staged_changes_id, plan_id)
     snapshots_were, snapshots_are = _snapshot_files(
         tables, topic, before_id, before_id if told.snapshots_id is None else told.snapshots_id, plan_id
     )
@@ -104,10 +104,10 @@ def _snapshot_files(
     if places.snapshots_document(tables, name) is None:
         return {}, {}
     table = tables.load(name, kind=SNAPSHOTS)
-    return _files(table, before_id, plan_id), _files(table, after_id, plan_id)
+    return files_of(table, before_id, plan_id), files_of(table, after_id, plan_id)
 
 
-def _files(table: Table, snapshot_id: int | None, plan_id: str) -> Mapping[int, Sequence[DocumentFile]]:
+def files_of(table: Table, snapshot_id: int | None, plan_id: str) -> Mapping[int, Sequence[DocumentFile]]:
     snapshot = places.at(table, snapshot_id, plan_id)
     with reading(".".join(table.name())):
         found = of_buckets(files_at(table, snapshot))
@@ -115,7 +115,7 @@ def _files(table: Table, snapshot_id: int | None, plan_id: str) -> Mapping[int, 
     return {bucket: sorted(files, key=lambda file: file.file.path) for bucket, files in found.items()}
 
 
-def _rows(table: Table, snapshot_id: int | None) -> int:
+def rows_at(table: Table, snapshot_id: int | None) -> int:
     """By Iceberg's own count."""
     snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     if snapshot is None or snapshot.summary is None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import duckdb
 
 _NONE = np.empty(0, np.int64)
+Going = tuple[str, int, int]
+"""Rows of a document from the first server_seq to before the last."""
 
 
 class Marking:
@@ -32,16 +34,16 @@ class Marking:
         relation: str,
         files: Sequence[DocumentFile],
         folder: str,
-        going: Sequence[tuple[str, int, int]],
+        going: Sequence[Going],
         *,
         also: tuple[str, Sequence[str]] | None = None,
     ) -> tuple[int, Written]:
         """Mark the relation's rows of each document from the first server_seq to before the last; how many those are. `also`: all rows
         of these documents in another relation over the same files, which are not counted."""
-        place = self._places(relation, going)
+        place = places_of(self._connection, relation, going)
         counted = sum(len(rows) for rows in place.values())
         if also is not None:
-            for at, rows in self._places(also[0], [(document, 0, 2**62) for document in also[1]]).items():
+            for at, rows in places_of(self._connection, also[0], [(document, 0, 2**62) for document in also[1]]).items():
                 place[at] = np.union1d(place.get(at, _NONE), rows)
         positions: dict[str, Positions] = {}
         dropped: list[str] = []
@@ -56,20 +58,21 @@ class Marking:
         path = local_path(f"{folder}/{BUCKET}={self._bucket}") / f"{self._run}-deletes.puffin"
         return counted, Written(partition=self._bucket, vectors=tuple(write_vectors(path, positions)), dropped=tuple(dropped))
 
-    def _places(self, relation: str, going: Sequence[tuple[str, int, int]]) -> dict[int, Positions]:
-        """Rows by place of their file, ascending."""
-        if not going:
-            return {}
-        documents, firsts, befores = zip(*going, strict=True)
-        columns = {
-            "document": pa.array(documents, pa.string()),
-            "first": pa.array(firsts, pa.int64()),
-            "before": pa.array(befores, pa.int64()),
-        }
-        self._connection.register("going", pa.table(columns))
-        found = self._connection.execute(
-            f"SELECT file, row FROM {relation} JOIN going USING (document) WHERE server_seq >= first AND server_seq < before ORDER BY ALL"
-        ).fetchnumpy()
-        self._connection.unregister("going")
-        of_file, rows = np.asarray(found["file"], np.int64), np.asarray(found["row"], np.int64)
-        return {int(at): rows[of_file == at] for at in np.unique(of_file)}
+
+def places_of(connection: duckdb.DuckDBPyConnection, relation: str, going: Sequence[Going]) -> dict[int, Positions]:
+    """Rows of the relation by place of their file, ascending."""
+    if not going:
+        return {}
+    documents, firsts, befores = zip(*going, strict=True)
+    columns = {
+        "document": pa.array(documents, pa.string()),
+        "first": pa.array(firsts, pa.int64()),
+        "before": pa.array(befores, pa.int64()),
+    }
+    connection.register("going", pa.table(columns))
+    found = connection.execute(
+        f"SELECT file, row FROM {relation} JOIN going USING (document) WHERE server_seq >= first AND server_seq < before ORDER BY ALL"
+    ).fetchnumpy()
+    connection.unregister("going")
+    of_file, rows = np.asarray(found["file"], np.int64), np.asarray(found["row"], np.int64)
+    return {int(at): rows[of_file == at] for at in np.unique(of_file)}

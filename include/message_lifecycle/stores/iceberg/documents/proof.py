@@ -42,9 +42,9 @@ def prove_bucket(folder: Folder, bucket: ProofBucket, resources: Resources) -> P
         relate_snapshots(connection, "snapshots", bucket.snapshots)
         relate_snapshots(connection, "staged_snapshots", bucket.staged_snapshots)
         actions.register(connection, bucket.documents)
-        _relate_differences(connection, "changes_differ", bucket.changes, bucket.staged_changes, "document, server_seq")
+        relate_differences(connection, "changes_differ", bucket.changes, bucket.staged_changes, "document, server_seq")
         columns = "document, server_seq, epoch, digest"
-        _relate_differences(connection, "snapshots_differ", bucket.snapshots, bucket.staged_snapshots, columns)
+        relate_differences(connection, "snapshots_differ", bucket.snapshots, bucket.staged_snapshots, columns)
         connection.execute(HEADS)
         totals = {name: connection.execute(query).fetchall()[0][0] for name, query in TOTALS.items()}
         unproved = tuple(_unproved(connection, folder, bucket))
@@ -99,7 +99,7 @@ class _Parts:
                 yield row
 
 
-def _relate_differences(
+def relate_differences(
     connection: duckdb.DuckDBPyConnection, name: str, before: Sequence[DocumentFile], after: Sequence[DocumentFile], columns: str
 ) -> None:
     """The table `name`: rows that are live before alone (`came` false), or after alone. A file's content never changes, so places tell."""

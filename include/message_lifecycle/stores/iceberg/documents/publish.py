@@ -1,4 +1,5 @@
-"""Publishing: first new snapshots and raised epochs, then the purge, each in one fenced commit of its table (SNP-7, DEL-4, DEL-5).
+"""Publishing: first new snapshots and raised epochs, then the purge, each in one fenced commit of its table (SNP-7, DEL-4, DEL-5); of an
+undo first the changes that come back, then the snapshots.
 
 A crash between the two leaves changes that are not needed any more, and never lacks one: readers stand on the new epoch already.
 """
@@ -19,7 +20,7 @@ from message_lifecycle.stores.iceberg import requirements
 from message_lifecycle.stores.iceberg.catalog import ledger_text
 from message_lifecycle.stores.iceberg.documents.tables import snapshots_base
 from message_lifecycle.stores.iceberg.fence import Ancestor, Judge, fenced_commit, main_ancestors
-from message_lifecycle.stores.iceberg.layout import AS_OF, COUNTS, GATE_ID, LEDGER, OPERATION, PLAN_ID, POLICY_HASH, SNAPSHOTS
+from message_lifecycle.stores.iceberg.layout import AS_OF, COUNTS, GATE_ID, LEDGER, OPERATION, PLAN_ID, POLICY_HASH, SNAPSHOTS, UNDOES
 from message_lifecycle.stores.iceberg.publish import AlreadyPublished, only_appends_since
 from message_lifecycle.stores.iceberg.read import published_by
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
@@ -39,7 +40,8 @@ def publish_snapshots(session: SparkSession, verdict: Verdict, *, ledger: tuple[
     done = find(table, plan_id)
     if done is not None:
         return _of_snapshots(done)
-    requirements.check(plan, plan_id, java_table(session, plan.topic), None)
+    if not plan.restored_rows:  # an undo that has brought back changes has looked at it before them, and then nothing stops it
+        requirements.check(plan, plan_id, java_table(session, plan.topic), None)
     base_id = snapshots_base(table, plan)
     change = _change(session, table, plan_id, _told(verdict).snapshots_id, base_id)
     update = change.with_added(table.newRowDelta(), base_id)
@@ -93,6 +95,29 @@ def purge(
     steps("before_purge_commit")
     found = _once(session, table, update, judge, verdict, ledger)
     steps("after_purge_commit")
+    forget_cached(session, plan.topic)
+    return published_by(plan_id, found.snapshot_id, found.summary)
+
+
+def return_changes(session: SparkSession, verdict: Verdict, *, ledger: tuple[str, int], steps: Steps) -> Published:
+    """The first of an undo's commits. Raises PlanConflict, TableBusy, CommitUnknown."""
+    plan, plan_id, base_id = verdict.plan, verdict.plan.plan_id, verdict.plan.requirements.snapshot_id
+    table = java_table(session, plan.topic)
+    done = find(table, plan_id)
+    if done is not None:
+        return published_by(plan_id, done.snapshot_id, done.summary)
+    requirements.check(plan, plan_id, table, None)
+    if base_id is None:
+        raise PlanConflict(plan_id, "it was made of no snapshot, and brings changes back")
+    update = _change(session, table, plan_id, _told(verdict).changes_id, base_id).restore(session, table, base_id)
+
+    def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
+        steps("inside_changes_commit")
+        only_appends_since(walk(), plan_id, base_id)
+
+    steps("before_changes_commit")
+    found = _once(session, table, update, judge, verdict, ledger)
+    steps("after_changes_commit")
     forget_cached(session, plan.topic)
     return published_by(plan_id, found.snapshot_id, found.summary)
 
@@ -157,4 +182,5 @@ def _properties(verdict: Verdict, ledger: tuple[str, int]) -> Mapping[str, str]:
         POLICY_HASH: plan.requirements.policy_hash,
         COUNTS: json.dumps(dict(verdict.staged.removed(plan))),
         LEDGER: ledger_text(ledger),
+        **({UNDOES: plan.parent} if plan.parent is not None else {}),
     }

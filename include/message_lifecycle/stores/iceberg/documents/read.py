@@ -5,14 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from message_lifecycle.model.actions import SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
+from message_lifecycle.model.errors import UndoSourceGone
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.undo import DocumentsBefore
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.documents.failures import DamagedSnapshot, reading
+from message_lifecycle.stores.iceberg.documents.failures import DamagedSnapshot, UnreadableDocuments, reading
 from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile, files_at, holding
 from message_lifecycle.stores.iceberg.documents.tables import snapshots_document, tables_of
 from message_lifecycle.stores.iceberg.layout import COUNTS, PLAN_ID, SNAPSHOTS
@@ -136,6 +141,29 @@ class IcebergDocumentReader:
             return Published(plan_id=plan_id, snapshot_id=first.snapshot_id, removed=())
         second = _commit_of(self._tables.load(name), plan_id)
         return None if second is None else published_by(plan_id, second.snapshot_id, _summary(second))
+
+    def carrying(self, name: TopicName, plan_id: str) -> tuple[Published | None, Published | None]:
+        self._tables.of_documents(name)
+        kinds = ("",) if snapshots_document(self._tables, name) is None else ("", SNAPSHOTS)
+        found = [_commit_of(self._tables.load(name, kind=kind), plan_id) for kind in kinds]
+        changes, snapshots = (None if one is None else published_by(plan_id, one.snapshot_id, _summary(one)) for one in (*found, None)[:2])
+        return changes, snapshots
+
+    def before(self, plan: Plan, taken: Sequence[SnapshotDocument]) -> DocumentsBefore:
+        from message_lifecycle.stores.iceberg.undo_sources import source_of
+
+        now = self.tables(plan.topic)
+        if now.snapshots_uuid is None:
+            raise UndoSourceGone(plan.plan_id, "the table of its snapshots is not there any more")
+        purged, dropped = any(action.purged for action in taken), any(action.dropped for action in taken)
+        changes_id = source_of(self._tables.load(plan.topic), plan).snapshot_id if purged else None
+        snapshots_id = source_of(self._tables.load(plan.topic, kind=SNAPSHOTS), plan).snapshot_id if dropped else None
+        then = replace(now, changes_id=changes_id, snapshots_id=snapshots_id)
+        try:
+            states = self.states(plan.topic, then, only={action.document for action in taken})
+        except UnreadableDocuments as lost:
+            raise UndoSourceGone(plan.plan_id, f"a file of the tables' history cannot be read: {lost.reason}") from lost
+        return DocumentsBefore(changes_id=changes_id, snapshots_id=snapshots_id, states={state.document: state for state in states})
 
     def _files(self, name: TopicName, kind: str, snapshot_id: int | None) -> list[DocumentFile]:
         self._tables.of_documents(name)

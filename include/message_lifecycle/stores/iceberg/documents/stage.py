@@ -9,14 +9,16 @@ from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
+from message_lifecycle.model.actions import SnapshotDocument
 from message_lifecycle.model.document import StagedDocuments
 from message_lifecycle.model.outcome import Staged
-from message_lifecycle.model.plan import Plan, SnapshotDocument
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg import requirements
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.commit import commit
 from message_lifecycle.stores.iceberg.compaction.job import Resources
+from message_lifecycle.stores.iceberg.compaction.restored import Restored
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.documents import tables as places
 from message_lifecycle.stores.iceberg.documents.columns import BUCKET, bucket_of
@@ -42,7 +44,7 @@ def stage(session: SparkSession, tables: Tables, plan: Plan) -> Staged:
     changes, snapshots = java_table(session, plan.topic), java_table(session, plan.topic, kind=SNAPSHOTS)
     requirements.check(plan, plan.plan_id, changes, None)
     base_id = places.snapshots_base(snapshots, plan)
-    found = _found(plan, changes, snapshots)
+    found = found_before(plan, changes, snapshots)
     if found is not None:
         return found
     job = _job(tables, plan, base_id)
@@ -52,15 +54,14 @@ def stage(session: SparkSession, tables: Tables, plan: Plan) -> Staged:
         _discard(job)
         raise
     told = _totals(results)
-    branch = branch_of(plan.plan_id)
     # The changes first: what stands on the snapshots' branch says that all is there.
-    changes_id = _committed(session, plan, changes, [one.changes for one in results], plan.requirements.snapshot_id, {})
+    changes_id = committed(session, plan, changes, [one.changes for one in results], plan.requirements.snapshot_id, {})
     told = replace(told, changes_id=changes_id)
     words = {STAGED_DOCUMENTS: json.dumps(asdict(told))}
-    snapshots_id = _committed(session, plan, snapshots, [one.snapshots for one in results], base_id, words)
+    snapshots_id = committed(session, plan, snapshots, [one.snapshots for one in results], base_id, words)
     for kind in ("", SNAPSHOTS):
         forget_cached(session, plan.topic, kind=kind)
-    return _staged(plan, branch, replace(told, snapshots_id=snapshots_id))
+    return staged_as(plan, replace(told, snapshots_id=snapshots_id))
 
 
 def by_bucket(documents: Iterable[SnapshotDocument]) -> dict[int, list[SnapshotDocument]]:
@@ -75,7 +76,7 @@ def folder_of(policy: Policy) -> Folder:
     return Folder(fold=policy.fold, yjs_roots=tuple(sorted(policy.yjs_roots.items())))
 
 
-def _found(plan: Plan, changes: Java, snapshots: Java) -> Staged | None:
+def found_before(plan: Plan, changes: Java, snapshots: Java) -> Staged | None:
     """What an earlier run of the plan has staged, where it is whole; what is not is taken away."""
     branch, what = branch_of(plan.plan_id), f"staging plan {plan.plan_id}"
     done, marked = snapshots.snapshot(branch), changes.snapshot(branch)
@@ -84,7 +85,7 @@ def _found(plan: Plan, changes: Java, snapshots: Java) -> Staged | None:
         content["blocked"] = tuple((document, reason) for document, reason in content["blocked"])
         told = StagedDocuments(**{**content, "snapshots_id": int(done.snapshotId())})
         if told.changes_id == (None if marked is None else int(marked.snapshotId())):
-            return _staged(plan, branch, told)
+            return staged_as(plan, told)
     for table, left in ((changes, marked), (snapshots, done)):
         if left is not None:
             set_refs(table, lambda refs: refs.removeBranch(branch), what=what)
@@ -92,10 +93,11 @@ def _found(plan: Plan, changes: Java, snapshots: Java) -> Staged | None:
     return None
 
 
-def _staged(plan: Plan, branch: str, told: StagedDocuments) -> Staged:
+def staged_as(plan: Plan, told: StagedDocuments) -> Staged:
+    """What the verbs are told of a stage."""
     ids = (told.changes_id, told.snapshots_id)
     newest = next((found for found in ids if found is not None), plan.requirements.snapshot_id)
-    return Staged(plan_id=plan.plan_id, branch=None if ids == (None, None) else branch, snapshot_id=newest, documents=told)
+    return Staged(plan_id=plan.plan_id, branch=None if ids == (None, None) else branch_of(plan.plan_id), snapshot_id=newest, documents=told)
 
 
 def _job(tables: Tables, plan: Plan, base_id: int) -> FoldJob:
@@ -152,8 +154,8 @@ def _totals(results: Sequence[FoldedBucket]) -> StagedDocuments:
     )
 
 
-def _committed(
-    session: SparkSession, plan: Plan, table: Java, results: Sequence[Written], base_id: int | None, words: dict[str, str]
+def committed(
+    session: SparkSession, plan: Plan, table: Java, results: Sequence[Written | Restored], base_id: int | None, words: dict[str, str]
 ) -> int | None:
     """The branch's new snapshot; None: nothing of the table changes."""
     results = [one for one in results if not one.is_nothing]
@@ -163,4 +165,6 @@ def _committed(
     age_ms = Policy.of_values(plan.policy).approval_ttl_us // 1000 + GRACE_MS
     set_refs(table, lambda refs: refs.createBranch(branch, base_id).setMaxRefAgeMs(branch, age_ms), what=f"staging plan {plan.plan_id}")
     table.refresh()
-    return commit(session, table, results, branch=branch, properties={STAGED_PLAN_ID: plan.plan_id, **words}, partitioned_by=BUCKET)
+    properties = {STAGED_PLAN_ID: plan.plan_id, **words}
+    unmarked = [path for one in results if isinstance(one, Restored) for path in one.unmarked]
+    return commit(session, table, results, branch=branch, properties=properties, unmarked=unmarked, partitioned_by=BUCKET)

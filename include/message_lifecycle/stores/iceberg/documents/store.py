@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 class IcebergDocuments(IcebergDocumentReader):
     """`steps` is told the name of each step as it is reached: `numbered` (of an addition), `after_stage`, and `before_`, `inside_` and
-    `after_` of `snapshots_commit` and `purge_commit`."""
+    `after_` of `snapshots_commit`, `purge_commit` and `changes_commit` (of an undo)."""
 
     def __init__(
         self, session: Callable[[], SparkSession], *, tables: Tables | None = None, steps: Callable[[str], None] | None = None
@@ -38,18 +38,22 @@ class IcebergDocuments(IcebergDocumentReader):
             add(self._session, self._tables, name, changes, ledger=ledger, steps=self._steps)
 
     def stage_documents(self, plan: Plan) -> Staged:
+        from message_lifecycle.stores.iceberg.documents.returns import stage_returns
         from message_lifecycle.stores.iceberg.documents.stage import stage
 
         if plan.is_empty:
             return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
         with engine_failures():
-            staged = stage(self._session(), self._tables, plan)
+            staged = (stage_returns if plan.operation == "undo" else stage)(self._session(), self._tables, plan)
         self._steps("after_stage")
         return staged
 
     def documents_evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.documents.evidence import evidence
+        from message_lifecycle.stores.iceberg.documents.return_evidence import return_evidence
 
+        if plan.operation == "undo":
+            return return_evidence(self._tables, plan, staged)
         with engine_failures():
             return evidence(self._session, self._tables, plan, staged, policy)
 
@@ -57,7 +61,9 @@ class IcebergDocuments(IcebergDocumentReader):
         from message_lifecycle.stores.iceberg.documents.publish import publish_snapshots
 
         with engine_failures():
-            return publish_snapshots(self._session(), verdict, ledger=ledger, steps=self._steps)
+            done = publish_snapshots(self._session(), verdict, ledger=ledger, steps=self._steps)
+        self._forget_source(verdict.plan)
+        return done
 
     def purge(self, verdict: Verdict, *, ledger: tuple[str, int], behind: Callable[[], Collection[str]]) -> Published:
         from message_lifecycle.stores.iceberg.documents.publish import purge
@@ -65,14 +71,34 @@ class IcebergDocuments(IcebergDocumentReader):
         with engine_failures():
             return purge(self._session(), verdict, ledger=ledger, steps=self._steps, behind=behind)
 
+    def return_changes(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+        from message_lifecycle.stores.iceberg.documents.publish import return_changes
+
+        with engine_failures():
+            done = return_changes(self._session(), verdict, ledger=ledger, steps=self._steps)
+        if not verdict.plan.restored_snapshots:
+            self._forget_source(verdict.plan)
+        return done
+
     def discard_documents(self, plan: Plan) -> None:
         """Needs no JVM."""
+        from message_lifecycle.stores.iceberg.stage import branch_of
+
+        self._remove_branches(plan, branch_of(plan.plan_id))
+
+    def _forget_source(self, plan: Plan) -> None:
+        """All that the undo takes back is back: what an erasure has left for it is of no use any more."""
+        from message_lifecycle.stores.iceberg.undo_refs import undo_ref
+
+        if plan.parent is not None:
+            self._remove_branches(plan, undo_ref(plan.parent))
+
+    def _remove_branches(self, plan: Plan, branch: str) -> None:
         from message_lifecycle.stores.iceberg import table_file
         from message_lifecycle.stores.iceberg.pointers import reaching_catalog
-        from message_lifecycle.stores.iceberg.stage import branch_of
 
         with reaching_catalog():
             for kind in ("", SNAPSHOTS):
                 place = plan.topic.namespace, plan.topic.table(kind)
                 if self._tables.pointers.one(place) is not None:
-                    table_file.remove_branch(self._tables.catalog, place, branch_of(plan.plan_id))
+                    table_file.remove_branch(self._tables.catalog, place, branch)

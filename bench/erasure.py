@@ -1,0 +1,130 @@
+"""Erasing one key from 20 million messages in 320 files: only the files that hold it are written again.
+
+Planned, staged, published and verified in a fresh process without a JVM, the search of every file's keys by keyed hash included. The
+peer is DuckDB on two threads that writes all files again without the key, as one does who does not know which hold it. Each figure is
+of a whole process tree, and a median. Run: `python -m bench erasure`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from secrets import token_hex
+from statistics import median
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from tests.spark.lake import Lake
+
+from bench.process_tree import Cost, cost_of_module
+from bench.ttl_rows import MESSAGES, PARTITIONS, ROWS, SEGMENTS, generated, prepared
+from message_lifecycle.app import steps
+from message_lifecycle.app.wiring import lake as configured_lake
+from message_lifecycle.local.environment import load_environment
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.request import EraseKey
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.stores.iceberg.session import spark_session
+
+REPEATS = 3
+FILES = 8
+"""So many files, at the most, hold the key that is chosen."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=REPEATS)
+    parser.add_argument("--erase", nargs=2, metavar=("TOPIC", "REQUEST"), help=argparse.SUPPRESS)
+    parser.add_argument("--rewrite", nargs=3, metavar=("DATA", "FOLDER", "KEY"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    load_environment()
+    if given.erase:
+        print(json.dumps(erase(TopicName.parse(given.erase[0]), given.erase[1])))
+        return 0
+    if given.rewrite:
+        rewrite(Path(given.rewrite[0]), Path(given.rewrite[1]), given.rewrite[2].encode())
+        return 0
+    return measure(generated(), given.repeats)
+
+
+def measure(data: Path, repeats: int) -> int:
+    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; {MESSAGES:,} messages in {PARTITIONS * SEGMENTS} files")
+    key, holding = rare_key(data)
+    s = configured_lake()
+    lake = Lake(spark_session("bench"), stream=f"bench-{token_hex(4)}")
+    lake.session.sparkContext.setLogLevel("ERROR")
+    rewritten = data.with_name("rewritten")
+    ours: list[Cost] = []
+    theirs: list[Cost] = []
+    wrong = 0
+    try:
+        for _ in range(repeats):
+            name = prepared(lake, data)
+            found = s.topics.describe(name).ledger
+            assert found is not None, "its first commit names one"
+            s.ledger.accept(name, found)
+            before = files_of(name)
+            request_id = token_hex(16)
+            digest = s.key_secret(True).digest(key)
+            s.ledger.add_erasure(request_id, digest, topics=[name], forbid=False, requested_by="bench", why="bench")
+            ours.append(cost_of_module("bench.erasure", "--erase", str(name), request_id))
+            after = files_of(name)
+            wrong += len(before.keys() - after.keys()) != holding or any(
+                after[file] != before[file] for file in before.keys() & after.keys()
+            )
+            theirs.append(cost_of_module("bench.erasure", "--rewrite", str(data), str(rewritten), key.decode()))
+            shutil.rmtree(rewritten)
+    finally:
+        lake.drop()
+        shutil.rmtree(rewritten, ignore_errors=True)
+    print(f"medians of {repeats}; the key is in {holding} files of {ROWS:,} messages; seconds of CPU, and of the clock")
+    for label, costs in (("erase", ours), ("DuckDB rewrites all", theirs)):
+        print(f"  {label:20} {median(cost.cpu for cost in costs):6.2f} {median(cost.wall for cost in costs):6.2f}")
+    print(f"  files written again: {'exactly those that hold the key' if not wrong else 'others, too'}")
+    return 1 if wrong else 0
+
+
+def rare_key(data: Path) -> tuple[bytes, int]:
+    """A key that some files hold, and few, and how many."""
+    found: dict[bytes, int] = {}
+    for file in sorted(data.rglob("*.parquet")):
+        for key in pc.unique(pq.read_table(file, columns=["key"])["key"].cast(pa.binary())).to_pylist():
+            found[key] = found.get(key, 0) + 1
+    return max(((key, files) for key, files in found.items() if files <= FILES), key=lambda one: (one[1], one[0]))
+
+
+def files_of(name: TopicName) -> dict[str, tuple[int, int]]:
+    """Inode and time of every data file of the topic, by name."""
+    root = local_path(Tables().load(name).location())
+    return {str(path.relative_to(root)): (path.stat().st_ino, path.stat().st_mtime_ns) for path in root.rglob("*.parquet")}
+
+
+def erase(name: TopicName, request_id: str) -> dict[str, object]:
+    s = configured_lake()
+    now: Instant = s.ledger.now()
+    outcome = steps.run(s, name, as_of=now, approver=lambda _plan, _report: (True, "bench", "yes"), work=EraseKey(request_id=request_id))
+    assert outcome.name == "published", outcome.detail
+    return {"removed": dict(outcome.removed)}
+
+
+def rewrite(data: Path, to: Path, key: bytes) -> None:
+    to.mkdir(exist_ok=True)
+    connection = duckdb.connect(config={"threads": 2})
+    for partition in range(PARTITIONS):
+        connection.execute(
+            f"COPY (SELECT * FROM read_parquet('{data}/{partition}/*.parquet') WHERE key != ?::BLOB) "
+            f"TO '{to}/{partition}.parquet' (FORMAT parquet, COMPRESSION zstd)",
+            [key],
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

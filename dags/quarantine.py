@@ -1,0 +1,31 @@
+"""### Quarantine
+
+Removes refused rows that have been kept for `quarantine_max_age` (30 days) from the quarantine beside each topic of a table: whole files,
+planned, checked on a staged copy, published in one commit, verified. A legal hold on a topic keeps its quarantine. Nothing has reached its
+age: the run ends after `due`, skipped, without starting Spark.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from airflow.sdk import DeltaDataIntervalTimetable, dag
+
+from lifecycle_tasks import form, gated_deletion, interval
+
+
+@dag(
+    schedule=DeltaDataIntervalTimetable(interval()),
+    start_date=datetime(2000, 1, 1, tzinfo=UTC),
+    catchup=False,
+    # As for the message cleaner: nothing rests on this number.
+    max_active_runs=1000,
+    params=form(),
+    doc_md=__doc__,
+    tags=["message-lifecycle"],
+)
+def quarantine() -> None:
+    gated_deletion("quarantine")
+
+
+quarantine()

@@ -1,0 +1,244 @@
+"""`lifecycle erase` and `lifecycle receipt`: a key that is to be gone everywhere, and what was seen to be gone (DEL-7)."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from message_lifecycle.app.cli import results
+from message_lifecycle.app.cli.context import OutputOption, services
+from message_lifecycle.app.cli.exits import DIFFERENT, of_outcome, worst
+from message_lifecycle.app.cli.key_input import read_key
+from message_lifecycle.app.cli.screen import Output, Screen, View, emit, working
+from message_lifecycle.app.cli.verbs import ByOption, TextOption
+from message_lifecycle.app.cli.words import count
+from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.receipt import Receipt
+
+
+class _NoKeyAsArgument(TyperGroup):
+    """What stands where a subcommand may stand is most likely a key, which would then be in the shell's history: it is not told again."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None:
+            raise typer.BadParameter(
+                "a key is never an argument: it is read from standard input, as in `lifecycle erase --by NAME --text WHY < FILE`. "
+                f"Subcommands: {', '.join(self.list_commands(ctx))}"
+            )
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    cls=_NoKeyAsArgument,
+    invoke_without_command=True,
+    help="Erase a key everywhere. The key is read from standard input, one line, and kept nowhere but as a keyed hash.",
+)
+receipts = typer.Typer(no_args_is_help=True, help="What was seen to be gone after an erasure.")
+RequestArgument = Annotated[
+    str, typer.Argument(metavar="REQUEST", help="The request's id, or a unique beginning of it.", show_default=False)
+]
+SHORT = results.SHORT
+_NOT_DONE = "not done because"
+"""Beside the reason that a person gave: what stands against the request."""
+
+
+@app.callback()
+def erase(
+    ctx: typer.Context,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only here; may be given again. By default everywhere.")
+    ] = None,
+    forbid: Annotated[bool, typer.Option("--forbid", help="What comes in with the key from now on is not taken.")] = False,
+    by: Annotated[str, typer.Option("--by", metavar="NAME", help="Your name, kept in the ledger.", show_default=False)] = "",
+    text: Annotated[str, typer.Option("--text", metavar="WHY", help="Why; kept beside it. Never the key.", show_default=False)] = "",
+    is_base64: Annotated[bool, typer.Option("--base64", help="The line that is read is base64.")] = False,
+    empty_key: Annotated[bool, typer.Option("--empty-key", help="An empty line is the empty key.")] = False,
+    later: Annotated[
+        bool, typer.Option("--later", help="Record the request only; `erase run` or the DAG `erasure` carries it out.")
+    ] = False,
+    output: OutputOption = Output.text,
+) -> int | None:
+    """Erase a key: `lifecycle erase --by NAME --text WHY < FILE`, or asked for without echo on a terminal."""
+    if ctx.invoked_subcommand is not None:
+        return None
+    from message_lifecycle.app.erasure_requests import ask
+
+    if not by.strip() or not text.strip():
+        raise typer.BadParameter("an erasure has a name and a reason: --by NAME --text WHY")
+    s, topics = services(ctx), [TopicName.parse(name) for name in topic or ()]
+    key = read_key(is_base64=is_base64, empty_is_a_key=empty_key)
+    request = ask(s, key, topics=topics, forbid=forbid, by=by, why=text)
+    del key
+    if later:
+        return _show_request(ctx, request.request_id, output)
+    return _carry_out(ctx, request.request_id, by, text, output)
+
+
+@app.command()
+def run(ctx: typer.Context, request: RequestArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> int:
+    """Carry out a recorded request, or go on with it; your word is its approval."""
+    return _carry_out(ctx, services(ctx).ledger.erasure(request).request_id, by, text, output)
+
+
+@app.command("list")
+def list_(
+    ctx: typer.Context,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="How many, the newest first.")] = 20,
+    output: OutputOption = Output.text,
+) -> None:
+    """List requests, the newest first."""
+    from message_lifecycle.app.views.erasures import erasures_view
+
+    found = erasures_view(services(ctx), limit=limit)
+
+    def render(screen: Screen) -> None:
+        if not found:
+            screen.line("no key was asked to be erased yet")
+            return
+        rows = [
+            (
+                entry["request_id"][:SHORT],
+                entry["state"],
+                ", ".join(entry["topics"]) or "all",
+                "forbidden" if entry["forbids"] else "",
+                screen.when(entry["requested_at"]),
+                entry["requested_by"],
+                entry["why"],
+                entry["detail"],
+            )
+            for entry in found
+        ]
+        headers = ("request", "state", "topics", "key", "requested", "by", "why", _NOT_DONE)
+        screen.table(headers, rows, wrap=("topics", "why", _NOT_DONE))
+
+    emit(output, found, render)
+
+
+@app.command()
+def show(ctx: typer.Context, request: RequestArgument, output: OutputOption = Output.text) -> int:
+    """Show one request."""
+    return _show_request(ctx, request, output)
+
+
+@app.command()
+def allow(ctx: typer.Context, request: RequestArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> int:
+    """Let the key of a request come in again that was made with --forbid; what was erased stays so."""
+    lifted = services(ctx).ledger.allow_again(request, by=by, why=text)
+    return _show_request(ctx, lifted.request_id, output)
+
+
+@receipts.command("show")
+def show_receipt(ctx: typer.Context, request: RequestArgument, output: OutputOption = Output.text) -> None:
+    """Show the receipt of an erasure: a digest of the key, the tables that were searched, the files that went; each by name in the JSON."""
+    kept = services(ctx).ledger.receipt(request)
+    emit(output, json.loads(kept), lambda screen: _receipt(screen, Receipt.from_json(kept)))
+
+
+@receipts.command("verify")
+def verify_receipt(ctx: typer.Context, request: RequestArgument, output: OutputOption = Output.text) -> int:
+    """Search the topics again for what the receipt says is gone. Exit status 1: something of it is there."""
+    from message_lifecycle.app.receipts import verify
+
+    s = services(ctx)
+    request_id = s.ledger.erasure(request).request_id
+    with working("searching"):
+        wrong = verify(s, request_id)
+    told = {"request_id": request_id, "holds": not wrong, "wrong": wrong}
+
+    def render(screen: Screen) -> None:
+        screen.line(f"receipt {request_id}: {'holds' if not wrong else 'does not hold'}", style="red" if wrong else "green")
+        screen.notes(wrong)
+
+    emit(output, told, render)
+    return DIFFERENT if wrong else 0
+
+
+def _receipt(screen: Screen, receipt: Receipt) -> None:
+    screen.line(f"Receipt of erasure request {receipt.request_id}", style="bold")
+    screen.facts([("digest of the key", receipt.digest), ("secret", receipt.secret)])
+    for topic in receipt.topics:
+        screen.heading(topic.topic)
+        screen.facts(
+            [
+                ("plan", topic.plan_id),
+                ("messages erased", count(topic.rows)),
+                ("hidden", format_instant(topic.hidden_at)),
+                ("rewritten", format_instant(topic.rewritten_at)),
+                ("unreachable", format_instant(topic.unreachable_at)),
+                ("made by", f"version {topic.code_version}"),
+            ]
+        )
+        screen.table(
+            ("table", "uuid", "snapshots searched", "files searched", "files gone"),
+            [(t.table, t.table_uuid, count(len(t.snapshots)), count(t.files_searched), count(len(t.gone))) for t in topic.tables],
+            right=("snapshots searched", "files searched", "files gone"),
+            wrap=("uuid",),
+        )
+    screen.line()
+    screen.line(f"To search again for what is gone: lifecycle receipt verify {receipt.request_id[:SHORT]}")
+
+
+def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: Output) -> int:
+    from message_lifecycle.app.erasure_requests import carry_out
+    from message_lifecycle.app.views.erasures import erasure_view
+    from message_lifecycle.app.views.outcomes import outcome_view
+
+    if not by.strip() or not text.strip():
+        raise typer.BadParameter("an erasure has a name and a reason: --by NAME --text WHY")
+    s, word = services(ctx), (True, by.strip(), text.strip())
+    with working("plan, stage, gate, publish, verify"):
+        found = carry_out(s, request_id, approver=lambda _plan, _report: word)
+    outcomes = [outcome_view(one.outcome) for one in found if one.outcome is not None]
+    errors = [
+        {"topic": str(one.topic), "error": type(one.error).__name__, "message": str(one.error)} for one in found if one.error is not None
+    ]
+    told = {**erasure_view(s.ledger.erasure(request_id)), "outcomes": outcomes, "errors": errors}
+
+    def render(screen: Screen) -> None:
+        _request(screen, told)
+        for view in outcomes:
+            results.outcome(screen, view)
+        for error in errors:
+            if error["message"] not in told["detail"]:
+                screen.line(f"{error['topic']}: {error['error']}: {error['message']}", style="red")
+        if told["state"] == "erased":
+            screen.line(f"To search again for what is gone: lifecycle receipt verify {request_id[:SHORT]}")
+        if told["state"] == "requested":
+            screen.line(f"Not all of it is done. To go on: lifecycle erase run {request_id[:SHORT]} --by NAME --text WHY")
+
+    emit(output, told, render)
+    statuses = [of_outcome(one.outcome.name) for one in found if one.outcome is not None]
+    return worst([*statuses, *(one.error.exit_code for one in found if one.error is not None)])
+
+
+def _show_request(ctx: typer.Context, request: str, output: Output) -> int:
+    from message_lifecycle.app.views.erasures import erasure_view
+
+    told = erasure_view(services(ctx).ledger.erasure(request))
+
+    def render(screen: Screen) -> None:
+        _request(screen, told)
+        if told["state"] == "requested":
+            screen.line(f"To carry it out: lifecycle erase run {told['request_id'][:SHORT]} --by NAME --text WHY")
+            screen.line(f'or the DAG `erasure` with {{"request_id": "{told["request_id"]}"}}')
+
+    emit(output, told, render)
+    return 0
+
+
+def _request(screen: Screen, told: View) -> None:
+    screen.line(f"Erasure request {told['request_id']}: {told['state']}", style="bold")
+    lifted: dict[str, Any] | None = told["lifted"]
+    screen.facts(
+        [
+            ("topics", ", ".join(told["topics"]) or "all"),
+            ("asked by", f"{told['requested_by']}: {told['why']}"),
+            ("key", "may not come in again" if told["forbids"] else ""),
+            ("allowed again", "" if lifted is None else f"{lifted['by']}: {lifted['why']}"),
+            (_NOT_DONE, told["detail"]),
+        ]
+    )

@@ -1,0 +1,196 @@
+"""The erasure of a key from one topic: what the verbs of `steps` do differently for it. The key is known by its request's digest alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from message_lifecycle.app import archiving
+from message_lifecycle.app.erasure_secret import match_of
+from message_lifecycle.app.receipts import keep
+from message_lifecycle.app.sparing import holds_of, ids_of
+from message_lifecycle.model.erased import ErasedTable, HeldFile, KeyInTable, Matches
+from message_lifecycle.model.erasure import ErasureOf, ErasureRequest
+from message_lifecycle.model.errors import ErasureUnfinished, HeldByLegalHold, UnknownTopic, UnsupportedErasure
+from message_lifecycle.model.hold import HeldKey
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.plan import Plan, Requirements
+from message_lifecycle.model.request import EraseKey
+from message_lifecycle.model.rows import offsets_of
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations import erasure
+from message_lifecycle.operations.required import required, required_of_documents
+from message_lifecycle.operations.verdict import Verdict
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.services import Services
+    from message_lifecycle.ports import Eraser
+
+INTAKE = ("ingest", "copy")
+"""Locks of what brings keys in."""
+_WRITERS = (*INTAKE, "compaction")
+"""Locks of what writes to branches of a topic's tables: none is under way while an erasure is published."""
+_WAIT_SECONDS = 600.0
+_SHOWN_OF_DIGEST = 12
+"""Characters that tell one erased document from another in plans and outcomes; with the colon before them they are no name (NAME-1)."""
+
+
+def plan_erasure(s: Services, name: TopicName, policy: Policy, work: EraseKey, *, as_of: Instant) -> Plan:
+    """Raises UnknownErasure, ErasureSecretMissing, ErasureSecretChanged, UnsupportedErasure, HeldByLegalHold, TopicBusy."""
+    request = s.ledger.erasure(work.request_id)
+    # Where nothing is found nothing is published, and what began before would bring the key in behind the search: an ingest that has looked
+    # at what is forbidden before the request, a copy that has read its origin before that was erased.
+    with writers_waited_for(s, name, purposes=INTAKE):
+        pass
+    requirements = _required(s, name, policy)
+    of = ErasureOf(request_id=request.request_id, digest=request.key.digest, secret=request.key.secret)
+    matches = match_of(s, [request]).matches
+    _refuse_lost_archives(s, name)
+    found = eraser_of(s, name).find_key(name, matches, policy, as_of=as_of)
+    _refuse_former_archives(s, name, policy, matches)
+    _refuse_held(s, name, policy, matches, found, as_of=as_of)
+    return erasure.plan(name, requirements, policy, of, found, as_of=as_of)
+
+
+def _required(s: Services, name: TopicName, policy: Policy) -> Requirements:
+    heeded = ids_of(holds_of(s, name))
+    if policy.fold is not None:
+        return required_of_documents(s.documents.tables(name), policy, heeded)
+    return required(s.reader.log(name), policy, heeded)
+
+
+def _refuse_held(s: Services, name: TopicName, policy: Policy, matches: Matches, found: Sequence[KeyInTable], *, as_of: Instant) -> None:
+    """An erasure ends the table's history: it is refused where a hold may touch a row of the key, or any that history alone still has (DEL-8).
+
+    Of a held key it is found which rows history alone has, and which refused rows and damaged lines tell both keys; of other holds it is
+    not looked for, so they refuse."""
+    for hold in holds_of(s, name):
+        key = hold.what.key if isinstance(hold.what, HeldKey) else None
+        if key is None or matches(key) or _touches(found, eraser_of(s, name).find_key(name, key.__eq__, policy, as_of=as_of)):
+            raise HeldByLegalHold(str(name), sum(file.rows for table in found for file in table.files), [hold.told])
+
+
+def _touches(found: Sequence[KeyInTable], held: Sequence[KeyInTable]) -> bool:
+    """Whether an erasure of what was `found` may take something of another key, which is `held`."""
+    refused = {file.name: file.offsets for file in _refused(found)}
+    return any(not file.needed for table in held for file in table.files) or any(
+        file.name in refused and _meet(refused[file.name], file.offsets) for file in _refused(held)
+    )
+
+
+def _refused(found: Sequence[KeyInTable]) -> Iterator[HeldFile]:
+    """Files of rows that are no messages: one may tell several keys."""
+    return (file for table in found if table.table == "quarantine" for file in table.files)
+
+
+def _meet(one: str, other: str) -> bool:
+    """Whether any row is in both; where a store does not name its rows, one may be."""
+    return not (one and other) or not set(offsets_of(one)).isdisjoint(offsets_of(other))
+
+
+def _refuse_lost_archives(s: Services, name: TopicName) -> None:
+    """Raises UnsupportedErasure: nothing is said to be erased that was not looked into."""
+    for folder in archiving.lost(s, name):
+        raise UnsupportedErasure(
+            f"topic {name}",
+            f"it has archived messages in {folder}, which is not there: mount or bring back what holds it, or make the folder to say that "
+            "nothing of it is left",
+        )
+
+
+def _refuse_former_archives(s: Services, name: TopicName, policy: Policy, matches: Matches) -> None:
+    """Raises UnsupportedErasure: nothing is said to be erased that is there."""
+    for folder in archiving.former_holders(s, name, policy, matches):
+        raise UnsupportedErasure(
+            f"topic {name}",
+            f"the archive {folder}, which it used before, holds the key; set archive_to back to it, erase, and set it as it was",
+        )
+
+
+def eraser_of(s: Services, name: TopicName) -> Eraser:
+    if s.eraser is None:
+        raise UnsupportedErasure(f"topic {name}", "its store cannot erase keys")
+    return s.eraser
+
+
+def matches_of(s: Services, plan: Plan) -> Matches:
+    assert plan.erasure is not None, "an erasure's plan names its request"
+    return match_of(s, [s.ledger.erasure(plan.erasure.request_id)]).matches
+
+
+def publish(s: Services, verdict: Verdict) -> Published:
+    """Raises PlanConflict, TopicBusy, ErasureUnfinished where a batch has begun and not ended: history alone tells whether it is in
+    the table."""
+    plan = verdict.plan
+    with writers_waited_for(s, plan.topic):
+        _require_no_batch(s, plan)
+        return eraser_of(s, plan.topic).publish_erasure(verdict, matches_of(s, plan), ledger=s.ledger.next_identity(plan.topic))
+
+
+@contextmanager
+def writers_waited_for(s: Services, name: TopicName, *, purposes: Sequence[str] = _WRITERS) -> Iterator[None]:
+    """None of them is under way meanwhile. Raises TopicBusy."""
+    with ExitStack() as held:
+        for purpose in purposes:
+            held.enter_context(s.ledger.lock(name, wait_seconds=_WAIT_SECONDS, purpose=purpose))
+        yield
+
+
+def _require_no_batch(s: Services, plan: Plan) -> None:
+    batches = s.ledger.open_batches(plan.topic)
+    if batches and s.reader.published(plan.topic, plan.plan_id) is None:
+        raise ErasureUnfinished(f"topic {plan.topic}", f"ingest batch {batches[0].batch_id} of a run that died is open; ingest first")
+
+
+def differences(s: Services, plan: Plan, published: Published) -> list[str]:
+    """What an erasure has not done as it was planned (DEL-6), by a new search of the tables. If there is nothing, what was found is the
+    topic's part of the request's receipt."""
+    found = tuple(eraser_of(s, plan.topic).erased_tables(plan, matches_of(s, plan)))
+    wrong = _wrong(plan, published, found)
+    if not wrong and plan.actions:
+        keep(s, plan, found)
+    return wrong
+
+
+def _wrong(plan: Plan, published: Published, found: tuple[ErasedTable, ...]) -> list[str]:
+    wrong = [
+        f"the {table.table} still holds the key, in {table.files_found} of {table.files_searched} data files"
+        for table in found
+        if table.files_found
+    ]
+    kept = {(action.table, snapshot) for action in plan.erased_tables for snapshot in action.snapshots}
+    named = {(action.table, at) for action in plan.erased_tables for _, at in (*action.refs, *action.undo)}
+    left = sum((table.table, snapshot) in kept - named for table in found for snapshot in table.snapshots)
+    if left:
+        wrong.append(f"{left} snapshots of before are still there")
+    if dict(published.removed) != dict(plan.expected.removed):
+        wrong.append(f"the commit removed {dict(published.removed)}, the plan says {dict(plan.expected.removed)}")
+    return wrong
+
+
+def accept(s: Services, plan: Plan) -> None:
+    """What the ledger has of a document goes once the tables have nothing of it, also where they had nothing before."""
+    assert plan.erasure is not None, "an erasure's plan names its request"
+    if Policy.of_values(plan.policy).fold is not None:
+        s.ledger.forget_document(plan.topic, matches_of(s, plan), word=_word_of(plan.erasure.digest))
+
+
+def forget_former(s: Services, request: ErasureRequest) -> None:
+    """What the ledger has of a document of topics that are gone for good, or are topics of messages now: no plan is made for those."""
+    for name in s.ledger.document_topics():
+        if (not request.topics or name in request.topics) and not _is_of_documents(s, name):
+            s.ledger.forget_document(name, match_of(s, [request]).matches, word=_word_of(request.key.digest))
+
+
+def _is_of_documents(s: Services, name: TopicName) -> bool:
+    try:
+        return "fold" in s.topics.describe(name).settings
+    except UnknownTopic:
+        return False
+
+
+def _word_of(digest: str) -> str:
+    return f"erased:{digest[:_SHOWN_OF_DIGEST]}"

@@ -1,0 +1,74 @@
+"""Where the secret of keyed hashes lies, and what finds a request's key again by it.
+
+Embedded: a file of the state folder, made on first need. On a cluster: the file that LIFECYCLE_ERASURE_SECRET_FILE names, the same for
+every process that ingests, copies or erases; it is never made here. Who has both the secret and the ledger can try keys against the
+digests, so the two are kept and backed up apart.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from message_lifecycle.model.erasure import ErasureRequest, KeyMatch, KeySecret
+from message_lifecycle.model.errors import ErasureSecretMissing
+from message_lifecycle.model.names import TopicName
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.services import Services
+    from message_lifecycle.ports import ErasureMemory
+
+SECRET_FILE = "LIFECYCLE_ERASURE_SECRET_FILE"
+"""Names the file; the file itself holds 32 random bytes or more, as one line of text."""
+EMBEDDED = "erasure"
+
+
+def secret_of_place(make: bool) -> KeySecret:
+    """The secret of this configuration; `make`: a new one where the embedded place has none. Raises ErasureSecretMissing,
+    InvalidErasureSecret."""
+    named = os.environ.get(SECRET_FILE)
+    if named:
+        return _read(Path(named).expanduser())
+    from message_lifecycle.local.layout import find_layout
+    from message_lifecycle.local.private_files import secret
+
+    file = find_layout().secrets / EMBEDDED
+    if make and file.parent.is_dir():
+        secret(file)
+    return _read(file)
+
+
+def _read(file: Path) -> KeySecret:
+    try:
+        return KeySecret(file.read_bytes().strip())
+    except OSError as error:
+        raise ErasureSecretMissing(str(file), (error.strerror or type(error).__name__).lower()) from None
+
+
+def secret_for_request(s: Services) -> KeySecret:
+    """For a new request: the secret that is there, or a new one where no recorded digest is still to be compared.
+
+    Raises ErasureSecretMissing, ErasureSecretChanged: with another secret what is forbidden would come in again."""
+    needed = [request.key for request in s.ledger.erasures() if needs_secret(request)]
+    secret = s.key_secret(not needed)
+    KeyMatch.of(secret, needed)
+    return secret
+
+
+def needs_secret(request: ErasureRequest) -> bool:
+    """Whether its digest must be compared for as long as nobody lifts it. One that waits to be carried out alone is asked again: with another
+    secret it is refused by name, and never found to be done."""
+    return request.forbid and request.state != "refused" and request.lifted is None
+
+
+def match_of(s: Services, requests: Iterable[ErasureRequest]) -> KeyMatch:
+    """Finds the requests' keys again. Raises ErasureSecretMissing, ErasureSecretChanged."""
+    return KeyMatch.of(s.key_secret(False), (request.key for request in requests))
+
+
+def forbidden_keys(ledger: ErasureMemory, key_secret: Callable[[bool], KeySecret], topic: TopicName) -> KeyMatch | None:
+    """What may not come into the topic; None, and no secret asked for, where nothing is forbidden, as nearly everywhere."""
+    found = ledger.forbidden(topic)
+    return KeyMatch.of(key_secret(False), (request.key for request in found)) if found else None

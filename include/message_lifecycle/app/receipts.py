@@ -1,0 +1,94 @@
+"""Receipts of erasures: made when a topic's erasure has been verified, kept in the ledger, and checked against the tables again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from message_lifecycle import __version__
+from message_lifecycle.app import archiving
+from message_lifecycle.app.erasure_secret import match_of
+from message_lifecycle.app.services import policy_of
+from message_lifecycle.model.erased import ErasedTable
+from message_lifecycle.model.errors import UnknownTopic, UnsupportedErasure
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.receipt import Receipt, TableReceipt, TopicReceipt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from message_lifecycle.app.services import Services
+
+
+def keep(s: Services, plan: Plan, found: Sequence[ErasedTable]) -> None:
+    """Add a topic to its request's receipt. `found`: by a search after the deed, that found nothing."""
+    assert plan.erasure is not None, "an erasure's plan names its request"
+    now = s.ledger.now()
+    committed = max((table.committed_at or now for table in found), default=now)
+    topic = TopicReceipt(
+        topic=str(plan.topic),
+        plan_id=plan.plan_id,
+        rows=plan.expected.removed_rows,
+        tables=tuple(
+            TableReceipt(
+                table=table.table,
+                table_uuid=table.table_uuid,
+                snapshots=table.snapshots,
+                files_searched=table.files_searched,
+                gone=table.gone,
+            )
+            for table in found
+        ),
+        hidden_at=Instant(committed),
+        rewritten_at=Instant(committed),
+        unreachable_at=now,
+        code_version=__version__,
+    )
+    of = plan.erasure
+    first = Receipt(request_id=of.request_id, digest=of.digest, secret=of.secret, topics=())
+    s.ledger.keep_receipt(of.request_id, lambda kept: (first if kept is None else Receipt.from_json(kept)).with_topic(topic).to_json())
+
+
+def verify(s: Services, request_id: str) -> list[str]:
+    """What is not (any more) as the receipt says: a file that is there, or one that holds the key. Empty: all holds.
+
+    Raises UnknownErasure, NoReceipt, InvalidReceipt, ErasureSecretMissing, ErasureSecretChanged."""
+    receipt = Receipt.from_json(s.ledger.receipt(request_id))
+    matches = match_of(s, [s.ledger.erasure(receipt.request_id)]).matches
+    wrong: list[str] = []
+    for topic in receipt.topics:
+        plan = s.ledger.record(topic.plan_id).plan
+        if s.eraser is None:
+            raise UnsupportedErasure(f"topic {plan.topic}", "its store cannot erase keys")
+        try:
+            found = {table.table: table for table in s.eraser.erased_tables(plan, matches)}
+        except UnknownTopic:
+            wrong += _not_looked_into(s, plan)
+            continue  # dropped or gone for good since, with all that lay in it
+        wrong += [
+            f"{topic.topic}: {folder}, its archive, is not there, and was not looked into" for folder in archiving.lost(s, plan.topic)
+        ]
+        former = archiving.former_holders(s, plan.topic, policy_of(s, plan.topic), matches)
+        wrong += [f"{topic.topic}: the archive {folder}, which it used before, holds the key" for folder in former]
+        for table in topic.tables:
+            now = found.get(table.table)  # type: ignore[call-overload]  # the receipt tells it as text
+            if now is None and table.table == "archive":
+                continue  # it archives no more, and where it did was looked into
+            if now is None or now.table_uuid != table.table_uuid:
+                now_there = "is another table now" if now else "is not there any more"
+                wrong.append(f"{topic.topic}: the {table.table} {now_there} ({table.table_uuid} was searched)")
+                continue
+            if now.files_found:
+                wrong.append(f"{topic.topic}: {now.files_found} of {now.files_searched} data files of the {table.table} hold the key")
+            there = s.eraser.files_there(plan.topic, now.table, table.gone)
+            wrong += [f"{topic.topic}: {name}, which went, is there" for name in there]
+    return wrong
+
+
+def _not_looked_into(s: Services, plan: Plan) -> list[str]:
+    """A topic that was deleted since and whose tables are still there, in words: nothing is said to hold unseen."""
+    return [
+        f"{plan.topic}: deleted since by plan {topic.plan_id}, its tables were not looked into; `lifecycle undo` brings it back"
+        for topic in (() if s.deleter is None else s.deleter.deletions())
+        if topic.table_uuid == plan.requirements.table_uuid
+    ]

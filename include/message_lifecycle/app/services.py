@@ -1,0 +1,74 @@
+"""What the verbs work with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from message_lifecycle.app.erasure_secret import secret_of_place
+from message_lifecycle.model.backends import Backend
+from message_lifecycle.model.erasure import KeySecret
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.settings import Policy, Value, resolve
+from message_lifecycle.ports import (
+    Copier,
+    DeletedReclaimer,
+    DocumentReader,
+    DocumentStore,
+    Eraser,
+    Gate,
+    Groups,
+    Ledger,
+    MessageReader,
+    MessageStore,
+    QuarantineStore,
+    Reclaimer,
+    TopicDeleter,
+    Topics,
+    ViewReader,
+    ViewStore,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What the verbs work with; made by `wiring` alone."""
+
+    topics: Topics
+    reader: MessageReader
+    store: MessageStore
+    copier: Copier
+    views: ViewReader
+    compactor: ViewStore
+    documents: DocumentReader
+    document_store: DocumentStore
+    reclaimer: Reclaimer
+    gate: Gate
+    ledger: Ledger
+    server: Mapping[str, Value]
+    eraser: Eraser | None = None
+    """None: the store cannot erase keys."""
+    quarantine: QuarantineStore | None = None
+    """None: the store keeps no refused rows by their time."""
+    deleter: TopicDeleter | None = None
+    """None: topics of the store are not deleted by a plan."""
+    deleted_reclaimer: DeletedReclaimer | None = None
+    """As `deleter`: what that deletes, this takes for good."""
+    groups: Groups | None = None
+    """Where the store knows readers of its own; None: only the ledger does."""
+    backends: Mapping[TopicName, Backend] = field(default_factory=dict)
+    """Topics that lie in configured backends beside the lake (see `backends`), which `topics.list` does not name."""
+    strays: Callable[[], Sequence[str]] = tuple
+    """What lies in those backends and no verb reaches, in words: topics that the configuration does not name (any more)."""
+    key_secret: Callable[[bool], KeySecret] = secret_of_place
+    """What keys are hashed with, asked for only where one is; True: made where there is none. See `erasure_secret`."""
+
+    def work_on(self, name: TopicName) -> Literal["message_cleaner", "retention"]:
+        """What cleans a topic of messages: of a backend, retention is all there is (RET-5)."""
+        return "retention" if name in self.backends else "message_cleaner"
+
+
+def policy_of(s: Services, name: TopicName) -> Policy:
+    """The topic's effective settings now."""
+    return resolve(topic=s.topics.describe(name).settings, server=s.server)

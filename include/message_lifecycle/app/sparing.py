@@ -1,0 +1,241 @@
+"""What stays whatever the rules say: legal holds as offsets, for planning; and the one choke point that every publish passes (DEL-8).
+
+A plan names the holds that it heeds. Whoever adds a hold takes the topic's lock, and so waits for a publish in flight; whoever publishes
+has that lock, and publishes nothing that does not know every hold that stands. The gate has its own look at what a plan takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+from message_lifecycle.app import view_copies
+from message_lifecycle.model.actions import (
+    CompactPartition,
+    DeleteTable,
+    DropQuarantined,
+    DropSegments,
+    DropTable,
+    EraseRows,
+    EraseTable,
+    ExpireSnapshots,
+    RemoveFiles,
+    RemoveRows,
+    RemoveViewRows,
+    RestoreDocument,
+    RestoreQuarantined,
+    RestoreRows,
+    RestoreViewRows,
+    ReturnTable,
+    SealSegment,
+    SnapshotDocument,
+    SweepMarkers,
+)
+from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict
+from message_lifecycle.model.facts import Facts, LogState
+from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome, Staged
+from message_lifecycle.model.plan import Operation, Plan
+from message_lifecycle.model.request import PurgeKey
+from message_lifecycle.model.rows import RowAnswer, ranges_of
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.spared import Spared, SparedOffsets
+from message_lifecycle.model.undo import QUARANTINE, Undone
+from message_lifecycle.model.view import ViewState
+from message_lifecycle.operations.snapshot_with_purge import EVERY_DOCUMENT
+from message_lifecycle.operations.sparing import SparedRows, spare
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.services import Services
+
+
+def holds_of(s: Services, name: TopicName) -> tuple[Hold, ...]:
+    """The legal holds on the topic that stand now, by id."""
+    return tuple(sorted(s.ledger.holds(name), key=lambda hold: hold.hold_id))
+
+
+def ids_of(holds: Iterable[Hold]) -> tuple[str, ...]:
+    """As `Requirements.heeded`."""
+    return tuple(sorted(hold.hold_id for hold in holds))
+
+
+def facts_with_spared(s: Services, facts: Facts, view: ViewState | None = None) -> Facts:
+    """With the holds that stand, and what they and undone plans keep of the log; of the `view`, too, where one is given."""
+    holds = holds_of(s, facts.log.topic)
+    of_view = () if view is None else spared_in_view(s, facts.log, view, holds)
+    kept = (*spared_of(s, facts.log, holds), *of_view, *spared_by_undo(s, facts.log.topic))
+    return replace(facts, spared=kept, heeded=ids_of(holds))
+
+
+def spared_of(s: Services, log: LogState, holds: Sequence[Hold]) -> tuple[Spared, ...]:
+    """What may not go of the log: a key lies where its messages are at the log's snapshot."""
+    return tuple(spared for hold in holds for spared in _of_log(s, log, hold))
+
+
+def spared_in_view(s: Services, log: LogState, view: ViewState, holds: Sequence[Hold]) -> tuple[Spared, ...]:
+    """What may not go of the compacted view: it may be all that is left of a held message."""
+    found: list[Spared] = []
+    for hold in holds:
+        if isinstance(hold.what, HeldKey):
+            found += (
+                _spared(hold, partition, offset, offset) for partition, offset, _ in view_copies.of_key(s, log.topic, view, hold.what)
+            )
+        else:
+            found += _of_log(s, log, hold)
+    return tuple(found)
+
+
+def spared_by_undo(s: Services, name: TopicName) -> tuple[Spared, ...]:
+    """What came back with an undo, and was not released since (DEL-7)."""
+    return tuple(
+        Spared(
+            partition=partition,
+            first=first,
+            last=last,
+            holder="undone_plan",
+            name=known.plan_id,
+            detail=undone_detail(known),
+        )
+        for known in s.ledger.undone(name)
+        if known.released_at is None
+        for partition, first, last in known.ranges
+        if partition != QUARANTINE
+    )
+
+
+def undone_detail(known: Undone) -> str:
+    """Why it stays, and what lets it go."""
+    return (
+        f"plan {known.plan_id}, which took it, was undone by plan {known.undone_by}; `lifecycle undo {known.plan_id} --release` lets it go"
+    )
+
+
+def held_rows(s: Services, log: LogState, found: RowAnswer) -> tuple[SparedRows, ...]:
+    """Which of the messages that were found a legal hold keeps."""
+    return spare(found, SparedOffsets(spared_of(s, log, holds_of(s, log.topic))))[1]
+
+
+def held_documents(holds: Iterable[Hold]) -> dict[str, str]:
+    """As `DocumentFacts.held`: a hold names the topic, or a document by its key."""
+    found: dict[str, str] = {}
+    for hold in holds:
+        match hold.what:
+            case HeldKey(key=key):
+                found[(key or b"").decode(errors="replace")] = hold.told
+            case HeldTopic() | HeldRange():
+                found[EVERY_DOCUMENT] = hold.told
+            case never:
+                assert_never(never)
+    return found
+
+
+def _of_log(s: Services, log: LogState, hold: Hold) -> Iterator[Spared]:
+    match hold.what:
+        case HeldTopic():
+            for partition in sorted(log.end_offsets):
+                yield _spared(hold, partition, 0, None)
+        case HeldRange(partition=partition, first=first, last=last):
+            yield _spared(hold, partition, first, last)
+        case HeldKey(key=key):
+            assert key is not None, "the ledger keeps the key for as long as its hold stands"
+            for entry in s.reader.requested(log, PurgeKey(key=key), as_of=Instant(0)).due:
+                for run in ranges_of(entry.taken):
+                    yield _spared(hold, entry.partition, run.start, run.stop - 1)
+        case never:
+            assert_never(never)
+
+
+def _spared(hold: Hold, partition: int, first: int, last: int | None) -> Spared:
+    return Spared(partition=partition, first=first, last=last, holder="hold", name=hold.hold_id, detail=hold.told)
+
+
+# The choke point
+
+
+def require_heeded(s: Services, plan: Plan) -> None:
+    """Raises PlanConflict where a hold stands now that the plan does not know: the next plan does."""
+    unknown = [hold for hold in holds_of(s, plan.topic) if hold.hold_id not in plan.requirements.heeded]
+    if unknown:
+        raise PlanConflict(plan.plan_id, f"{unknown[0].told} was placed after it was planned", rival=f"hold {unknown[0].hold_id}")
+
+
+def evidence(s: Services, plan: Plan, staged: Staged) -> list[dict[str, int]]:
+    """The frame `holds`: one row about the holds that stand now, resolved anew, and what of the plan they touch."""
+    holds = holds_of(s, plan.topic)
+    unheeded = sum(hold.hold_id not in plan.requirements.heeded for hold in holds)
+    return [{"holds": len(holds), "unheeded": unheeded, "touched": _touched(s, plan, staged, holds)}]
+
+
+def _touched(s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
+    """Messages, segments or documents of the plan that a hold may touch."""
+    if not holds or plan.is_empty:
+        return 0
+    if plan.operation == "reclaim":
+        return len(holds)  # what lies in the files of the past is not looked at
+    if plan.moved_tables:
+        return len(holds) if plan.deleted_tables else 0  # whatever a hold names goes with its topic; what comes back, none keeps
+    if plan.of_quarantine:
+        return 0 if plan.quarantine_returns else len(holds)  # which message a refused row would have been, nobody knows
+    documents = held_documents(holds) if plan.documents else {}
+    # At the plan's own snapshot; where a key lies needs nothing else of the log. Documents have none.
+    of_documents = Policy.of_values(plan.policy).fold is not None
+    log = None if of_documents else replace(s.reader.log(plan.topic), snapshot_id=plan.requirements.snapshot_id)
+    of_log = SparedOffsets(() if log is None else spared_of(s, log, holds))
+    view = s.views.view(plan.topic) if log is not None and (plan.view_removals or plan.compactions or plan.erasure) else None
+    of_view = SparedOffsets(() if log is None or view is None else spared_in_view(s, log, view, holds))
+    touched = 0
+    for action in (*plan.actions, *staged.superseded):
+        match action:
+            case DropSegments():
+                touched += of_log.touching(action.partition, action.first_base, action.last_offset) is not None
+            case RemoveRows():
+                touched += _among(of_log, action.partition, action.offsets)
+            case RemoveViewRows():
+                touched += _among(of_view, action.partition, action.offsets)
+            case SnapshotDocument():
+                touched += action.document in documents or EVERY_DOCUMENT in documents
+            case EraseRows():
+                touched += _among(of_view if action.table == "view" else of_log, action.partition, action.offsets)
+            case EraseTable():
+                touched += sum(not isinstance(hold.what, HeldKey) for hold in holds)
+            case CompactPartition() | SealSegment() | SweepMarkers() | ExpireSnapshots() | RemoveFiles():
+                pass  # of a view see below; the others take nothing
+            case RestoreRows() | RestoreViewRows() | RestoreDocument():
+                pass  # takes nothing
+            case DeleteTable() | ReturnTable() | DropTable() | DropQuarantined() | RestoreQuarantined():
+                pass  # see above
+            case never:
+                assert_never(never)
+    if plan.compactions and log is not None and view is not None:
+        policy = Policy.of_values(plan.policy)
+        tails = s.views.tails(log, view.horizons, as_of=plan.as_of)
+        touched += sum(held.rows for held in view_copies.at_risk(s, log, view, tails, policy, as_of=plan.as_of, holds=holds))
+    return touched
+
+
+def _among(spared: SparedOffsets, partition: int, text: str) -> int:
+    return sum(len(run) for _, held in spared.split(partition, text)[1] for run in ranges_of(held))
+
+
+@contextmanager
+def refusals_recorded(s: Services, name: TopicName, operation: Operation, as_of: Instant, run: str | None) -> Iterator[None]:
+    """What a hold refuses is told, and stays in the history (DEL-8)."""
+    try:
+        yield
+    except HeldByLegalHold as refusal:
+        detail = f"{type(refusal).__name__}: {refusal}"
+        s.ledger.record_run_outcome(run, Outcome(name="refused", operation=operation, topic=name, as_of=as_of, detail=detail))
+        raise
+
+
+# What the due check remembers
+
+
+def spared_state(s: Services, name: TopicName) -> tuple[tuple[str, str], ...]:
+    """Who keeps overdue messages beside readers: a change of it makes the topic due again. No reader's name has a colon."""
+    undone = tuple((f"undone:{known.plan_id}", "kept") for known in s.ledger.undone(name) if known.released_at is None)
+    return (*((f"hold:{hold_id}", "stands") for hold_id in ids_of(holds_of(s, name))), *undone)

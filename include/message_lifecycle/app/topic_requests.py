@@ -1,0 +1,85 @@
+"""What a person asks about whole topics: delete one, show those that were deleted, and let one go for good (DEL-7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from message_lifecycle.app import deleted_reclaiming, steps
+from message_lifecycle.app.steps import Approver
+from message_lifecycle.app.topic_deleting import undo_until
+from message_lifecycle.app.views.values import View, when
+from message_lifecycle.model.deleted import DeletedTopic, Deletion
+from message_lifecycle.model.errors import NothingDeleted, UnknownTopic
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.request import DeleteTopic, ReclaimDeleted
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.services import Services
+
+
+def delete_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome:
+    """All steps, with the person's word; a topic that was deleted before changes nothing, and the plan that did it is named.
+
+    Raises UnknownTopic, NotDeletable, HeldByLegalHold."""
+    _finish(s, name)
+    try:
+        s.topics.describe(name)
+        word = True, by, text
+        return steps.run(s, name, as_of=s.ledger.now(), approver=lambda _plan, _report: word, work=DeleteTopic(), requested_by=by)
+    except UnknownTopic:
+        # Also where another run has deleted it while this one waited for its turn.
+        before = next((one for one in _deletions(s) if one.topic == name), None)
+        if before is None:
+            raise
+        done = s.ledger.record(before.plan_id).plan
+        return Outcome(name="no_op", operation="topic_delete", topic=name, as_of=done.as_of, first_plan_id=before.plan_id)
+
+
+def _finish(s: Services, name: TopicName) -> None:
+    """Of a run that died between its commit and its outcome, the outcome is written."""
+    open_ = s.ledger.open_plan(name)
+    if open_ is not None and open_.plan.operation == "topic_delete" and s.deleter is not None and s.deleter.moved(open_.plan) is not None:
+        steps.verify(s, open_.plan.plan_id)
+
+
+def deleted_topics(s: Services) -> list[DeletedTopic]:
+    """The newest first."""
+    return [found for one in _deletions(s) if s.deleter is not None and (found := s.deleter.deleted(one.plan_id)) is not None]
+
+
+def _deletions(s: Services) -> Sequence[Deletion]:
+    return () if s.deleter is None else s.deleter.deletions()
+
+
+def reclaim_deleted(s: Services, plan_id: str, *, as_of: Instant, approver: Approver | None = None, by: str | None = None) -> Outcome:
+    """All steps for the topic that the plan deleted; one that went for good before changes nothing, and the plan that did it is named.
+
+    Raises UnknownPlan, NothingDeleted, UndoWindowOpen, and what planning raises."""
+    deletion = deleted_reclaiming.deletion_of(s, plan_id)
+    work = ReclaimDeleted(plan_id=deletion.plan_id)
+    try:
+        if deleted_reclaiming.done_before(s, deletion) is None:
+            return steps.run(s, deletion.topic, as_of=as_of, approver=approver, work=work, requested_by=by)
+    except NothingDeleted:
+        if deleted_reclaiming.done_before(s, deletion) is None:
+            raise  # else another run has done it while this one was on its way
+    done = deleted_reclaiming.done_before(s, deletion)
+    assert done is not None, "asked just now"
+    return Outcome(name="no_op", operation="reclaim", topic=deletion.topic, as_of=done.plan.as_of, first_plan_id=done.plan.plan_id)
+
+
+def deleted_view(s: Services, topic: DeletedTopic) -> View:
+    until = undo_until(s, topic)
+    return {
+        "topic": str(topic.topic),
+        "plan_id": topic.plan_id,
+        "deleted_at": when(topic.deleted_at),
+        "undo_until": when(until),
+        "undoable": s.ledger.now() < until,
+        "messages": topic.rows,
+        "bytes": topic.size_bytes,
+        "tables": [table.table or "log" for table in topic.tables],
+    }

@@ -1,0 +1,202 @@
+"""Taking a published plan back: what is looked at before it is planned, what is remembered of it, and what releases it (DEL-7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from message_lifecycle.app import sparing
+from message_lifecycle.model.errors import HeldByLegalHold, LaterPlan, PlanConflict, UndoSourceGone
+from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Message
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.plan import Operation, Plan, ViewRequirements
+from message_lifecycle.model.request import UndoPlan
+from message_lifecycle.model.rows import offsets_of
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.spared import SparedOffsets
+from message_lifecycle.model.undo import Range, Returning, ReturningView, Undone, ranges_in
+from message_lifecycle.model.view import ViewState
+from message_lifecycle.operations import undo
+from message_lifecycle.ports import PlanRecord
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.services import Services
+
+
+def plan_undo(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of: Instant) -> Plan:
+    """The plan that takes it back; an empty one where that was done before. Raises UnknownPlan, CannotUndo's leaves."""
+    record = s.ledger.record(work.plan_id)
+    taken_back = record.plan
+    if is_undone(s, taken_back):
+        heeded = sparing.ids_of(sparing.holds_of(s, name))
+        return undo.plan(s.reader.log(name), policy, taken_back, None, as_of=as_of, taken=0, heeded=heeded)
+    of_log = taken_back.of_log and not stopped_at_log(s, record)
+    reader = s.reader if of_log else s.views
+    check(s, record, policy, s.topics.describe(name).uuid, lambda: reader.published(name, taken_back.plan_id))
+    log = s.reader.log(name)
+    assert record.staged is not None and record.outcome is not None, "a published plan was staged, and has its outcome"
+    before = [s.ledger.record(known.plan_id).outcome for known in s.ledger.undone(name)]
+    without = [span for outcome in before if outcome is not None for span in outcome.marker_offsets]
+    found = Returning(source_id=None)
+    if of_log:
+        found = s.reader.returning(log, taken_back, record.staged, own=record.outcome.marker_offsets, without=without)
+    view = s.views.view(name)
+    of_view = _of_view(s, view, taken_back)
+    if of_log:
+        undo.check_later(taken_back, found, later(s, taken_back, "compaction"), policy)
+    _check_newer(s, log, taken_back, of_view)
+    holds = sparing.holds_of(s, name)
+    kept = SparedOffsets(sparing.spared_of(s, log, holds) if found.markers else ())
+    # A marker is a message: one that a hold keeps cannot go, and what it tells of must not be there beside it (DEL-8).
+    held = [by for mark in found.markers for by, _ in kept.split(mark.partition, mark.offsets)[1]]
+    if held:
+        raise HeldByLegalHold(str(name), len(held), sorted({by.detail for by in held}))
+    taken, heeded = record.outcome.removed_rows, sparing.ids_of(holds)
+    made = undo.plan(log, policy, taken_back, found, as_of=as_of, taken=taken, heeded=heeded, of_view=of_view)
+    if view is None:
+        return made
+    return replace(made, view=ViewRequirements(table_uuid=view.table_uuid, snapshot_id=view.snapshot_id, rows=view.rows))
+
+
+def check(s: Services, record: PlanRecord, policy: Policy, table_uuid: str, commit: Callable[[], Published | None]) -> None:
+    """Whether the plan may be taken back at all. `table_uuid`: of the table that it would come back to. `commit`: finds what was published
+    of it. Raises CannotUndo's leaves."""
+    plan, outcome = record.plan, None if record.outcome is None else record.outcome.name
+    # One that was found to have done something else than planned has done it all the same.
+    committed = outcome != "failed" or commit() is not None
+    published_at = s.ledger.published_at(plan.plan_id) if committed else None
+    if stopped_at_log(s, record):
+        # Its commit came after the gate's word, so that the tables keep what it took for at least as long.
+        outcome, published_at = "published", record.reported_at
+    undo.check(
+        plan,
+        outcome=outcome,
+        published_at=published_at,
+        now=s.ledger.now(),
+        undo_window_us=policy.undo_window_us,
+        table_uuid=table_uuid,
+    )
+
+
+def stopped_at_log(s: Services, record: PlanRecord) -> bool:
+    """Whether a removal was closed after the first of its two commits, the view's: a hold, other settings or another writer had come between.
+    The view is without what it took, and the log has it still."""
+    plan, outcome = record.plan, record.outcome
+    if not plan.view_removals or not plan.of_log or outcome is None or outcome.name in ("published", "failed"):
+        return False
+    return s.views.published(plan.topic, plan.plan_id) is not None
+
+
+def is_undone(s: Services, plan: Plan) -> bool:
+    """Whether all of it was taken back. Of an undo that came to its commit on the log alone the ledger knows, too: see `remember`."""
+    known = s.ledger.undoing(plan.plan_id)
+    outcome = None if known is None else s.ledger.record(known.undone_by).outcome
+    return outcome is not None and outcome.name in ("published", "failed")
+
+
+def later(s: Services, plan: Plan, *operations: Operation) -> list[Plan]:
+    """What was published since and still stands, the first of each operation first. One that was found to have done something else than
+    planned has done it all the same; of those that failed, compactions alone may have done nothing."""
+    undone = {known.plan_id for known in s.ledger.undone(plan.topic)}
+    found = (
+        other
+        for operation in operations
+        for other in s.ledger.published_after(plan.topic, plan.plan_id, operation, or_failed=True)
+        if other.plan.plan_id not in undone
+    )
+    return [
+        other.plan
+        for other in found
+        if other.plan.operation != "compaction"
+        or (other.outcome is not None and other.outcome.name == "published")
+        or s.views.published(plan.topic, other.plan.plan_id) is not None
+    ]
+
+
+def _of_view(s: Services, view: ViewState | None, plan: Plan) -> ReturningView:
+    if not plan.view_removals:
+        return ReturningView()
+    if view is None or plan.view is None or view.table_uuid != plan.view.table_uuid:
+        raise UndoSourceGone(plan.plan_id, "the compacted view that it took messages from is not there any more")
+    return s.views.returning(view, plan)
+
+
+def _check_newer(s: Services, log: LogState, plan: Plan, of_view: ReturningView) -> None:
+    """Each later plan is asked about the log as that one found it. Raises LaterPlan, UndoSourceGone where that is not known any more."""
+    partitions = {partition for partition, _ in of_view.newest}
+    for other in later(s, plan, "compaction", "message_request", "message_cleaner") if partitions else ():
+        spans = [span for partition in sorted(partitions) if (span := undo.passed_over(other, partition)) is not None]
+        then = replace(log, snapshot_id=other.requirements.snapshot_id)
+        try:
+            if any(undo.passes_over(other, message, of_view.newest) for span in spans for message in _within(s, then, span)):
+                reason = "compacted, or removed, a newer message of a key that it took from the view"
+                raise LaterPlan(plan.plan_id, other.plan_id, reason)
+        except PlanConflict as gone:
+            reason = f"whether plan {other.plan_id}, which came later, builds on it cannot be told: {gone.reason}"
+            raise UndoSourceGone(plan.plan_id, reason) from gone
+
+
+def _within(s: Services, log: LogState, span: Range) -> Iterator[Message]:
+    partition, first, last = span
+    return takewhile(lambda message: message.offset <= last, s.views.tail_messages(log, {}, partition=partition, start=first))
+
+
+def differences(s: Services, plan: Plan, staged: Staged, published: Published) -> list[str]:
+    """What of a published undo is not in the table as it was judged (DEL-6). What came back is remembered first, whatever else is
+    found: the next run must not take it again."""
+    remember(s, plan)
+    wrong, found = _view_differences(s, plan), s.reader.returned(plan.topic, plan)
+    if (published.restored, found.rows) != (plan.restored_rows, plan.restored_rows):
+        wrong.append(f"{plan.restored_rows} messages should be back: the commit says {published.restored}, {found.rows} are there")
+    if found.twice:
+        wrong.append(f"{found.twice} messages are there more than once")
+    if found.markers:
+        wrong.append(f"{found.markers} markers of the plan are still there")
+    if dict(published.removed) != dict(staged.removed(plan)):
+        wrong.append(f"the commit removed {dict(published.removed)}, the plan says {dict(staged.removed(plan))}")
+    return wrong
+
+
+def remember(s: Services, plan: Plan) -> None:
+    """Keep that what the plan names is back, so that the rules leave it alone: also where it has come to its first commit alone, the
+    log's, and another plan will bring back the rest."""
+    assert plan.parent is not None, "an undo names what it takes back"
+    s.ledger.set_undone(plan.topic, plan.parent, plan.plan_id, ranges_in((*plan.restored, *plan.view_returns, *plan.quarantine_returns)))
+
+
+def _view_differences(s: Services, plan: Plan) -> list[str]:
+    if not plan.view_returns:
+        return []
+    view, done = s.views.view(plan.topic), s.views.published(plan.topic, plan.plan_id)
+    if view is None or done is None:
+        return ["nothing came back to the compacted view"]
+    # As it was published: a compaction may have come since.
+    named = {action.partition: list(offsets_of(action.offsets)) for action in plan.view_returns}
+    back = s.views.places_of(plan.topic, replace(view, snapshot_id=done.snapshot_id), offsets=named, keys=())
+    if len(back) == plan.restored_view_rows:
+        return []
+    return [f"{plan.restored_view_rows} messages should be back in the compacted view, {len(back)} are there"]
+
+
+def told(plan: Plan) -> str:
+    """What an outcome does not count: it knows the log alone."""
+    if plan.document_returns:
+        return f"{plan.restored_rows} change(s) and {plan.restored_snapshots} snapshot(s) came back"
+    return f"{plan.restored_view_rows} message(s) came back to the compacted view" if plan.view_returns else ""
+
+
+def undone_before(s: Services, plan: Plan) -> str | None:
+    """The plan that had done what this undo was asked to do."""
+    found = None if plan.parent is None else s.ledger.undoing(plan.parent)
+    return None if found is None else found.undone_by
+
+
+def release(s: Services, plan_id: str, *, by: str, text: str) -> Undone:
+    """Let the rules take again what came back with the undo of the plan. Raises UnknownPlan, NotUndone, UnnamedApproval."""
+    plan = s.ledger.record(plan_id).plan
+    return s.ledger.release_undone(plan.plan_id, by=by, text=text)

@@ -1,0 +1,152 @@
+"""What taking a plan back is held to (DEL-7): exactly what it took is there again as it was, and nothing else differs.
+
+Frames: `restored`, one row per file of which messages come back; `rows`, one per file that loses markers of the plan; `twice`, one per
+message that would be there more than once; `markers_left`, one per marker of the plan that would stay; `view_returns`, where the plan took
+messages from the compacted view, one row per partition of it; `difference`; `figures`, one row.
+"""
+
+from __future__ import annotations
+
+from message_lifecycle.gates.declared import (
+    FIGURES,
+    AllAre,
+    ColumnSum,
+    Suite,
+    asked,
+    asks_counted,
+    count,
+    figure,
+    rule,
+    same_settings,
+)
+from message_lifecycle.gates.document_undo_suite import document_undo_suite
+from message_lifecycle.gates.quarantine_undo_suite import quarantine_undo_suite
+from message_lifecycle.gates.topic_delete_suite import topic_suite
+from message_lifecycle.model.outcome import Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
+
+
+def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
+    """An undo is always a person's word: the last check asks for it. A topic that was deleted comes back as it went, whole, and of documents
+    and of the quarantine every row."""
+    if plan.returned_tables:
+        return topic_suite(plan, policy)
+    if plan.of_documents:
+        return document_undo_suite(plan, policy)
+    if plan.of_quarantine:
+        return quarantine_undo_suite(plan, policy)
+    removed = sum(rows for _, rows in staged.removed(plan))
+    return (
+        same_settings(policy.hash, plan.requirements.policy_hash),
+        *_restored(plan),
+        rule("twice", "No message is there more than once.", "messages that are there twice", count("twice", 0)),
+        *_markers(plan),
+        *_view(plan),
+        rule("markers_left", "No marker of what comes back stays.", "markers that stay", count("markers_left", 0)),
+        rule("difference", "Beside what the plan names nothing differs.", "other files that differ", count("difference", 0)),
+        rule("figures", "The figures are one row.", "rows of figures", count(FIGURES, 1)),
+        rule(
+            "rows_in", "The log has as many messages as when it was planned.", "messages before", figure("rows_in", plan.expected.rows_in)
+        ),
+        rule(
+            "rows_restored",
+            "As many messages come back as planned.",
+            "messages that come back",
+            figure("rows_restored", plan.restored_rows),
+        ),
+        rule("rows_removed", "As many markers go as planned.", "messages removed", figure("rows_removed", removed)),
+        rule(
+            "rows_kept",
+            "Every message that was there stays, but for the markers.",
+            "messages then",
+            figure("rows_kept", plan.expected.rows_in - removed + plan.restored_rows),
+        ),
+        asks_counted(plan),
+        asked("undo", "Nothing comes back without a person's word.", plan),
+    )
+
+
+def _restored(plan: Plan) -> Suite:
+    counted = rule(
+        "restored", "Messages come back out of exactly the planned files.", "files that give back", count("restored", len(plan.restored))
+    )
+    if not plan.restored:
+        return (counted,)
+    return (
+        counted,
+        rule(
+            "restored_rows",
+            "Exactly as many messages come back as the plan names.",
+            "messages that come back",
+            ColumnSum(frame="restored", column="rows", equals=plan.restored_rows),
+        ),
+        rule(
+            "restored_missing",
+            "Every message that the plan names is there again.",
+            "messages that are missing",
+            ColumnSum(frame="restored", column="missing", equals=0),
+        ),
+        rule(
+            "restored_unnamed",
+            "Every message that comes back is named by the plan.",
+            "messages not named",
+            ColumnSum(frame="restored", column="unnamed", equals=0),
+        ),
+        rule(
+            "restored_same",
+            "What comes back is what was taken, byte for byte.",
+            "files whose content differs",
+            AllAre(frame="restored", column="same", value=True),
+        ),
+    )
+
+
+_VIEW = (
+    ("missing", "Every message that the plan names is in the view again.", "messages that are missing"),
+    ("unnamed", "Every message that comes into the view is named by the plan.", "messages not named"),
+    ("changed", "What comes into the view is what was taken from it, column by column.", "messages that differ"),
+    ("lost", "The view loses nothing.", "messages that go from the view"),
+    ("repeated_keys", "No key of what comes into the view is there twice.", "messages beside another of their key"),
+)
+
+
+def _view(plan: Plan) -> Suite:
+    if not plan.view_returns:
+        return ()
+    partitions = len(plan.view_returns)
+    return (
+        rule("view_returns", "The view of exactly the planned partitions differs.", "partitions", count("view_returns", partitions)),
+        rule(
+            "view_returns_rows",
+            "Exactly as many messages come into the view as the plan names.",
+            "messages that come into the view",
+            ColumnSum(frame="view_returns", column="rows", equals=plan.restored_view_rows),
+        ),
+        *(
+            rule(f"view_returns_{column}", says, unit, ColumnSum(frame="view_returns", column=column, equals=0))
+            for column, says, unit in _VIEW
+        ),
+    )
+
+
+def _markers(plan: Plan) -> Suite:
+    files = len({action.file for action in plan.row_removals})
+    counted = rule("rows", "Markers go from exactly the planned files.", "files that lose markers", count("rows", files))
+    if not files:
+        return (counted,)
+    return (
+        counted,
+        rule(
+            "rows_rows",
+            "Exactly the markers go that the plan names.",
+            "markers that go",
+            ColumnSum(frame="rows", column="rows", equals=sum(action.rows for action in plan.row_removals)),
+        ),
+        rule(
+            "rows_named",
+            "Nothing goes but the markers that the plan names.",
+            "messages not named",
+            ColumnSum(frame="rows", column="unnamed", equals=0),
+        ),
+    )

@@ -1,0 +1,76 @@
+"""A deleted topic that cannot be brought back any more gives its space back: every table of it, and every file (DEL-7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from message_lifecycle import __version__
+from message_lifecycle.model.actions import Action, DropTable, RemoveFiles
+from message_lifecycle.model.deleted import DeletedFacts, TableFiles
+from message_lifecycle.model.errors import UndoWindowOpen
+from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.plan import Expected, Plan, Requirements, Selection
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations.reclaim import removals
+
+
+def check(plan_id: str, topic: str, *, until: Instant, now: Instant) -> None:
+    """`until`, as an undo judges it: from then on the topic is not brought back. Raises UndoWindowOpen."""
+    if now < until:
+        raise UndoWindowOpen(plan_id, topic, until=format_instant(until), now=format_instant(now))
+
+
+def plan(facts: DeletedFacts, policy: Policy, *, as_of: Instant) -> Plan:
+    """All of it or nothing, whatever `max_files` says: once its tables are forgotten, nobody finds what was left."""
+    topic, log = facts.topic, facts.tables[0].table
+    stays = (*facts.held, *(f"{name} is named by nothing and young: somebody may be about to commit it" for name in _young(facts)))
+    actions = () if stays else tuple(action for table in facts.tables for action in _actions(table))
+    going = [action for action in actions if isinstance(action, RemoveFiles)]
+    size, files = sum(removal.size_bytes for removal in going), sum(len(removal.files) for removal in going)
+    return Plan(
+        operation="reclaim",
+        topic=topic.topic,
+        as_of=as_of,
+        policy=tuple(sorted(policy.values.items())),
+        requirements=Requirements(
+            table_uuid=log.table_uuid,
+            snapshot_id=log.snapshot_id,
+            end_offsets=(),
+            policy_hash=policy.hash,
+            code_version=__version__,
+            heeded=facts.heeded,
+        ),
+        bounds=(),
+        actions=actions,
+        selection=Selection(),
+        expected=Expected(rows_in=0, removed=(), removed_bytes=size, bytes_in=size, segments=0),
+        held=(),
+        warnings=tuple(f"nothing is reclaimed: {why}" for why in stays),
+        asks=(
+            f"topic {topic.topic}, deleted by plan {topic.plan_id}, goes for good: {topic.rows} message(s), {files} file(s)",
+            *(f"{reader}, as far as the ledger knows" for reader in facts.readers),
+        )
+        if actions
+        else (),
+        more=False,
+        due_since=None,
+        next_due_at=None,
+        parent=topic.plan_id,
+    )
+
+
+def _young(facts: DeletedFacts) -> Iterator[str]:
+    return (table.young for table in facts.tables if table.young is not None)
+
+
+def _actions(found: TableFiles) -> Iterator[Action]:
+    table = found.table
+    yield DropTable(
+        table=table.table,
+        table_uuid=table.table_uuid,
+        snapshot_id=table.snapshot_id,
+        rows=table.rows,
+        location=found.location,
+        metadata=found.metadata,
+    )
+    yield from removals(table.table, table.table_uuid, found.files)

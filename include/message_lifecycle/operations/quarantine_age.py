@@ -1,0 +1,130 @@
+"""Quarantine rows that have reached their age go, file by file (QUA-1): all rows of a batch carry the same time and lie in one file.
+
+A file of which only some rows have reached it stays until all have: another writer has put batches together, and what is unknown of it
+keeps data. A legal hold on any part of the topic keeps its whole quarantine: which message a refused row would have been, nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from message_lifecycle import __version__
+from message_lifecycle.model.actions import DropQuarantined
+from message_lifecycle.model.instants import Instant, deadline, is_dead, seconds
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.plan import Expected, Held, Plan, Requirements, Selection
+from message_lifecycle.model.quarantine import CameBack, QuarantineFile, QuarantineState
+from message_lifecycle.model.settings import Policy, Value
+from message_lifecycle.model.spared import SparedBy
+
+SETTING = "quarantine_max_age"
+
+
+def plan(
+    topic: TopicName,
+    state: QuarantineState,
+    policy: Policy,
+    accepted: Mapping[str, Value | None] | None,
+    holds: Collection[str],
+    undone: Collection[CameBack] = (),
+    *,
+    as_of: Instant,
+) -> Plan:
+    """What may go at `as_of`. `accepted`: the settings under which removals were last accepted; `holds`: what stands on the topic;
+    `undone`: what came back with undos, and nobody has released (DEL-7)."""
+    due = [file for file in state.files if _goes_at(file, policy) is not None and is_dead(_due_at(file, policy), as_of)]
+    kept_by = {file.name: back for file in due if (back := next((one for one in undone if one.may_be(file)), None)) is not None}
+    going = [] if holds else [file for file in due if file.name not in kept_by]
+    rows = sum(file.rows for file in going)
+    later = [at for file in state.files if (at := _goes_at(file, policy)) is not None and not is_dead(at, as_of)]
+    return Plan(
+        operation="quarantine",
+        topic=topic,
+        as_of=as_of,
+        policy=tuple(sorted(policy.values.items())),
+        # Of the quarantine, which has a history of its own: the log's has nothing to do with it.
+        requirements=Requirements(
+            table_uuid=state.table_uuid,
+            snapshot_id=state.snapshot_id,
+            end_offsets=(),
+            policy_hash=policy.hash,
+            code_version=__version__,
+            heeded=tuple(sorted(holds)),
+        ),
+        bounds=(),
+        actions=tuple(
+            DropQuarantined(
+                file=file.name,
+                rows=file.rows,
+                size_bytes=file.size_bytes,
+                oldest_at=_known(file.oldest_at),
+                newest_at=_known(file.newest_at),
+            )
+            for file in going
+        ),
+        selection=Selection(files=tuple(sorted(file.name for file in going))),
+        expected=Expected(
+            rows_in=sum(file.rows for file in state.files),
+            removed=(("quarantine_age", rows),) if rows else (),
+            removed_bytes=sum(file.size_bytes for file in going),
+            bytes_in=sum(file.size_bytes for file in state.files),
+            segments=0,
+        ),
+        held=tuple(_held(due, "hold", _of_holds(holds), policy) if holds else _held_by_undo(due, kept_by, policy)),
+        warnings=_unknown(state),
+        asks=_asks(policy, accepted) if going else (),
+        more=False,
+        due_since=min((_due_at(file, policy) for file in due), default=None),
+        next_due_at=min(later, default=None),
+    )
+
+
+def _known(at: Instant | None) -> Instant:
+    assert at is not None, "a file of unknown age does not go"
+    return at
+
+
+def _goes_at(file: QuarantineFile, policy: Policy) -> Instant | None:
+    """None: never, for its age is not known."""
+    return None if file.oldest_at is None or file.newest_at is None else deadline(file.newest_at, seconds(_age(policy)))
+
+
+def _due_at(file: QuarantineFile, policy: Policy) -> Instant:
+    return deadline(_known(file.newest_at), seconds(_age(policy)))
+
+
+def _age(policy: Policy) -> int:
+    found = policy[SETTING]
+    assert isinstance(found, int), "the setting has a default"
+    return found
+
+
+def _asks(policy: Policy, accepted: Mapping[str, Value | None] | None) -> tuple[str, ...]:
+    """DEL-3: rows that were promised to stay longer go by a person's word."""
+    before = None if accepted is None else accepted.get(SETTING)
+    tightened = isinstance(before, int) and _age(policy) < before
+    return (f"tightened since the last accepted run: {SETTING}",) if tightened else ()
+
+
+def _held(due: Collection[QuarantineFile], holder: SparedBy, detail: str, policy: Policy) -> list[Held]:
+    """One entry for all: quarantined rows have no offsets."""
+    if not due:
+        return []
+    since = min(_due_at(file, policy) for file in due)
+    rows = sum(file.rows for file in due)
+    return [Held(partition=0, first_base=0, last_offset=0, rows=rows, overdue_since=since, holder=holder, detail=detail)]
+
+
+def _of_holds(holds: Collection[str]) -> str:
+    return f"the topic has legal holds ({', '.join(sorted(holds))}), which may touch its quarantine"
+
+
+def _held_by_undo(due: Collection[QuarantineFile], kept_by: Mapping[str, CameBack], policy: Policy) -> Iterator[Held]:
+    for detail in sorted({back.detail for back in kept_by.values()}):
+        files = [file for file in due if file.name in kept_by and kept_by[file.name].detail == detail]
+        yield from _held(files, "undone_plan", detail, policy)
+
+
+def _unknown(state: QuarantineState) -> tuple[str, ...]:
+    files = [file for file in state.files if file.newest_at is None]
+    return (f"{len(files)} files of the quarantine do not tell the age of their rows, and stay",) if files else ()

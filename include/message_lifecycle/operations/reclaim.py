@@ -1,0 +1,231 @@
+"""Which snapshots and files of a topic nothing needs any more, once the undo window of what they keep has ended (DEL-7).
+
+Of each table stay: where a branch or tag points; what its own rules keep behind it; every snapshot that was the newest somewhere within
+the undo window, so that a deletion published within it finds what it took; and all between a branch or tag and the newest word of each
+writer that keeps its progress in snapshots' summaries, ours among them (MSG-4), for they walk from there, snapshot by snapshot.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from message_lifecycle import __version__
+from message_lifecycle.model.actions import Action, ExpireSnapshots, RemoveFiles
+from message_lifecycle.model.errors import InvalidSetting
+from message_lifecycle.model.history import AskLoose, LooseFiles, LooseQuestion, ReclaimFacts, RefFact, SnapshotFact, TableHistory
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.plan import Expected, Plan, Requirements, Selection
+from message_lifecycle.model.settings import Policy
+
+MAIN = "main"
+WINDOW = "undo_window"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What stays of one table's past. `reasons`: of each snapshot, the first that applies; `refs`: names of those that end."""
+
+    reasons: Mapping[int, str]
+    refs: tuple[str, ...]
+    going: tuple[int, ...]
+    next_due_at: Instant | None = None
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Snapshots by id, and what is known to stay of them."""
+
+    by_id: Mapping[int, SnapshotFact]
+    reasons: dict[int, str] = field(default_factory=dict)
+
+    def ancestors(self, snapshot_id: int | None) -> Iterator[SnapshotFact]:
+        while snapshot_id is not None and (found := self.by_id.get(snapshot_id)) is not None:
+            yield found
+            snapshot_id = found.parent_id
+
+    def keep(self, snapshot_id: int, reason: str) -> None:
+        self.reasons.setdefault(snapshot_id, reason)
+
+
+def plan(facts: ReclaimFacts, policy: Policy, *, as_of: Instant, ask: AskLoose) -> Plan:
+    """What may go at `as_of`. `ask` is put one question a table, and none where nothing of it stays: there nobody could tell what is
+    needed. Raises InvalidSetting for a window of no time, whatever let it through."""
+    window = policy.undo_window_us
+    if window <= 0:
+        raise InvalidSetting(where=f"topic {facts.topic}", key=WINDOW, value=policy[WINDOW], allowed="a whole number of seconds from 1")
+    cut = _earliest(_earliest(as_of - window, facts.needed_since), facts.undoable_since)
+    orphans = _earliest(as_of - policy.orphan_age_us, facts.needed_since)
+    actions: list[Action] = []
+    told: list[LooseFiles] = []
+    due_at: list[Instant] = []
+    left = policy.reclaim_max_files
+    for table in () if facts.held else facts.tables:
+        # A branch of work that has just begun may stand on an old snapshot, by which its age is told.
+        kept = kept_of(table, as_of=as_of, before=cut, ended=None if facts.needed_since is None else ())
+        if kept.next_due_at is not None:
+            due_at.append(Instant(kept.next_due_at + window))
+        if not kept.reasons:
+            continue
+        question = LooseQuestion(
+            table=table.table, kept=tuple(sorted(kept.reasons)), metadata_before=cut, orphans_before=orphans, limit=left
+        )
+        loose = ask(question)
+        made = list(_actions(table, kept, loose))
+        if made:
+            actions += made
+            told.append(loose)
+            left -= len(loose.files)
+    return Plan(
+        operation="reclaim",
+        topic=facts.topic,
+        as_of=as_of,
+        policy=tuple(sorted(policy.values.items())),
+        requirements=_required(facts, policy),
+        bounds=(),
+        actions=tuple(actions),
+        selection=Selection(),
+        expected=Expected(
+            rows_in=0,
+            removed=(),
+            removed_bytes=sum(action.size_bytes for action in actions if isinstance(action, RemoveFiles)),
+            bytes_in=sum(loose.total_bytes for loose in told),
+            segments=0,
+        ),
+        held=(),
+        warnings=tuple(f"nothing is reclaimed: {holder}" for holder in facts.held),
+        asks=_asks(facts, policy) if actions else (),
+        more=any(loose.more for loose in told),
+        due_since=None,
+        next_due_at=min(due_at, default=None),
+    )
+
+
+def kept_of(table: TableHistory, *, as_of: Instant, before: Instant, ended: Collection[str] | None = None) -> Kept:
+    """What stays of a table, and why. A snapshot that was the newest of a branch after `before` stays. `ended`: branches and tags
+    that go; None: all that are past their own age."""
+    walk = _Walk({snapshot.snapshot_id: snapshot for snapshot in table.snapshots})
+    ended = ended_refs(table, as_of) if ended is None else tuple(ended)
+    refs = [ref for ref in table.refs if ref.name not in ended]
+    for ref in refs:
+        if ref.snapshot_id in walk.by_id:
+            walk.keep(ref.snapshot_id, "branches and tags")
+    successor_at = _successors(table.snapshots)
+    for snapshot in table.snapshots:
+        if _last_newest_at(snapshot, successor_at) > before:
+            walk.keep(snapshot.snapshot_id, "undo window")
+    for ref in refs:
+        if ref.is_branch:
+            _keep_by_its_rules(walk, ref, as_of)
+        # A tag's, too: it is what main is set back to.
+        _keep_progress(walk, ref)
+    going = [snapshot for snapshot in table.snapshots if snapshot.snapshot_id not in walk.reasons]
+    heads = {ref.snapshot_id for ref in refs}
+    waiting = [s for s in table.snapshots if walk.reasons.get(s.snapshot_id) == "undo window" and s.snapshot_id not in heads]
+    return Kept(
+        reasons=walk.reasons,
+        refs=ended,
+        going=tuple(snapshot.snapshot_id for snapshot in going) if walk.reasons else (),
+        next_due_at=min((_last_newest_at(snapshot, successor_at) for snapshot in waiting), default=None),
+    )
+
+
+def ended_refs(table: TableHistory, as_of: Instant) -> tuple[str, ...]:
+    """Branches and tags past their own age; main never is."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots}
+    return tuple(sorted(ref.name for ref in table.refs if _has_ended(ref, by_id, as_of)))
+
+
+def _has_ended(ref: RefFact, snapshots: Mapping[int, SnapshotFact], as_of: Instant) -> bool:
+    head = snapshots.get(ref.snapshot_id)
+    return ref.name != MAIN and ref.max_ref_age_us is not None and head is not None and as_of - head.at > ref.max_ref_age_us
+
+
+def _successors(snapshots: Sequence[SnapshotFact]) -> dict[int, Instant]:
+    """When the last snapshot was made that follows one."""
+    found: dict[int, Instant] = {}
+    for snapshot in snapshots:
+        if snapshot.parent_id is not None:
+            found[snapshot.parent_id] = max(found.get(snapshot.parent_id, snapshot.at), snapshot.at)
+    return found
+
+
+def _last_newest_at(snapshot: SnapshotFact, successor_at: Mapping[int, Instant]) -> Instant:
+    """Until when a reader of its branch saw this snapshot, by what followed it and by main's own log, which knows of a way back or a branch
+    that main took over; of one that neither tells of, when it was made."""
+    return max(snapshot.at, successor_at.get(snapshot.snapshot_id, snapshot.at), snapshot.main_left_at or snapshot.at)
+
+
+def _keep_by_its_rules(walk: _Walk, ref: RefFact, as_of: Instant) -> None:
+    for number, snapshot in enumerate(walk.ancestors(ref.snapshot_id)):
+        young = ref.max_snapshot_age_us is not None and as_of - snapshot.at <= ref.max_snapshot_age_us
+        if number >= ref.min_snapshots and not young:
+            return
+        walk.keep(snapshot.snapshot_id, "the branch's own rules")
+
+
+def _keep_progress(walk: _Walk, ref: RefFact) -> None:
+    """All from the branch to the newest word of each that keeps one: past a gap nobody would find it."""
+    path = list(walk.ancestors(ref.snapshot_id))
+    seen: set[str] = set()
+    reasons: dict[int, str] = {}
+    for at, snapshot in enumerate(path):
+        fresh = [name for name in snapshot.carries if name not in seen]
+        seen.update(fresh)
+        if fresh:
+            for between in path[: at + 1]:
+                reasons.setdefault(between.snapshot_id, f"progress of {fresh[0]}")
+    for snapshot_id, reason in reasons.items():
+        walk.keep(snapshot_id, reason)
+
+
+def _actions(table: TableHistory, kept: Kept, loose: LooseFiles) -> Iterator[Action]:
+    # Every reclaim leaves metadata behind; for these alone there would be another one, of every topic, for ever.
+    if not kept.going and not kept.refs and {role for _, role, _ in loose.files} <= {"metadata"}:
+        return
+    # What was forgotten in the metadata must be written down before a file goes, so this comes for every table that loses anything.
+    yield ExpireSnapshots(
+        table=table.table,
+        table_uuid=table.table_uuid,
+        snapshots=kept.going,
+        refs=kept.refs,
+        kept=tuple(sorted(Counter(kept.reasons.values()).items())),
+    )
+    yield from removals(table.table, table.table_uuid, loose.files)
+
+
+def removals(table: str, table_uuid: str, files: Sequence[tuple[str, str, int]]) -> Iterator[RemoveFiles]:
+    """One for each role among `files`: names with their roles and bytes."""
+    for role in sorted({role for _, role, _ in files}):
+        mine = [(name, size) for name, of_role, size in files if of_role == role]
+        yield RemoveFiles(
+            table=table,
+            table_uuid=table_uuid,
+            role=role,
+            files=tuple(name for name, _ in mine),
+            size_bytes=sum(size for _, size in mine),
+        )
+
+
+def _asks(facts: ReclaimFacts, policy: Policy) -> tuple[str, ...]:
+    """A window that was shortened takes back what was promised for deletions published before: a person's word (DEL-3)."""
+    before = None if facts.accepted is None else facts.accepted.get(WINDOW)
+    shorter = isinstance(before, int) and before * 1_000_000 > policy.undo_window_us
+    return (f"tightened since the last accepted run: {WINDOW}",) if shorter else ()
+
+
+def _required(facts: ReclaimFacts, policy: Policy) -> Requirements:
+    uuid = next((table.table_uuid for table in facts.tables if not table.table), "")
+    return Requirements(
+        table_uuid=uuid,
+        snapshot_id=facts.snapshot_id,
+        end_offsets=(),
+        policy_hash=policy.hash,
+        code_version=__version__,
+        heeded=facts.heeded,
+    )
+
+
+def _earliest(at: int, other: Instant | None) -> Instant:
+    return Instant(at if other is None else min(at, other))

@@ -1,0 +1,145 @@
+"""A whole topic deleted, with all that lies beside its log, and brought back (DEL-3, DEL-7).
+
+Nothing of it is removed: its tables lose their names, in one commit, and get them back by an undo. Messages that come after the plan make
+it plan again: they would go unseen (DEL-4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from message_lifecycle import __version__
+from message_lifecycle.model.actions import DeleteTable, ReturnTable
+from message_lifecycle.model.deleted import DeletedTopic, TopicTable
+from message_lifecycle.model.errors import LaterPlan
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.plan import Expected, Plan, Requirements, Selection
+from message_lifecycle.model.settings import Policy
+
+
+def plan(
+    name: TopicName,
+    policy: Policy,
+    tables: Sequence[TopicTable],
+    *,
+    end_offsets: Mapping[int, int],
+    consumers: Iterable[str],
+    replicas: Iterable[str],
+    undone: Iterable[str],
+    as_of: Instant,
+) -> Plan:
+    """`tables`: the log first. `undone`: plans whose messages came back and that nobody released. No legal hold stands, or it is refused
+    before (DEL-8)."""
+    log = tables[0]
+    size = sum(table.size_bytes for table in tables)
+    beside = "".join(f", {table.table} ({table.rows} rows)" for table in tables[1:])
+    return _whole(
+        name,
+        policy,
+        log,
+        end_offsets=end_offsets,
+        actions=tuple(
+            DeleteTable(table=t.table, table_uuid=t.table_uuid, snapshot_id=t.snapshot_id, rows=t.rows, size_bytes=t.size_bytes)
+            for t in tables
+        ),
+        expected=Expected(
+            rows_in=log.rows, removed=(("removed", log.rows),) if log.rows else (), removed_bytes=size, bytes_in=size, segments=0
+        ),
+        asks=(
+            f"topic {name} is deleted whole: its log of {log.rows} {'messages' if policy.fold is None else 'changes'}{beside}",
+            *(f"consumer {consumer} reads it" for consumer in consumers),
+            *(f"replica {replica} copies it, and can copy no more" for replica in replicas),
+            *(f"it holds messages that came back with the undo of plan {plan_id}" for plan_id in undone),
+        ),
+        as_of=as_of,
+        parent=None,
+    )
+
+
+def check_return(deletion: Plan, later: Iterable[Plan]) -> None:
+    """`later`: deletions of a topic of the same name that were published since. Raises LaterPlan."""
+    for other in later:
+        if other.requirements.table_uuid != deletion.requirements.table_uuid:
+            raise LaterPlan(
+                deletion.plan_id, other.plan_id, "deleted another topic of the name: what is known of its readers is about that one"
+            )
+
+
+def plan_return(
+    deletion: Plan, policy: Policy, found: DeletedTopic | None, *, heeded: tuple[str, ...], erasures: Iterable[str] = (), as_of: Instant
+) -> Plan:
+    """The plan that brings the topic back. `found` None: that was done before, and nothing is to do. `erasures`: requests that concern it
+    and are not done."""
+    tables = () if found is None else found.tables
+    rows = 0 if found is None else found.rows
+    log = TopicTable(
+        table="",
+        table_uuid=deletion.requirements.table_uuid,
+        snapshot_id=deletion.requirements.snapshot_id,
+        rows=rows,
+        size_bytes=0,
+    )
+    return _whole(
+        deletion.topic,
+        policy,
+        log,
+        end_offsets=dict(deletion.requirements.end_offsets),
+        actions=tuple(
+            ReturnTable(table=t.table, table_uuid=t.table_uuid, snapshot_id=t.snapshot_id, rows=t.rows, size_bytes=t.size_bytes)
+            for t in tables
+        ),
+        expected=Expected(rows_in=0, removed=(), removed_bytes=0, bytes_in=0, segments=0),
+        asks=()
+        if found is None
+        else (
+            f"topic {deletion.topic}, deleted by plan {deletion.plan_id}, comes back: {rows} message(s)",
+            *(
+                f"it may hold the key of erasure request {request}, which is not done: `lifecycle erase run {request}` next"
+                for request in erasures
+            ),
+        ),
+        as_of=as_of,
+        parent=deletion.plan_id,
+        heeded=heeded,
+    )
+
+
+def _whole(
+    name: TopicName,
+    policy: Policy,
+    log: TopicTable,
+    *,
+    end_offsets: Mapping[int, int],
+    actions: tuple[DeleteTable | ReturnTable, ...],
+    expected: Expected,
+    asks: tuple[str, ...],
+    as_of: Instant,
+    parent: str | None,
+    heeded: tuple[str, ...] = (),
+) -> Plan:
+    return Plan(
+        operation="topic_delete" if parent is None else "undo",
+        topic=name,
+        as_of=as_of,
+        policy=tuple(sorted(policy.values.items())),
+        requirements=Requirements(
+            table_uuid=log.table_uuid,
+            snapshot_id=log.snapshot_id,
+            end_offsets=tuple(sorted(end_offsets.items())),
+            policy_hash=policy.hash,
+            code_version=__version__,
+            heeded=heeded,
+        ),
+        bounds=(),
+        actions=actions,
+        selection=Selection(),
+        expected=expected,
+        held=(),
+        warnings=(),
+        asks=asks,
+        more=False,
+        due_since=None,
+        next_due_at=None,
+        parent=parent,
+    )

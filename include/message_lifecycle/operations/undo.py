@@ -1,0 +1,168 @@
+"""Taking a published plan back: exactly what it took comes back, and its own markers go (DEL-7).
+
+Not what the log was, but what that plan did is undone: messages that came since stay, other plans' removals stay, and end offsets and
+active segments are as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from message_lifecycle.model.actions import Action, DropSegments, RemoveRows
+from message_lifecycle.model.errors import LaterPlan, NotPublished, NotUndoable, UndoWindowPassed
+from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.message import Message
+from message_lifecycle.model.outcome import OutcomeName
+from message_lifecycle.model.plan import Expected, Operation, Plan, Selection
+from message_lifecycle.model.rows import ranges_of
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.undo import Range, Returning, ReturningView, ranges_in
+from message_lifecycle.operations.required import required
+
+TAKEN_BACK: frozenset[Operation] = frozenset(
+    ("message_cleaner", "retention", "message_request", "purge_compacted", "snapshot_with_purge", "quarantine", "topic_delete")
+)
+"""Operations that take messages out of the log, changes and snapshots of documents, or refused rows, and whose plans can be taken back."""
+_OF_AGES = ("message_expiry", "max_age_seconds", "allow_msg_ttl", "ttl_overrides_age", "zero_ttl")
+_IN_NO_VIEW = ("expiry", "ttl", "retention_age", "compacted")
+_NOT: dict[Operation, str] = {
+    "erasure": "what is erased never comes back",
+    "compaction": "a compaction takes nothing from the log, which still has what the view leaves out",
+    "marker_generation": "it made the markers owed for what another writer removed, which is gone; `lifecycle message delete` removes single markers",
+    "undo": "it is an undo itself. What it brought back goes again once it is released (`lifecycle undo --release`), or by a request that names it",
+}
+
+
+def check(
+    plan: Plan,
+    *,
+    outcome: OutcomeName | None,
+    published_at: Instant | None,
+    now: Instant,
+    undo_window_us: int,
+    table_uuid: str,
+) -> None:
+    """Whether the plan may be taken back at all. `published_at`: by the ledger's clock; None: it has changed
+    nothing. Raises CannotUndo's leaves."""
+    if outcome not in ("published", "failed") or published_at is None:
+        raise NotPublished(plan.plan_id, outcome or "open")
+    if plan.operation not in TAKEN_BACK:
+        raise NotUndoable(plan.plan_id, _NOT.get(plan.operation, f"what the operation {plan.operation} does is not taken back"))
+    if plan.requirements.table_uuid != table_uuid:
+        raise NotUndoable(plan.plan_id, "its table is another one now: the topic was made anew")
+    ended_at = Instant(published_at + undo_window_us)
+    if now >= ended_at:
+        raise UndoWindowPassed(
+            plan.plan_id, published_at=format_instant(published_at), ended_at=format_instant(ended_at), now=format_instant(now)
+        )
+
+
+def check_later(plan: Plan, found: Returning, later: Iterable[Plan], policy: Policy) -> None:
+    """`later`: what was published since, oldest first. A compaction that has passed over the place of what the plan had removed has built
+    a view without it: it would be in the log and not in the view. What an age took no view shows, for as long as the `policy` says of ages
+    what it said then, and what went because it is compacted is in the view. But where the plan took older messages from the view with
+    what it took from the log, they may come back only before that: it would have hidden them for ever (P3). Raises LaterPlan."""
+    then = dict(plan.policy)
+    same_ages = all(then.get(name) == policy.values.get(name) for name in _OF_AGES)
+    in_no_view = all(reason in _IN_NO_VIEW and (same_ages or reason == "compacted") for reason, _ in plan.expected.removed)
+    if in_no_view and not plan.view_removals:
+        return
+    marked = [(action.partition, run.start, run.stop - 1) for action in found.markers for run in ranges_of(action.offsets)]
+    places = (*ranges_in(found.rows), *marked, *(_taken(plan) if plan.view_removals else ()))
+    for other in later:
+        for part in other.compactions:
+            if any(_meets(place, part.partition, part.after, part.through) for place in places):
+                raise LaterPlan(plan.plan_id, other.plan_id, "compacted the place of what it removed, so that the view is without it")
+
+
+def _taken(plan: Plan) -> Iterator[Range]:
+    """Where it took messages from the log, those included that do not come back."""
+    for action in plan.actions:
+        match action:
+            case DropSegments():
+                yield action.partition, action.first_base, action.last_offset
+            case RemoveRows():
+                yield from ((action.partition, run.start, run.stop - 1) for run in ranges_of(action.offsets))
+            case _:
+                pass
+
+
+def passed_over(plan: Plan, partition: int) -> Range | None:
+    """Between which offsets the plan took up messages, or took them away; None: nowhere in the partition."""
+    spans = [(part.after + 1, part.through) for part in plan.compactions if part.partition == partition]
+    spans += [(first, last) for of, first, last in _taken(plan) if of == partition]
+    return (partition, min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
+
+
+def passes_over(plan: Plan, message: Message, newest: Mapping[tuple[int, bytes], int]) -> bool:
+    """Whether the plan took up, or took away, this message of `passed_over`, and it is newer than one of its key that is to come back to
+    the view. `newest`: as `ReturningView`. Its key would show a value that is older than what the view has, or than what was removed (P3)."""
+    if message.key is None or message.offset <= newest.get((message.partition, message.key), message.offset):
+        return False
+    return plan.operation == "compaction" or plan.taking(message.partition, message.offset) is not None
+
+
+def _meets(place: Range, partition: int, after: int, through: int) -> bool:
+    of, first, last = place
+    return of == partition and first <= through and last > after
+
+
+def plan(
+    log: LogState,
+    policy: Policy,
+    undone: Plan,
+    found: Returning | None,
+    *,
+    as_of: Instant,
+    taken: int,
+    heeded: tuple[str, ...] = (),
+    of_view: ReturningView | None = None,
+) -> Plan:
+    """The plan that takes `undone` back. `found` None: it was taken back before, and nothing is to do. `taken`: messages that it removed
+    from the log. `of_view`: what comes back to the compacted view."""
+    of_view = of_view or ReturningView()
+    actions: tuple[Action, ...] = () if found is None else (*found.rows, *found.markers, *of_view.rows)
+    to_view = sum(action.rows for action in of_view.rows)
+    restored = 0 if found is None else sum(action.rows for action in found.rows)
+    markers = 0 if found is None else sum(action.rows for action in found.markers)
+    return Plan(
+        operation="undo",
+        topic=log.topic,
+        as_of=as_of,
+        policy=tuple(sorted(policy.values.items())),
+        requirements=required(log, policy, heeded),
+        bounds=(),
+        actions=actions,
+        selection=Selection(),
+        expected=Expected(
+            rows_in=sum(segment.rows for segment in log.segments),
+            removed=(("undone", markers),) if markers else (),
+            removed_bytes=0,
+            bytes_in=sum(segment.size_bytes for segment in log.segments),
+            segments=0,
+        ),
+        held=(),
+        warnings=() if found is None else tuple(_warnings(found, restored, taken, of_view.gone)),
+        asks=(
+            f"plan {undone.plan_id} of operation {undone.operation} is taken back: {restored} message(s) come back"
+            + (f", and {to_view} to the compacted view" if to_view else ""),
+        )
+        if actions
+        else (),
+        more=False,
+        due_since=None,
+        next_due_at=None,
+        parent=undone.plan_id,
+        source_id=None if found is None else found.source_id,
+    )
+
+
+def _warnings(found: Returning, restored: int, taken: int, gone_of_view: int) -> Iterable[str]:
+    if found.present:
+        yield f"{found.present} message(s) that the plan took are there again already"
+    gone = taken - restored - found.present
+    if gone > 0:
+        yield f"{gone} message(s) that the plan took are in no file any more and do not come back"
+    if gone_of_view:
+        yield f"{gone_of_view} message(s) that the plan took from the compacted view are in no file any more and do not come back"

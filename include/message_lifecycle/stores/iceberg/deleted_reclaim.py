@@ -1,0 +1,223 @@
+"""Deleted topics that give their space back, on tables, without a JVM (DEL-7).
+
+Two steps, each of which can be done again: the catalog forgets all tables of the topic in one transaction, which leaves word of the plan
+on the namespace; then exactly the listed files go. The word tells a run that comes later what one that died has left, whoever plans what
+meanwhile: no table tells it any more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Any
+
+from message_lifecycle.model.actions import DropTable
+from message_lifecycle.model.deleted import BegunReclaim, DeletedTopic, TableFiles, TopicTable
+from message_lifecycle.model.errors import PlanConflict, StorageRefused, UnsafePath
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.iceberg import table_file, topic_tables
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.document import TableDocument
+from message_lifecycle.stores.iceberg.file_names import Within, is_absolute
+from message_lifecycle.stores.iceberg.history import NamedFile, all_named
+from message_lifecycle.stores.iceberg.inventory import inventory
+from message_lifecycle.stores.iceberg.layout import DELETED
+from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
+from message_lifecycle.stores.iceberg.table_folder import Deleted, delete_files, listed
+from message_lifecycle.stores.iceberg.topic_delete import place_of
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+_WORD = "lifecycle.reclaiming."
+_FROM = "lifecycle.reclaiming_from."
+"""With the plan and a number: where one of its tables lay, which its word has no room for."""
+_SHOWN = 3
+_ALL = 2**62
+
+
+class IcebergDeletedReclaimer:
+    """`ports.DeletedReclaimer`. `scratch` as `IcebergDeleter` has it. `steps` is told the name of each step as it is reached:
+    `inside_commit` after each row, `before_commit`, `after_commit`, `while_deleting`, `after_delete`, `before_close`."""
+
+    def __init__(self, tables: Tables | None = None, *, scratch: bool = False, steps: Callable[[str], None] | None = None) -> None:
+        self._tables, self._scratch, self._steps = tables or Tables(), scratch, steps or (lambda _: None)
+
+    def files_of(self, topic: DeletedTopic, *, orphans_before: Instant) -> Sequence[TableFiles]:
+        found = {table.table: self._document(table.table_uuid) for table in topic.tables}
+        gone = [kind or "log" for kind, document in found.items() if document is None]
+        if gone:
+            raise StorageRefused(", ".join(gone), f"the catalog has no such table of the topic {topic.topic} any more")
+        there = {kind: document for kind, document in found.items() if document is not None}
+        self._check_alone({document.uuid: str(document.content["location"]) for document in there.values()})
+        return [self._files(table, there[table.table], orphans_before) for table in topic.tables]
+
+    def drop_evidence(self, plan: Plan, policy: Policy) -> Mapping[str, object]:
+        from message_lifecycle.stores.iceberg.deleted_reclaim_evidence import drop_evidence
+
+        return drop_evidence(self._tables, plan, policy)
+
+    def drop(self, verdict: Verdict) -> Published:
+        from message_lifecycle.stores.iceberg.forgetting import forget
+
+        plan = verdict.plan
+        if not self.is_begun(plan):
+            rows = [(place_of(action.table_uuid), self._as_planned(plan, action)) for action in plan.dropped_tables]
+            # A person may have taken a day to answer, and somebody has made a table of those files meanwhile.
+            self._check_alone({action.table_uuid: action.location for action in plan.dropped_tables})
+            word = {"topic": str(plan.topic), "scratch": self._scratch}
+            places = {f"{_FROM}{plan.plan_id}.{at}": action.location for at, action in enumerate(plan.dropped_tables)}
+            with reaching_catalog():
+                done = forget(self._tables.catalog, rows, {_WORD + plan.plan_id: _text(word), **places}, steps=self._steps)
+            if not done:
+                raise PlanConflict(plan.plan_id, "another commit came first")
+            self._steps("after_commit")
+        return self.finish(plan)
+
+    def is_begun(self, plan: Plan) -> bool:
+        return self._word(plan) is not None
+
+    def finish(self, plan: Plan) -> Published:
+        from message_lifecycle.stores.iceberg.forgetting import tell
+
+        done = self.dropped(plan)
+        if done is not None:
+            return done
+        locations = {action.table: action.location for action in plan.dropped_tables}
+        gone = Deleted()
+        for at, removal in enumerate(plan.file_removals):
+            if at:
+                self._steps("while_deleting")
+            location = locations[removal.table]
+            gone += delete_files(self._io(location), location, removal.files)
+        self._steps("after_delete")
+        word = {"topic": str(plan.topic), "scratch": self._scratch, "files": gone.files, "bytes": gone.size_bytes}
+        tell(self._tables.catalog, _WORD + plan.plan_id, _text(word))
+        return _published(plan, word)
+
+    def dropped(self, plan: Plan) -> Published | None:
+        word = self._word(plan)
+        return None if word is None or "files" not in word else _published(plan, word)
+
+    def still_there(self, plan: Plan) -> Sequence[str]:
+        return [
+            *(f"the table {'.'.join(place)}" for action in plan.dropped_tables if self._location(place := place_of(action.table_uuid))),
+            *(f"{file.name} below {a.location}" for a in plan.dropped_tables for file in listed(self._io(a.location), a.location)),
+        ]
+
+    def close(self, plan: Plan) -> None:
+        if self.dropped(plan) is not None:
+            self._steps("before_close")
+            self.forget(plan.plan_id)
+
+    def unfinished(self) -> Mapping[str, BegunReclaim]:
+        from message_lifecycle.stores.iceberg.forgetting import words
+
+        there = words(self._tables.catalog)
+        found = {name.removeprefix(_WORD): json.loads(text) for name, text in there.items() if name.startswith(_WORD)}
+        mine = {plan_id: word for plan_id, word in found.items() if word["scratch"] is self._scratch}
+        return {
+            plan_id: BegunReclaim(
+                topic=TopicName.parse(word["topic"]),
+                locations=tuple(text for name, text in sorted(there.items()) if name.startswith(f"{_FROM}{plan_id}.")),
+                removed="files" in word,
+            )
+            for plan_id, word in mine.items()
+        }
+
+    def left_by(self, plan_id: str) -> Sequence[str]:
+        mine = [location for location in self.unfinished()[plan_id].locations if self._is_nobodys(location)]
+        return [f"{at}/{name}" for at in mine for name in nsmallest(_SHOWN, (file.name for file in listed(self._io(at), at)))]
+
+    def forget(self, plan_id: str) -> None:
+        from message_lifecycle.stores.iceberg.forgetting import unsay, words
+
+        places = {name for name in words(self._tables.catalog) if name.startswith(f"{_FROM}{plan_id}.")}
+        unsay(self._tables.catalog, {_WORD + plan_id, *places})
+
+    def _is_nobodys(self, location: str) -> bool:
+        try:
+            topic_tables.check_places_alone(self._tables, {(DELETED, ""): Within(location)})
+        except UnsafePath:
+            return False
+        return True
+
+    def _files(self, table: TopicTable, document: TableDocument, orphans_before: Instant) -> TableFiles:
+        location = str(document.content["location"])
+        within, io = Within(location), self._io(document.location)
+        metadata = within.name(document.location)
+        with inventory() as found:
+            try:
+                found.add_named(all_named(io, document.content, kept=()))
+            except FileNotFoundError as gone:
+                # What it named is not known, and may lie elsewhere.
+                raise StorageRefused(str(gone.filename or location), "it is not there, and a snapshot is read through it") from gone
+            outside = next((name for name, _ in found.unneeded() if is_absolute(name)), None)
+            if outside is not None:
+                raise UnsafePath(outside, f"a file of the deleted table {'.'.join(place_of(table.table_uuid))} outside of its location")
+            log = [within.name(entry["metadata-file"]) for entry in document.content.get("metadata-log") or ()]
+            found.add_named(NamedFile(name, "metadata", kept=False) for name in (metadata, *log))
+            found.add_listed(listed(io, location))
+            young = found.orphans(before_ms=_ALL, limit=_ALL)
+            old = {file.name for file in found.orphans(before_ms=orphans_before // 1_000, limit=_ALL)}
+            files = [*found.going(_ALL), *young, *found.going(_ALL, metadata=True)]
+        if metadata not in {file.name for file in files}:
+            raise UnsafePath(location, "no metadata of the table, where its newest should lie")
+        return TableFiles(
+            table=table,
+            location=location,
+            metadata=metadata,
+            files=tuple(sorted((file.name, file.kind, file.size_bytes) for file in files)),
+            young=next((file.name for file in young if file.name not in old), None),
+        )
+
+    def _as_planned(self, plan: Plan, action: DropTable) -> str:
+        """Where its metadata lie, which are those of the plan."""
+        what, document = action.table or "log", self._document(action.table_uuid)
+        if document is None:
+            raise PlanConflict(plan.plan_id, f"the {what} is not there any more")
+        location = str(document.content["location"])
+        if (document.uuid, location, Within(location).name(document.location)) != (action.table_uuid, action.location, action.metadata):
+            raise PlanConflict(plan.plan_id, f"the {what} has changed since it was planned")
+        return document.location
+
+    def _check_alone(self, locations: Mapping[str, str]) -> None:
+        topic_tables.check_places_alone(self._tables, {place_of(uuid): Within(location) for uuid, location in locations.items()})
+
+    def _document(self, table_uuid: str) -> TableDocument | None:
+        place = place_of(table_uuid)
+        location = self._location(place)
+        return None if location is None else self._tables.at(place, location)
+
+    def _location(self, place: Place) -> str | None:
+        return self._tables.pointers.one(place)
+
+    def _io(self, location: str) -> FileIO:
+        return table_file.file_io(self._tables.catalog, location)
+
+    def _word(self, plan: Plan) -> dict[str, Any] | None:
+        from message_lifecycle.stores.iceberg.forgetting import words
+
+        text = words(self._tables.catalog).get(_WORD + plan.plan_id)
+        return None if text is None else dict(json.loads(text))
+
+
+def _text(word: Mapping[str, Any]) -> str:
+    """Names as they are: a namespace's property has room for 1,000 characters."""
+    return json.dumps(word, ensure_ascii=False)
+
+
+def _published(plan: Plan, word: Mapping[str, Any]) -> Published:
+    return Published(
+        plan_id=plan.plan_id,
+        snapshot_id=plan.requirements.snapshot_id or 0,
+        removed=(),
+        reclaimed_files=int(word["files"]),
+        reclaimed_bytes=int(word["bytes"]),
+    )

@@ -1,0 +1,84 @@
+"""What an erasure leaves readable: the head of every ref, and what the table was before each plan whose undo is still open."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations.undo import TAKEN_BACK
+from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID
+from message_lifecycle.stores.iceberg.undo_refs import undo_ref
+
+Document = Mapping[str, Any]
+MAIN = "main"
+# What plans and batches leave behind them when they die; at its end an erasure stands alone in the table. Each was given an age when it
+# was made: another's branch that is only called like one stays.
+_STAGES = re.compile(r"lc_[0-9a-f]{16}|in_[0-9A-Za-z_-]+_[0-9a-f]{8}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoWindow:
+    """Decides which undo is still open at `at_ms`: by the topic's settings, for a table's own property is as old as the last change of it."""
+
+    at_ms: int
+    length_ms: int
+
+    @classmethod
+    def of(cls, policy: Policy, as_of: Instant) -> UndoWindow:
+        return cls(at_ms=as_of // 1000, length_ms=policy.undo_window_us // 1000)
+
+    def end(self, committed_ms: int) -> int:
+        return committed_ms + self.length_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heads:
+    """`refs`: every branch and tag but stages; `stages`: those; `undo`: plan id to the snapshot before its commit, and when it ends (ms)."""
+
+    main: int | None
+    refs: Mapping[str, int]
+    stages: tuple[str, ...]
+    undo: Mapping[str, int]
+    undo_until: Mapping[str, int]
+
+    @property
+    def needed(self) -> frozenset[int]:
+        return frozenset((*self.refs.values(), *self.undo.values()))
+
+    @staticmethod
+    def snapshot(document: Document, snapshot_id: int | None) -> Mapping[str, Any] | None:
+        return next((one for one in document["snapshots"] if one["snapshot-id"] == snapshot_id), None)
+
+    @classmethod
+    def of(cls, document: Document, window: UndoWindow) -> Heads:
+        refs = {name: int(ref["snapshot-id"]) for name, ref in document.get("refs", {}).items()}
+        stages = tuple(
+            sorted(name for name, ref in document.get("refs", {}).items() if _STAGES.fullmatch(name) and "max-ref-age-ms" in ref)
+        )
+        kept = {name: snapshot_id for name, snapshot_id in refs.items() if name not in stages}
+        undo, until = dict[str, int](), dict[str, int]()
+        for snapshot in ancestors(document, refs.get(MAIN)):
+            summary, parent, ends = (
+                snapshot.get("summary", {}),
+                snapshot.get("parent-snapshot-id"),
+                window.end(int(snapshot["timestamp-ms"])),
+            )
+            plan_id = summary.get(PLAN_ID)
+            if plan_id is None or summary.get(OPERATION) not in TAKEN_BACK or ends < window.at_ms:
+                continue
+            if parent is not None and undo_ref(plan_id) not in refs and cls.snapshot(document, parent) is not None:
+                undo[plan_id], until[plan_id] = int(parent), ends
+        return cls(main=refs.get(MAIN), refs=kept, stages=stages, undo=undo, undo_until=until)
+
+
+def ancestors(document: Document, snapshot_id: int | None) -> Iterator[Mapping[str, Any]]:
+    """The snapshot and those before it, newest first, as far back as the table remembers them."""
+    by_id = {int(snapshot["snapshot-id"]): snapshot for snapshot in document["snapshots"]}
+    snapshot = None if snapshot_id is None else by_id.get(snapshot_id)
+    while snapshot is not None:
+        yield snapshot
+        snapshot = by_id.get(snapshot.get("parent-snapshot-id"))

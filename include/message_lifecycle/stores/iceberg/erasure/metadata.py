@@ -1,0 +1,281 @@
+"""A table's metadata as an erasure leaves it: every ref on a snapshot that reads nothing of the key, and no history beside.
+
+Pure but for the manifests and lists that it writes, which nothing points at until the document is committed. So it is made anew on
+whatever the table is by then, at the cost of the manifests that change. A manifest is written again where it names a file that held the
+key, or keeps bounds of keys of files that went; entries of files that went are left out of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from message_lifecycle.stores.iceberg.compaction.view_table import DUE_AT, HORIZONS, MEMORIES, SETTINGS
+from message_lifecycle.stores.iceberg.erasure.heads import MAIN, Heads, UndoWindow, ancestors
+from message_lifecycle.stores.iceberg.erasure.held_rows import tells_of_gone
+from message_lifecycle.stores.iceberg.erasure.manifest_files import (
+    ADDED,
+    EXISTING,
+    Entry,
+    Fields,
+    Manifest,
+    Manifests,
+    write_list,
+    write_manifest,
+)
+from message_lifecycle.stores.iceberg.erasure.metrics import metrics_of
+from message_lifecycle.stores.iceberg.erasure.rewrite import NewFile, NewVector, Replacements
+from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER, STATE_KEYS
+from message_lifecycle.stores.iceberg.undo_refs import undo_ref
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+Document = dict[str, Any]
+_VIEW_KEYS = (HORIZONS, DUE_AT, SETTINGS, MEMORIES)
+_FOREIGN = ("flink.", "kafka.connect.")
+"""Other writers' sinks keep their progress in summaries, and look for it from the newest snapshot on."""
+ERASING = "lifecycle._erasing"
+"""Names the list of files that an erasure has still to delete; set by its commit, and taken away when they are gone."""
+_TOTALS = (
+    "total-records",
+    "total-files-size",
+    "total-data-files",
+    "total-delete-files",
+    "total-position-deletes",
+    "total-equality-deletes",
+)
+
+
+@dataclass(slots=True)
+class _Written:
+    """Of one new snapshot: what it takes out and brings, for its summary."""
+
+    manifests: list[Fields] = field(default_factory=list)
+    changed: bool = False
+    deleted_files: int = 0
+    deleted_records: int = 0
+    deleted_bytes: int = 0
+    added_files: int = 0
+    added_records: int = 0
+    added_bytes: int = 0
+    removed_vectors: int = 0
+    removed_marks: int = 0
+    added_vectors: int = 0
+    added_marks: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewriting:
+    """`plan_id` and `attempt` name what is written; `held`: all paths that held the key, also those that only history names; `summary`:
+    properties of main's new snapshot; `window`: which undo is still open; `memories`: rows of the view that go and are no messages
+    (CMP-12)."""
+
+    io: FileIO
+    plan_id: str
+    attempt: str
+    files: Replacements
+    held: Collection[str]
+    summary: Mapping[str, str]
+    window: UndoWindow
+    now_ms: int
+    memories: int = 0
+
+    def of(self, before: Document) -> Document:
+        """The document after the erasure of what `before` describes; what it writes lies in the table's folder `metadata`."""
+        heads = Heads.of(before, self.window)
+        document = {**before, "last-updated-ms": max(self.now_ms, int(before["last-updated-ms"]))}
+        made: dict[int, dict[str, Any]] = {}
+        main = heads.main
+        for snapshot_id in dict.fromkeys((*([] if main is None else [main]), *sorted(heads.needed))):
+            made[snapshot_id] = self._snapshot(document, heads, snapshot_id)
+        ids = {old: int(snapshot["snapshot-id"]) for old, snapshot in made.items()}
+        refs = {
+            name: _moved(ref, Heads.snapshot(before, int(ref["snapshot-id"])), made[int(ref["snapshot-id"])])
+            for name, ref in before["refs"].items()
+            if name not in heads.stages
+        }
+        for plan_id, snapshot_id in heads.undo.items():
+            age_ms = max(1, heads.undo_until[plan_id] - int(made[snapshot_id]["timestamp-ms"]))
+            refs[undo_ref(plan_id)] = {"snapshot-id": ids[snapshot_id], "type": "branch", "max-ref-age-ms": age_ms}
+        new_main = None if main is None else ids[main]
+        return {
+            **document,
+            "snapshots": list({int(one["snapshot-id"]): one for one in made.values()}.values()),
+            "refs": refs,
+            "current-snapshot-id": new_main,
+            "snapshot-log": [] if new_main is None else [{"timestamp-ms": made[main or 0]["timestamp-ms"], "snapshot-id": new_main}],
+            "metadata-log": [],
+            "statistics": [],
+            "partition-statistics": [],
+        }
+
+    def _snapshot(self, document: Document, heads: Heads, snapshot_id: int) -> dict[str, Any]:
+        """The snapshot that takes the place of this one; the very same where nothing in it tells of the key. `document` counts on."""
+        old = Heads.snapshot(document, snapshot_id)
+        assert old is not None, "every head is a snapshot of the table"
+        of_main = snapshot_id == heads.main
+        listed = Manifests(self.io).of(old["manifest-list"])
+        if not of_main and not any(self._touches(manifest) for manifest in listed):
+            return dict(old)
+        new_id = snapshot_id_of(self.plan_id, MAIN if of_main else str(snapshot_id))
+        sequence_number = int(document["last-sequence-number"]) + 1
+        first_row_id = int(document.get("next-row-id", 0))
+        written = self._manifests(listed, document, new_id, sequence_number)
+        next_row_id = first_row_id
+        for fields in written.manifests:
+            # Rows that are new get ids that no other row has; what is kept has told its own.
+            if fields["content"] == 0 and fields["first_row_id"] is None:
+                fields["first_row_id"] = next_row_id
+                next_row_id += fields["added_rows_count"] + fields["existing_rows_count"]
+        path = f"{document['location']}/metadata/snap-{new_id}-{self.attempt}.avro"
+        write_list(self.io, path, written.manifests, snapshot_id=new_id, sequence_number=sequence_number, first_row_id=first_row_id)
+        document["last-sequence-number"], document["next-row-id"] = sequence_number, next_row_id
+        return {
+            "sequence-number": sequence_number,
+            "snapshot-id": new_id,
+            "timestamp-ms": document["last-updated-ms"],
+            "summary": self._summary(document, snapshot_id, written, of_main=of_main),
+            "manifest-list": path,
+            "schema-id": old.get("schema-id", document["current-schema-id"]),
+            "first-row-id": first_row_id,
+            "added-rows": next_row_id - first_row_id,
+        }
+
+    def _touches(self, manifest: Manifest) -> bool:
+        return tells_of_gone(manifest) or any(self._concerned(entry) for entry in manifest.entries)
+
+    def _concerned(self, entry: Entry) -> bool:
+        return entry.path in self.held or entry.file["referenced_data_file"] in self.held
+
+    def _manifests(self, listed: Sequence[Manifest], document: Document, snapshot_id: int, sequence_number: int) -> _Written:
+        written = _Written()
+        for number, manifest in enumerate(listed):
+            if not self._touches(manifest):
+                written.manifests.append(dict(manifest.listed))
+                continue
+            entries = [
+                new
+                for entry in manifest.entries
+                if entry.live and (new := self._entry(entry, document, snapshot_id, sequence_number, written)) is not None
+            ]
+            if entries:
+                path = f"{document['location']}/metadata/{snapshot_id}-{self.attempt}-m{number}.avro"
+                fields = write_manifest(self.io, path, manifest, entries, snapshot_id=snapshot_id, sequence_number=sequence_number)
+                written.manifests.append(fields)
+        return written
+
+    def _entry(self, entry: Entry, document: Document, snapshot_id: int, sequence_number: int, written: _Written) -> Entry | None:
+        if not self._concerned(entry):
+            return replace(entry, status=EXISTING)
+        new = Entry(
+            status=ADDED, snapshot_id=snapshot_id, sequence_number=sequence_number, file_sequence_number=sequence_number, file=entry.file
+        )
+        if entry.file["content"] != 0:
+            return self._vector(entry, new, written)
+        file = self.files[entry.path]
+        written.deleted_files += 1
+        written.deleted_records += entry.file["record_count"]
+        written.deleted_bytes += entry.file["file_size_in_bytes"]
+        if file.path is None:
+            return None
+        written.added_files += 1
+        written.added_records += file.rows
+        written.added_bytes += file.bytes
+        fields = {**entry.file, **metrics_of(self.io, document, file.path), "file_path": file.path, "record_count": file.rows}
+        return replace(new, file={**fields, "file_size_in_bytes": file.bytes, "first_row_id": None, "key_metadata": None})
+
+    def _vector(self, entry: Entry, new: Entry, written: _Written) -> Entry | None:
+        file = self.files[entry.file["referenced_data_file"]]
+        vector = vector_for(file, entry)
+        written.removed_vectors += 1
+        written.removed_marks += entry.file["record_count"]
+        written.deleted_bytes += entry.file["content_size_in_bytes"] or 0
+        if vector.puffin is None:
+            return None
+        written.added_vectors += 1
+        written.added_marks += vector.rows
+        written.added_bytes += vector.length
+        fields = {
+            **entry.file,
+            "file_path": vector.puffin,
+            "record_count": vector.rows,
+            "file_size_in_bytes": vector.puffin_bytes,
+            "referenced_data_file": file.path,
+            "content_offset": vector.offset,
+            "content_size_in_bytes": vector.length,
+        }
+        # Bounds of a vector's file are of paths, and of the file that went.
+        for name in ("lower_bounds", "upper_bounds", "column_sizes", "value_counts", "null_value_counts", "nan_value_counts"):
+            fields[name] = None
+        return replace(new, file=fields)
+
+    def _summary(self, document: Document, snapshot_id: int, written: _Written, *, of_main: bool) -> dict[str, str]:
+        before = [one.get("summary", {}) for one in ancestors(document, snapshot_id)]
+        carried = _group(before, END_OFFSETS, STATE_KEYS) | _group(before, HORIZONS, _VIEW_KEYS) | _group(before, LEDGER, (LEDGER,))
+        if MEMORIES in carried:
+            carried[MEMORIES] = str(max(0, int(carried[MEMORIES]) - self.memories))
+        for summary in reversed(before):
+            carried |= {key: value for key, value in summary.items() if key.startswith(_FOREIGN)}
+        changes = {
+            "deleted-data-files": written.deleted_files,
+            "deleted-records": written.deleted_records,
+            "removed-files-size": written.deleted_bytes,
+            "added-data-files": written.added_files,
+            "added-records": written.added_records,
+            "added-files-size": written.added_bytes,
+            "removed-delete-files": written.removed_vectors,
+            "removed-dvs": written.removed_vectors,
+            "removed-position-deletes": written.removed_marks,
+            "added-delete-files": written.added_vectors,
+            "added-dvs": written.added_vectors,
+            "added-position-deletes": written.added_marks,
+        }
+        moved = {
+            "total-records": written.added_records - written.deleted_records,
+            "total-files-size": written.added_bytes - written.deleted_bytes,
+            "total-data-files": written.added_files - written.deleted_files,
+            "total-delete-files": written.added_vectors - written.removed_vectors,
+            "total-position-deletes": written.added_marks - written.removed_marks,
+        }
+        totals = {key: str(int(before[0][key]) + moved.get(key, 0)) for key in _TOTALS if key in before[0]}
+        counted = {key: str(count) for key, count in changes.items() if count}
+        return {"operation": "overwrite", **counted, **totals, **carried, **(self.summary if of_main else {})}
+
+
+def _moved(ref: Mapping[str, Any], old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any]:
+    """The ref on the snapshot that took the place of its own. Its age counts from there, so what is left of it is less."""
+    found = {**ref, "snapshot-id": new["snapshot-id"]}
+    if old is not None and "max-ref-age-ms" in ref:
+        found["max-ref-age-ms"] = max(1, int(ref["max-ref-age-ms"]) - int(new["timestamp-ms"]) + int(old["timestamp-ms"]))
+    return found
+
+
+def read_going(io: FileIO, document: Mapping[str, Any]) -> list[str]:
+    """Names of the files that an erasure's commit made unreachable; empty where none is under way."""
+    name = document["properties"].get(ERASING)
+    if name is None:
+        return []
+    with io.new_input(f"{document['location']}/{name}").open() as stream:
+        found: list[str] = json.loads(stream.read())
+    return found
+
+
+def vector_for(file: NewFile, entry: Entry) -> NewVector:
+    place = entry.path, entry.file["content_offset"]
+    return next(vector for vector in file.vectors if (vector.old_puffin, vector.old_offset) == place)
+
+
+def snapshot_id_of(plan_id: str, what: str) -> int:
+    """The same whenever it is made, so that what is staged and what is published are one."""
+    digest = hashlib.sha256(f"{plan_id}:{what}".encode()).digest()
+    return (int.from_bytes(digest[:8], "big") >> 2) + 1
+
+
+def _group(summaries: Sequence[Mapping[str, str]], marks: str, keys: Sequence[str]) -> dict[str, str]:
+    """Keys of the newest summary that has the one that marks them."""
+    newest = next((summary for summary in summaries if marks in summary), {})
+    return {key: newest[key] for key in keys if key in newest}

@@ -1,0 +1,190 @@
+"""An erasure's one commit on a table, and what comes after it: the files that nothing names any more are deleted at once.
+
+The commit swaps the table's metadata for one in which every ref reads nothing of the key and no history is left: readers see all of it
+or nothing. Before it, the names of all files that it makes unreachable are written to a list, and the commit itself names that list in
+a table property: whoever comes after a run that died finds it, and goes on. Appends that came since the plan are searched first; one
+that holds the key refuses the commit, and is planned for again.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from message_lifecycle.model.actions import EraseTable
+from message_lifecycle.model.erased import Matches
+from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.stores.iceberg.erasure.heads import MAIN, Heads, UndoWindow, ancestors
+from message_lifecycle.stores.iceberg.erasure.held_rows import rows_with
+from message_lifecycle.stores.iceberg.erasure.manifest_files import Manifests
+from message_lifecycle.stores.iceberg.erasure.metadata import ERASING, Rewriting, read_going
+from message_lifecycle.stores.iceberg.erasure.rewrite import NewFile
+from message_lifecycle.stores.iceberg.file_names import Within, is_absolute
+from message_lifecycle.stores.iceberg.history import reachable, snapshot_ids
+from message_lifecycle.stores.iceberg.layout import PLAN_ID
+from message_lifecycle.stores.iceberg.table_file import change_document
+from message_lifecycle.stores.iceberg.table_folder import Deleted, delete_files, with_checksums
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.io import FileIO
+    from pyiceberg.typedef import Identifier
+
+Document = dict[str, Any]
+Steps = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableErasure:
+    """One table's part of a plan. `files`: what staging wrote."""
+
+    catalog: Catalog
+    identifier: Identifier
+    io: FileIO
+    plan_id: str
+    window: UndoWindow
+    action: EraseTable
+    files: Mapping[str, NewFile]
+    held: frozenset[str]
+    memories: int
+    steps: Steps
+
+    def rewriting(self, summary: Mapping[str, str]) -> Rewriting:
+        return Rewriting(
+            io=self.io,
+            plan_id=self.plan_id,
+            attempt=secrets.token_hex(8),
+            files=self.files,
+            held=self.held,
+            summary=summary,
+            window=self.window,
+            now_ms=time.time_ns() // 1_000_000,
+            memories=self.memories,
+        )
+
+    def commit(self, summary: Mapping[str, str], matches: Matches) -> None:
+        """Done before, it is found. Raises PlanConflict, TableBusy."""
+
+        def change(before: Document) -> Document:
+            if is_done(before, self.plan_id):
+                return before
+            self.check(before, matches)
+            after = self.rewriting(summary).of(before)
+            location = self.catalog.load_table(self.identifier).metadata_location
+            name = going_name(self.plan_id)
+            going = sorted(self._going(before, after, location))
+            with self.io.new_output(f"{before['location']}/{name}").create(overwrite=True) as stream:
+                stream.write(json.dumps(going).encode())
+            after["properties"] = {**after["properties"], ERASING: name}
+            self.steps("inside_commit")
+            return after
+
+        self.steps("before_commit")
+        change_document(self.catalog, self.identifier, change)
+        self.steps("after_commit")
+
+    def _going(self, before: Document, after: Document, metadata_location: str) -> set[str]:
+        within = Within(str(before["location"]))
+        old = {file.name for file in reachable(self.io, before, snapshot_ids(before))}
+        new = {file.name for file in reachable(self.io, after, snapshot_ids(after))}
+        logged = [entry["metadata-file"] for entry in before.get("metadata-log") or ()]
+        gone = (old - new) | {within.name(path) for path in (*logged, metadata_location)}
+        # Of what the plan names, also what no snapshot ever named.
+        return {name for name in gone | (set(self.action.files) - new) if not is_absolute(name)}
+
+    def check(self, document: Document, matches: Matches) -> None:
+        """Since the plan nothing but appends came to main, none of which holds the key, and no ref has changed. Raises PlanConflict."""
+        if str(document["table-uuid"]) != self.action.table_uuid:
+            raise PlanConflict(self.plan_id, "the table is another one now")
+        heads = Heads.of(document, self.window)
+        planned = dict(self.action.refs)
+        if {name: at for name, at in heads.refs.items() if name != MAIN} != {name: at for name, at in planned.items() if name != MAIN}:
+            raise PlanConflict(self.plan_id, "branches or tags of the table have changed since it was planned")
+        if dict(heads.undo) != dict(self.action.undo):
+            raise PlanConflict(self.plan_id, "which plans can be undone has changed since it was planned")
+        base = planned.get(MAIN)
+        came = []
+        for snapshot in ancestors(document, heads.main):
+            if snapshot["snapshot-id"] == base:
+                break
+            rival = snapshot["summary"].get(PLAN_ID)
+            if snapshot["summary"].get("operation") != "append" or rival is not None:
+                raise PlanConflict(
+                    self.plan_id,
+                    f"a conflicting {snapshot['summary'].get('operation')} came first",
+                    rival=rival or f"snapshot {snapshot['snapshot-id']}",
+                )
+            came.append(snapshot)
+        else:
+            if base is not None:
+                raise PlanConflict(self.plan_id, f"its snapshot {base} is not among the ancestors of main")
+        self._search_new(document, matches)
+
+    def _search_new(self, document: Document, matches: Matches) -> None:
+        """Also what came to a branch of a batch that has died since."""
+        manifests, known = Manifests(self.io), set[str]()
+        planned = set(self.action.snapshots)
+        for old in (True, False):
+            for snapshot in document["snapshots"]:
+                if (snapshot["snapshot-id"] in planned) is not old:
+                    continue
+                for manifest in manifests.of(snapshot["manifest-list"]):
+                    for entry in manifest.entries if manifest.of_data else ():
+                        if entry.path in known or not entry.live:
+                            continue
+                        known.add(entry.path)
+                        if not old and len(rows_with(self.io, entry.path, matches, self.action.table)):
+                            raise PlanConflict(self.plan_id, "messages of the key were appended since it was planned")
+
+    def finish(self) -> Deleted:
+        """Delete what the commit made unreachable; what is gone already is success."""
+        document = load(self.catalog, self.identifier, self.io)
+        name = document["properties"].get(ERASING)
+        if name is None:
+            return Deleted()
+        self.steps("before_delete")
+        going = read_going(self.io, document)
+        if going:
+            half = len(going) // 2
+            delete_files(self.io, str(document["location"]), with_checksums(going[:half]))
+            self.steps("inside_delete")
+            deleted = delete_files(self.io, str(document["location"]), with_checksums(going[half:]))
+        self.steps("after_delete")
+        return deleted if going else Deleted()
+
+
+def going_name(plan_id: str) -> str:
+    """One for all attempts: what a dead one has left, the next writes again, and the end of the plan takes away."""
+    return f"metadata/erasure-{plan_id}.going.json"
+
+
+def is_done(document: Document, plan_id: str) -> bool:
+    """Whether the plan's commit is on main."""
+    head = document.get("refs", {}).get(MAIN)
+    return head is not None and any(one["summary"].get(PLAN_ID) == plan_id for one in ancestors(document, int(head["snapshot-id"])))
+
+
+def forget(catalog: Catalog, identifier: Identifier, io: FileIO) -> None:
+    """The erasure has ended and its receipt is kept: nothing needs to know of the files any more."""
+    document = load(catalog, identifier, io)
+    name = document["properties"].get(ERASING)
+    if name is None:
+        return
+
+    def change(before: Document) -> Document:
+        kept = {key: value for key, value in before["properties"].items() if key != ERASING}
+        return {**before, "properties": kept, "metadata-log": []}
+
+    change_document(catalog, identifier, change)
+    delete_files(io, str(document["location"]), with_checksums([name]))
+
+
+def load(catalog: Catalog, identifier: Identifier, io: FileIO) -> Document:
+    location = catalog.load_table(identifier).metadata_location
+    with io.new_input(location).open() as stream:
+        found: Document = json.loads(stream.read())
+    return found

@@ -1,0 +1,156 @@
+"""Which data files hold a key in their bytes: rows that a deletion vector marks as removed are still in them.
+
+The key is known by a keyed hash, so each distinct key of a file is asked for once; no statistics can tell. Everything that any snapshot
+reads is looked at: what only history names need not be written again, but it makes an erasure necessary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from message_lifecycle.model.erased import HeldFile, KeyInTable, Matches, TableKind
+from message_lifecycle.model.errors import UnsupportedErasure
+from message_lifecycle.model.rows import ranges_text
+from message_lifecycle.stores.iceberg.data_rows import Positions, vectors_in
+from message_lifecycle.stores.iceberg.erasure.heads import Heads, UndoWindow
+from message_lifecycle.stores.iceberg.erasure.held_rows import names_of, opened, rows_with, tells_of_gone
+from message_lifecycle.stores.iceberg.erasure.loose import LooseFile, loose_with
+from message_lifecycle.stores.iceberg.erasure.manifest_files import POSITION_DELETES, Entry, Manifest, Manifests
+from message_lifecycle.stores.iceberg.file_names import Within, is_absolute, location_prefix
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+Document = Mapping[str, Any]
+_NONE = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """`positions`: of the rows with the key, by path of the data file; `vectors`: where every vector of a data file lies that any
+    snapshot needs, as (file, offset); `on_main`: paths that main reads; `searched`: how many data files were looked at; `loose`: those with the key that no snapshot names."""
+
+    summary: KeyInTable
+    positions: Mapping[str, Positions]
+    vectors: Mapping[str, frozenset[tuple[str, int]]]
+    on_main: frozenset[str]
+    searched: int
+    loose: tuple[LooseFile, ...]
+
+
+def search(
+    io: FileIO, document: Document, kind: TableKind, matches: Matches, window: UndoWindow, *, among: Container[str] | None = None
+) -> Found:
+    """`among`: paths of the data files that are looked into, and no loose ones; None: all there are.
+
+    Raises UnsupportedErasure where older kinds of deletes are in the way or a file that holds the key lies outside the location, and
+    what reading a file raises: a file that a ref needs and that is not there is damage, and nothing is said to be clean."""
+    heads, manifests = Heads.of(document, window), Manifests(io)
+    needed, files, clean = set[str](), dict[str, Entry](), True
+    on_main, of_needed = dict[str, str | None](), dict[str, set[tuple[str, int]]]()
+    for snapshot in document["snapshots"]:
+        snapshot_id = int(snapshot["snapshot-id"])
+        listed = manifests.of(snapshot["manifest-list"])
+        clean = clean and not any(tells_of_gone(manifest) for manifest in listed)
+        vectors = _vectors(listed, str(document["location"]))
+        for path, place in vectors.items() if snapshot_id in heads.needed else ():
+            of_needed.setdefault(path, set()).add(place)
+        for entry in _live_data(listed):
+            files.setdefault(entry.path, entry)
+            if snapshot_id in heads.needed:
+                needed.add(entry.path)
+            if snapshot_id == heads.main:
+                on_main[entry.path] = vectors[entry.path][0] if entry.path in vectors else None
+    prefix, positions, held = location_prefix(str(document["location"])), dict[str, Positions](), []
+    marked: dict[str, Mapping[str, Positions]] = {}
+    within = Within(str(document["location"]))
+    for path, entry in sorted(files.items()):
+        if among is not None and path not in among:
+            continue
+        try:
+            rows = rows_with(io, path, matches, kind)
+        except FileNotFoundError:
+            if path in needed:
+                raise
+            continue  # history names it, and it has gone before
+        if not len(rows):
+            continue
+        if is_absolute(within.name(path)):
+            # It would be written again there, and stay as it was beside.
+            raise UnsupportedErasure(str(document["location"]), f"{path}, which holds it, lies outside, where no file is deleted")
+        positions[path] = rows
+        held.append(_held(io, entry, kind, rows, prefix, path in needed, _live_count(io, path, rows, on_main, marked)))
+    main_rows = [files[path].file for path in on_main]
+    return Found(
+        summary=KeyInTable(
+            table=kind,
+            table_uuid=str(document["table-uuid"]),
+            snapshot_id=heads.main,
+            files=tuple(held),
+            refs=tuple(sorted(heads.refs.items())),
+            undo=tuple(sorted(heads.undo.items())),
+            snapshots=tuple(sorted(int(snapshot["snapshot-id"]) for snapshot in document["snapshots"])),
+            rows=sum(file["record_count"] for file in main_rows) - _hidden(document, heads, manifests),
+            size_bytes=sum(file["file_size_in_bytes"] for file in main_rows),
+            clean=clean and not held,
+        ),
+        positions=positions,
+        vectors={path: frozenset(places) for path, places in of_needed.items()},
+        on_main=frozenset(on_main),
+        searched=len(files),
+        loose=loose_with(io, document, files.keys(), matches, kind) if among is None else (),
+    )
+
+
+def _live_data(manifests: Iterable[Manifest]) -> Iterable[Entry]:
+    return (entry for manifest in manifests if manifest.of_data for entry in manifest.entries if entry.live)
+
+
+def _vectors(manifests: Iterable[Manifest], table: str) -> dict[str, tuple[str, int]]:
+    """Where the vector of each data file lies that has one. Raises UnsupportedErasure."""
+    found = {}
+    for entry in (entry for manifest in manifests if not manifest.of_data for entry in manifest.entries if entry.live):
+        file = entry.file
+        if file["content"] != POSITION_DELETES or file["file_format"].upper() != "PUFFIN":
+            raise UnsupportedErasure(table, f"{file['file_path']} holds deletes of an older kind than deletion vectors; rewrite them first")
+        found[file["referenced_data_file"]] = file["file_path"], file["content_offset"]
+    return found
+
+
+def _live_count(io: FileIO, path: str, rows: Positions, on_main: Mapping[str, str | None], read: dict[str, Mapping[str, Positions]]) -> int:
+    if path not in on_main:
+        return 0
+    vector = on_main[path]
+    if vector is None:
+        return len(rows)
+    if vector not in read:
+        read[vector] = vectors_in(io, vector)
+    return int((~np.isin(rows, read[vector][path])).sum())
+
+
+def _hidden(document: Document, heads: Heads, manifests: Manifests) -> int:
+    main = heads.snapshot(document, heads.main)
+    if main is None:
+        return 0
+    deletes = (manifest for manifest in manifests.of(main["manifest-list"]) if not manifest.of_data)
+    return sum(entry.file["record_count"] for manifest in deletes for entry in manifest.entries if entry.live)
+
+
+def _held(io: FileIO, entry: Entry, kind: TableKind, rows: Positions, prefix: str, needed: bool, live: int) -> HeldFile:
+    place = dict(zip(("partition", "segment"), entry.file["partition"]._data, strict=False))
+    with opened(io, entry.path) as file:
+        offsets = names_of(file, kind)[rows].tolist()
+    return HeldFile(
+        name=entry.path.removeprefix(prefix),
+        partition=place.get("partition", 0),
+        base_offset=place.get("segment", 0),
+        offsets=ranges_text(sorted(set(offsets))),
+        rows=len(rows),
+        live=live,
+        size_bytes=entry.file["file_size_in_bytes"],
+        needed=needed,
+    )

@@ -1,0 +1,193 @@
+"""Erasure of a key out of a topic's tables: `ports.Eraser`, without a JVM.
+
+The log (of a topic of documents: the changes) and what lies beside it are tables of their own, with one commit each. The view's comes
+first (PRG-1); the log's comes last and carries the plan, so that a plan is published when all are done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from message_lifecycle.model.actions import EraseTable
+from message_lifecycle.model.erased import ErasedTable, KeyInTable, Matches, TableKind
+from message_lifecycle.model.errors import PlanConflict, UnknownTopic
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.iceberg import topic_tables
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.erasure import evidence
+from message_lifecycle.stores.iceberg.erasure.heads import MAIN, UndoWindow, ancestors
+from message_lifecycle.stores.iceberg.erasure.loose import with_loose
+from message_lifecycle.stores.iceberg.erasure.metadata import read_going, snapshot_id_of
+from message_lifecycle.stores.iceberg.erasure.publish import TableErasure, forget, is_done, load
+from message_lifecycle.stores.iceberg.erasure.search import search
+from message_lifecycle.stores.iceberg.erasure.stage import drop_stage, read_stage, stage_table
+from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
+from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID, SNAPSHOTS
+from message_lifecycle.stores.iceberg.pointers import reaching_catalog
+from message_lifecycle.stores.iceberg.publish import commit_properties
+from message_lifecycle.stores.iceberg.quarantine import KIND as QUARANTINE
+from message_lifecycle.stores.iceberg.read import published_by
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.typedef import Identifier
+
+_KINDS: Mapping[TableKind, str] = {"view": COMPACTED, "snapshots": SNAPSHOTS, "quarantine": QUARANTINE, "log": ""}
+"""In the order of their commits."""
+
+
+class IcebergEraser:
+    """`steps` is told the name of each step as it is reached (`after_stage`, `before_commit`, `inside_commit`, `after_commit`,
+    `before_delete`, `inside_delete`, `after_delete`), for each table."""
+
+    def __init__(self, tables: Tables | None = None, *, steps: Callable[[str], None] | None = None) -> None:
+        self._tables = tables or Tables()
+        self._steps = steps or (lambda _: None)
+
+    def find_key(self, name: TopicName, matches: Matches, policy: Policy, *, as_of: Instant) -> Sequence[KeyInTable]:
+        window = UndoWindow.of(policy, as_of)
+        with reaching_catalog():
+            # Files of another table in there would look like what dead writers left.
+            topic_tables.check_alone(self._tables, name)
+            found = [
+                with_loose(searched.summary, searched.loose, now_ms=time.time_ns() // 1_000_000)
+                for kind, _, io, document in self._documents(name)
+                for searched in (search(io, document, kind, matches, window),)
+            ]
+        return tuple(reversed(found))
+
+    def erased_tables(self, plan: Plan, matches: Matches) -> Sequence[ErasedTable]:
+        found = []
+        with reaching_catalog():
+            for action in plan.erased_tables:
+                try:
+                    part = self._part(plan, action)
+                except UnknownTopic:
+                    if action.table == "log":
+                        raise
+                    continue  # dropped since; what else the topic has is looked into all the same
+                part.finish()
+                document = load(part.catalog, part.identifier, part.io)
+                after = search(part.io, document, action.table, matches, part.window)
+                done = next((one for one in document["snapshots"] if one["summary"].get(PLAN_ID) == plan.plan_id), None)
+                committed_ms = None if done is None else int(done["timestamp-ms"])
+                # What a writer has written since and not committed yet, is no part of what was there.
+                left = [file for file in after.loose if committed_ms is None or file.changed_at_ms <= committed_ms]
+                found.append(
+                    ErasedTable(
+                        table=action.table,
+                        table_uuid=action.table_uuid,
+                        snapshots=after.summary.snapshots,
+                        files_searched=after.searched,
+                        files_found=max(len(after.summary.files) + len(left), int(not after.summary.clean)),
+                        gone=tuple(read_going(part.io, document)),
+                        committed_at=None if committed_ms is None else committed_ms * 1000,
+                        finished_at=None,
+                    )
+                )
+        return found
+
+    def files_there(self, name: TopicName, table: TableKind, names: Sequence[str]) -> Sequence[str]:
+        with reaching_catalog():
+            _, io = self._place(name, table)
+            location = self._tables.load(name, kind=_KINDS[table]).location()
+        return [one for one in names if io.new_input(f"{location}/{one}").exists()]
+
+    def stage_erasure(self, plan: Plan, matches: Matches) -> Staged:
+        with reaching_catalog():
+            for action in plan.erased_tables:
+                identifier, io = self._place(plan.topic, action.table)
+                stage_table(self._tables.catalog, identifier, io, plan, action, matches)
+        self._steps("after_stage")
+        # The snapshot that the log's commit will make: the same whoever makes it.
+        made = snapshot_id_of(plan.plan_id, MAIN) if plan.actions else plan.requirements.snapshot_id
+        return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=made)
+
+    def erasure_evidence(self, plan: Plan, matches: Matches) -> Mapping[str, object]:
+        frames = []
+        with reaching_catalog():
+            for action in plan.erased_tables:
+                identifier, io = self._place(plan.topic, action.table)
+                frames.append(evidence.of_table(self._tables.catalog, identifier, io, plan, action, matches))
+        return evidence.joined(plan, frames)
+
+    def publish_erasure(self, verdict: Verdict, matches: Matches, *, ledger: tuple[str, int]) -> Published:
+        plan = verdict.plan
+        with reaching_catalog():
+            parts = [self._part(plan, action) for action in plan.erased_tables]
+            for part in parts:
+                document = load(part.catalog, part.identifier, part.io)
+                if not is_done(document, plan.plan_id):
+                    # One that died before it had ended comes first: its list makes room for ours.
+                    part.finish()
+                    forget(part.catalog, part.identifier, part.io)
+                part.commit(commit_properties(verdict, ledger), matches)
+            for part in parts:
+                part.finish()
+            done = self._published(plan)
+        if done is None:
+            raise PlanConflict(plan.plan_id, "its commit was taken back by another")
+        return done
+
+    def _published(self, plan: Plan) -> Published | None:
+        identifier, io = self._place(plan.topic, "log")
+        document = load(self._tables.catalog, identifier, io)
+        for snapshot in ancestors(document, document["refs"][MAIN]["snapshot-id"]):
+            if snapshot["summary"].get(PLAN_ID) == plan.plan_id:
+                return published_by(plan.plan_id, int(snapshot["snapshot-id"]), snapshot["summary"])
+        return None
+
+    def discard_erasure(self, plan: Plan) -> None:
+        with reaching_catalog():
+            for action in plan.erased_tables:
+                try:
+                    identifier, io = self._place(plan.topic, action.table)
+                except UnknownTopic:
+                    continue  # the table was dropped meanwhile, and all that lay in it
+                document = load(self._tables.catalog, identifier, io)
+                published = is_done(document, plan.plan_id)
+                if published:
+                    self._part(plan, action).finish()
+                    forget(self._tables.catalog, identifier, io)
+                    document = load(self._tables.catalog, identifier, io)
+                drop_stage(io, document, plan.plan_id, keep_files=published)
+
+    def _documents(self, name: TopicName) -> Iterator[tuple[TableKind, Identifier, FileIO, Mapping[str, Any]]]:
+        for kind in _KINDS:
+            try:
+                identifier, io = self._place(name, kind)
+            except UnknownTopic:
+                if kind == "log":
+                    raise
+                continue
+            yield kind, identifier, io, load(self._tables.catalog, identifier, io)
+
+    def _place(self, name: TopicName, kind: TableKind) -> tuple[Identifier, FileIO]:
+        table = self._tables.load(name, kind=_KINDS[kind])
+        return (name.namespace, name.table(_KINDS[kind])), table.io
+
+    def _part(self, plan: Plan, action: EraseTable) -> TableErasure:
+        identifier, io = self._place(plan.topic, action.table)
+        document = load(self._tables.catalog, identifier, io)
+        prefix = location_prefix(str(document["location"]))
+        staged = read_stage(io, document, plan.plan_id)
+        held = {absolute(prefix, row.file) for row in plan.erased_rows if row.table == action.table}
+        return TableErasure(
+            catalog=self._tables.catalog,
+            identifier=identifier,
+            io=io,
+            plan_id=plan.plan_id,
+            window=UndoWindow.of(Policy.of_values(plan.policy), plan.as_of),
+            action=action,
+            files={} if staged is None else {file.old: file for file in staged.files},
+            held=frozenset(held | {absolute(prefix, name) for name in action.files}),
+            memories=0 if staged is None else staged.memories,
+            steps=self._steps,
+        )

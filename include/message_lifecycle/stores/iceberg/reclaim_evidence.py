@@ -1,0 +1,166 @@
+"""What the gate sees of a reclaim: a second look, by PyIceberg's own readers of snapshots and manifests and not by those that planned it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any
+
+from message_lifecycle.model.actions import ExpireSnapshots
+from message_lifecycle.model.errors import OutsideTable, PlanConflict, UnsafePath
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.file_names import Within
+from message_lifecycle.stores.iceberg.history import NamedFile
+from message_lifecycle.stores.iceberg.inventory import inventory
+from message_lifecycle.stores.iceberg.past import progress_in
+from message_lifecycle.stores.iceberg.pointers import reaching_catalog
+from message_lifecycle.stores.iceberg.table_folder import ListedFile, check_name, listed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+
+WRONG = ("needed", "missing", "young", "pointed", "progress", "outside", "fresh")
+"""Frames of what is wrong, named; each is to be empty."""
+_SHOWN = 100
+"""How many of them are named; one is enough to block."""
+_MICROS = 1_000
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Of all tables of the topic. `wrong`: by frame."""
+
+    reachable: dict[str, bool] = field(default_factory=dict)
+    wrong: dict[str, list[str]] = field(default_factory=lambda: {frame: [] for frame in WRONG})
+    files: int = 0
+    size_bytes: int = 0
+    total_bytes: int = 0
+
+    def add(self, frame: str, names: Iterable[object]) -> None:
+        rows = self.wrong[frame]
+        rows += map(str, islice(names, max(0, _SHOWN - len(rows))))
+
+
+def reclaim_evidence(tables: Tables, plan: Plan, policy: Policy) -> Mapping[str, object]:
+    """Frames `tables`, one row each with whether anything of it stays reachable; those of `WRONG`; and `figures`."""
+    import pyarrow as pa
+
+    seen = _Seen()
+    for action in plan.expiries:
+        _look(tables, plan, policy, action, seen)
+    figures = {
+        "snapshots": sum(len(action.snapshots) for action in plan.expiries),
+        "files": seen.files,
+        "bytes": seen.size_bytes,
+        "fraction_bytes": seen.size_bytes / seen.total_bytes if seen.total_bytes else 0.0,
+        "asks": len(plan.asks),
+    }
+    return {
+        **{frame: _names(names) for frame, names in seen.wrong.items()},
+        "tables": pa.table({"name": pa.array(seen.reachable, pa.string()), "reachable": pa.array(seen.reachable.values(), pa.bool_())}),
+        "figures": pa.Table.from_pylist([figures]),
+    }
+
+
+def _names(names: list[str]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table({"name": pa.array(names, pa.string())})
+
+
+def _look(tables: Tables, plan: Plan, policy: Policy, action: ExpireSnapshots, seen: _Seen) -> None:
+    with reaching_catalog():
+        table = tables.catalog.load_table((plan.topic.namespace, plan.topic.table(action.table)))
+    if str(table.metadata.table_uuid) != action.table_uuid:
+        raise PlanConflict(plan.plan_id, "a table of the topic is another than was planned for")
+    roles = {name: removal.role for removal in plan.file_removals if removal.table == action.table for name in removal.files}
+    going = frozenset(action.snapshots)
+    stays = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in going]
+    seen.add("outside", (name for name in roles if not lies_below(table, name)))
+    seen.reachable[action.table or "log"] = False
+    with inventory() as lists:
+        try:
+            lists.add_named(_noting_needed(named(table, stays), roles, seen))
+            seen.reachable[action.table or "log"] = lists.count_kept() > 0
+            lists.add_listed(_counted(listed(table.io, table.location()), roles, plan, policy, seen))
+            seen.add("missing", lists.missing(_SHOWN))
+        except UnsafePath as unsafe:
+            seen.add("outside", [unsafe])
+    refs = {name: ref.snapshot_id for name, ref in table.refs().items() if name not in action.refs}
+    seen.add("pointed", (name for name, snapshot_id in refs.items() if snapshot_id in going))
+    seen.add("young", _young(table, plan.as_of - policy.undo_window_us, going))
+    seen.add("progress", _lost_progress(table, refs, going))
+
+
+def lies_below(table: Table, name: str) -> bool:
+    """Whether it is a plain name of a file below the table's location."""
+    try:
+        check_name(table.location(), name)
+    except OutsideTable:
+        return False
+    return True
+
+
+def named(table: Table, snapshots: Iterable[Snapshot]) -> Iterator[NamedFile]:
+    """Every file that these snapshots are read through, by PyIceberg; relative to the location, whole where it lies outside. Raises
+    UnsafePath."""
+    within, read = Within(table.location()), set[str]()
+    yield NamedFile(within.name(table.metadata_location), "metadata")
+    for snapshot in snapshots:
+        yield NamedFile(within.name(snapshot.manifest_list), "list")
+        for manifest in snapshot.manifests(table.io):
+            if manifest.manifest_path in read:
+                continue
+            read.add(manifest.manifest_path)
+            yield NamedFile(within.name(manifest.manifest_path), "manifest")
+            for entry in manifest.fetch_manifest_entry(table.io):
+                yield NamedFile(within.name(entry.data_file.file_path), "data")
+
+
+def _noting_needed(files: Iterable[NamedFile], roles: Mapping[str, str], seen: _Seen) -> Iterator[NamedFile]:
+    for file in files:
+        if file.name in roles:
+            seen.add("needed", [file.name])
+        yield file
+
+
+def _counted(files: Iterable[ListedFile], roles: Mapping[str, str], plan: Plan, policy: Policy, seen: _Seen) -> Iterator[ListedFile]:
+    for file in files:
+        seen.total_bytes += file.size_bytes
+        role = roles.get(file.name)
+        if role is not None:
+            seen.files += 1
+            seen.size_bytes += file.size_bytes
+            if role == "orphan" and file.changed_at_ms * _MICROS > plan.as_of - policy.orphan_age_us:
+                seen.add("fresh", [file.name])
+        yield file
+
+
+def _young(table: Table, began: int, going: frozenset[int]) -> Iterator[int]:
+    """Snapshots that go although they, or one that followed them, were made after the window `began`, or main left them after it."""
+    for snapshot in table.metadata.snapshots:
+        if snapshot.timestamp_ms * _MICROS > began:
+            yield from {snapshot.snapshot_id, snapshot.parent_snapshot_id or snapshot.snapshot_id} & going
+    for left, after in pairwise(table.metadata.snapshot_log):
+        if after.timestamp_ms * _MICROS > began and left.snapshot_id in going:
+            yield left.snapshot_id
+
+
+def _lost_progress(table: Table, refs: Mapping[str, int], going: frozenset[int]) -> Iterator[str]:
+    """Of each branch that stays, the writers whose newest word could not be found any more by walking back."""
+    for name, snapshot_id in refs.items():
+        snapshot, met, broken = table.snapshot_by_id(snapshot_id), set[str](), False
+        while snapshot is not None:
+            broken = broken or snapshot.snapshot_id in going
+            summary: dict[str, Any] = {} if snapshot.summary is None else dict(snapshot.summary.additional_properties)
+            for writer in progress_in(summary):
+                if writer not in met and broken:
+                    yield f"{writer} on {name}"
+                met.add(writer)
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else table.snapshot_by_id(parent)

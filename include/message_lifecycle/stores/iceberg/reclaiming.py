@@ -1,0 +1,237 @@
+"""Reclaiming on tables: what only the past needs, and letting go of it, without a JVM (DEL-7).
+
+Two steps a table, each of which can be done again: the snapshots leave the metadata in one compare-and-swap that carries the plan's id,
+then exactly the listed files go. A run that dies in between is taken up by its plan id; were that forgotten, the next plan would find the
+files as orphans. At the end the log's table says what came back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from message_lifecycle.model.actions import ExpireSnapshots, RemoveFiles
+from message_lifecycle.model.errors import PlanConflict, SnapshotInUse, StorageRefused, UnsafePath
+from message_lifecycle.model.history import LooseFiles, LooseQuestion, TableHistory
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations.reclaim import ended_refs, kept_of
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.iceberg import past, table_file, topic_tables
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.document import TableDocument
+from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
+from message_lifecycle.stores.iceberg.file_names import Within
+from message_lifecycle.stores.iceberg.history import Document, NamedFile, all_named, reachable, snapshot_ids
+from message_lifecycle.stores.iceberg.inventory import inventory
+from message_lifecycle.stores.iceberg.pointers import reaching_catalog
+from message_lifecycle.stores.iceberg.table_folder import Deleted, delete_files, listed
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+RECLAIMING = "lifecycle._reclaiming"
+"""The plan by which snapshots were last taken out of this table."""
+RECLAIMED = "lifecycle._reclaimed"
+"""On the topic's own table: what the last plan that came to its end has brought back, of all tables of the topic."""
+
+
+class IcebergReclaimer:
+    """`ports.Reclaimer`. `steps` is told the name of each step of publishing as it is reached (`before_expire`, `after_expire`,
+    `while_deleting`, `after_delete`)."""
+
+    def __init__(self, tables: Tables, *, steps: Callable[[str], None] | None = None) -> None:
+        self._tables = tables
+        self._steps = steps or (lambda _: None)
+
+    def histories(self, name: TopicName) -> Sequence[TableHistory]:
+        topic_tables.check_alone(self._tables, name)
+        return [past.history_of(document, kind) for kind, document in topic_tables.documents(self._tables, name)]
+
+    def loose(self, name: TopicName, question: LooseQuestion) -> LooseFiles:
+        document, io = self._open(name, question.table)
+        location = str(document.content["location"])
+        with inventory() as found:
+            try:
+                found.add_named(all_named(io, document.content, kept=question.kept))
+            except FileNotFoundError as gone:
+                # What it named is not known, so nothing may go by what the others name.
+                raise StorageRefused(str(gone.filename or location), "it is not there, and a snapshot is read through it") from gone
+            found.add_named(_metadata(document, before_ms=question.metadata_before // 1_000))
+            found.add_named(_erasing(document))
+            found.add_listed(listed(io, location))
+            if found.missing(1, name=Within(location).name(document.location)):
+                raise UnsafePath(location, "no metadata of the table, where its newest should lie")
+            files = found.going(question.limit + 1)
+            files += found.orphans(before_ms=question.orphans_before // 1_000, limit=question.limit + 1 - len(files))
+            files += found.going(question.limit + 1 - len(files), metadata=True)
+            total_files, total_bytes = found.totals()
+        return LooseFiles(
+            table=question.table,
+            files=tuple(sorted((file.name, file.kind, file.size_bytes) for file in files[: question.limit])),
+            total_files=total_files,
+            total_bytes=total_bytes,
+            more=len(files) > question.limit,
+        )
+
+    def reclaimed(self, plan: Plan) -> Published | None:
+        document = self._tables.document(plan.topic)
+        said = json.loads(document.properties.get(RECLAIMED, "{}"))
+        if said.get("plan") != plan.plan_id:
+            return None
+        return Published(
+            plan_id=plan.plan_id,
+            snapshot_id=document.current_id or 0,
+            removed=(),
+            reclaimed_files=int(said["files"]),
+            reclaimed_bytes=int(said["bytes"]),
+        )
+
+    def remains(self, plan: Plan) -> Sequence[str]:
+        return [
+            *(
+                f"snapshot {snapshot_id} of {_words(action)}"
+                for action in plan.expiries
+                for snapshot_id in sorted(set(action.snapshots) & set(snapshot_ids(self._open(plan.topic, action.table)[0].content)))
+            ),
+            *(f"{file} of {_words(action)}" for action in plan.file_removals for file in self._still_there(plan.topic, action)),
+        ]
+
+    def hidden_bytes(self, name: TopicName) -> int | None:
+        from message_lifecycle.stores.iceberg.hidden import hidden_bytes
+
+        return sum(hidden_bytes(document) for _, document in topic_tables.documents(self._tables, name))
+
+    def reclaim_evidence(self, plan: Plan, policy: Policy) -> Mapping[str, object]:
+        from message_lifecycle.stores.iceberg.reclaim_evidence import reclaim_evidence
+
+        return reclaim_evidence(self._tables, plan, policy)
+
+    def reclaim(self, verdict: Verdict) -> Published:
+        plan = verdict.plan
+        done = self.reclaimed(plan)
+        if done is not None:
+            return done
+        topic_tables.check_alone(self._tables, plan.topic)
+        checks = {action.table: _Check(self, plan, action) for action in plan.expiries}
+        for check in checks.values():
+            check(self._document(plan, check.action).content)
+        gone = Deleted()
+        for action in plan.expiries:
+            self._steps("before_expire")
+            self._expire(plan, action, checks[action.table])
+            self._steps("after_expire")
+            for at, removal in enumerate(removal for removal in plan.file_removals if removal.table == action.table):
+                if at:
+                    self._steps("while_deleting")
+                document, io = self._open(plan.topic, removal.table)
+                gone += delete_files(io, str(document.content["location"]), removal.files)
+        self._steps("after_delete")
+        said = {"plan": plan.plan_id, "files": gone.files, "bytes": gone.size_bytes, "missing": gone.missing}
+        with reaching_catalog():
+            table_file.set_properties(
+                self._tables.catalog, (plan.topic.namespace, plan.topic.table()), {RECLAIMED: json.dumps(said, sort_keys=True)}
+            )
+        found = self.reclaimed(plan)
+        assert found is not None
+        return found
+
+    def _expire(self, plan: Plan, action: ExpireSnapshots, check: _Check) -> None:
+        from message_lifecycle.stores.iceberg.expiring import expire
+
+        document = self._document(plan, action)
+        within = Within(str(document.content["location"]))
+        listed_metadata = {name for removal in plan.file_removals if removal.table == action.table for name in removal.files}
+        written = {entry["metadata-file"] for entry in document.content.get("metadata-log") or ()}
+        try:
+            with reaching_catalog():
+                expire(
+                    self._tables.catalog,
+                    (plan.topic.namespace, plan.topic.table(action.table)),
+                    action.snapshots,
+                    properties={RECLAIMING: plan.plan_id},
+                    refs=action.refs,
+                    metadata_files={path for path in written if within.name(path) in listed_metadata},
+                    check=check,
+                )
+        except SnapshotInUse as error:
+            raise PlanConflict(plan.plan_id, str(error)) from error
+
+    def _document(self, plan: Plan, action: ExpireSnapshots) -> TableDocument:
+        document, _ = self._open(plan.topic, action.table)
+        if document.uuid != action.table_uuid:
+            raise PlanConflict(plan.plan_id, f"{_words(action)} is another table than was planned for")
+        return document
+
+    def open(self, name: TopicName, table: str) -> tuple[TableDocument, FileIO]:
+        """Metadata as they are now, and the table's own way to its files."""
+        return self._open(name, table)
+
+    def _open(self, name: TopicName, table: str) -> tuple[TableDocument, FileIO]:
+        place = name.namespace, name.table(table)
+        document = self._tables.at(place, self._tables.location(name, kind=table))
+        return document, table_file.file_io(self._tables.catalog, document.location)
+
+    def _still_there(self, name: TopicName, action: RemoveFiles) -> Iterator[str]:
+        document, io = self._open(name, action.table)
+        prefix = str(document.content["location"]).rstrip("/")
+        for file in action.files:
+            if io.new_input(f"{prefix}/{file}").exists():
+                yield file
+
+
+class _Check:
+    """Nothing that stays names a file that is listed, whatever was committed since; what was looked at once is not looked at again."""
+
+    def __init__(self, store: IcebergReclaimer, plan: Plan, action: ExpireSnapshots) -> None:
+        self.action = action
+        self._plan, self._seen = plan, frozenset[int]()
+        self._listed = {name for removal in plan.file_removals if removal.table == action.table for name in removal.files}
+        _, self._io = store.open(plan.topic, action.table)
+
+    def __call__(self, document: Document) -> None:
+        now = past.history_of(TableDocument(location="", content=document), self.action.table)
+        moved = {ref.name for ref in now.refs}.intersection(self.action.refs).difference(ended_refs(now, self._plan.as_of))
+        if moved:
+            raise PlanConflict(self._plan.plan_id, f"{', '.join(sorted(moved))} of {_words(self.action)} has moved on")
+        # A branch that was made since needs what it is read by, and main may have been set back to a tag.
+        before = Instant(self._plan.as_of - Policy.of_values(self._plan.policy).undo_window_us)
+        needed = kept_of(now, as_of=self._plan.as_of, before=before, ended=self.action.refs).reasons
+        for snapshot_id in self.action.snapshots:
+            if snapshot_id in needed:
+                raise PlanConflict(
+                    self._plan.plan_id, f"snapshot {snapshot_id} of {_words(self.action)} is needed again: {needed[snapshot_id]}"
+                )
+        stays = frozenset(snapshot_ids(document)).difference(self.action.snapshots)
+        if not stays and snapshot_ids(document):
+            raise PlanConflict(self._plan.plan_id, f"no snapshot of {_words(self.action)} would stay")
+        for file in reachable(self._io, document, stays - self._seen):
+            if file.name in self._listed:
+                raise PlanConflict(self._plan.plan_id, f"{file.name} of {_words(self.action)} is needed again")
+        self._seen = stays
+
+
+def _metadata(document: TableDocument, *, before_ms: int) -> Iterator[NamedFile]:
+    """The documents themselves: the newest, the one before it, and those that were the newest since a time stay."""
+    within = Within(str(document.content["location"]))
+    log = list(document.content.get("metadata-log") or ())
+    yield NamedFile(within.name(document.location), "metadata")
+    # An entry's time is when its document was written; it was the newest until the next one's.
+    until = [int(entry["timestamp-ms"]) for entry in log[1:]] + [int(document.content["last-updated-ms"])]
+    for at, entry in enumerate(log):
+        yield NamedFile(within.name(entry["metadata-file"]), "metadata", until[at] > before_ms or at == len(log) - 1)
+
+
+def _erasing(document: TableDocument) -> Iterator[NamedFile]:
+    """The list of what an erasure has still to delete. A property names it, and no snapshot; without it no erasure could go on."""
+    name = document.properties.get(ERASING)
+    if name is not None:
+        yield NamedFile(name, "metadata")
+
+
+def _words(action: ExpireSnapshots | RemoveFiles) -> str:
+    return f"the table {action.table}" if action.table else "the log"

@@ -1,0 +1,213 @@
+"""Whole topics deleted and brought back, without a JVM: the tables' rows in the catalog get other names, all in one transaction (DEL-7).
+
+A table is its metadata document; its files stay where they are, and so does its history. What the document says of the deletion, and its
+new name, become true in the same commit, so a run that dies leaves a topic whole or gone. Each row is compared before it is swapped: a
+commit of anybody's that came first makes the plan out of date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy.exc import IntegrityError
+
+from message_lifecycle.model.actions import DeleteTable, ReturnTable
+from message_lifecycle.model.deleted import DeletedTopic, Deletion, TopicTable
+from message_lifecycle.model.errors import PlanConflict, StorageRefused
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName, normalise_name
+from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.iceberg import table_file
+from message_lifecycle.stores.iceberg.catalog import Tables, ensure_namespace, ledger_of
+from message_lifecycle.stores.iceberg.document import TableDocument
+from message_lifecycle.stores.iceberg.layout import (
+    DELETED,
+    DELETED_AT,
+    DELETED_BY,
+    DELETED_GATE,
+    DELETED_KIND,
+    LATEST,
+    LIVE,
+    RETURNED_BY,
+    SCRATCH_PROPERTY,
+    STREAM_PROPERTY,
+    TOPIC_PROPERTY,
+    settings_of,
+)
+from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
+from message_lifecycle.stores.iceberg.renaming import Moved, rename
+from message_lifecycle.stores.iceberg.table_rows import rows_by_manifests, rows_by_pyiceberg
+from message_lifecycle.stores.iceberg.topic_tables import KINDS, documents
+
+_ON_DELETED = (DELETED_BY, DELETED_AT, DELETED_GATE, DELETED_KIND)
+
+
+class IcebergDeleter:
+    """`ports.TopicDeleter`. `scratch`: of a scenario's topics, as `IcebergTopics` has it. `steps` is told the name of each step of a
+    move as it is reached: `written`, `inside_commit` after each row, `before_commit`, `after_commit`."""
+
+    def __init__(self, tables: Tables | None = None, *, scratch: bool = False, steps: Callable[[str], None] | None = None) -> None:
+        self._tables, self._scratch, self._steps = tables or Tables(), scratch, steps or (lambda _: None)
+
+    def tables_of(self, name: TopicName) -> Sequence[TopicTable]:
+        return [self._table(kind, (name.namespace, name.table(kind)), found) for kind, found in documents(self._tables, name)]
+
+    def deletions(self) -> Sequence[Deletion]:
+        # One whose log was dropped by hand is no topic any more.
+        logs = [found for _, found in self._all_deleted() if not found.properties[DELETED_KIND]]
+        return sorted((Deletion(**_told_of(log)) for log in logs), key=lambda deletion: deletion.deleted_at, reverse=True)
+
+    def deleted(self, plan_id: str) -> DeletedTopic | None:
+        mine = [(place, found) for place, found in self._all_deleted() if found.properties[DELETED_BY] == plan_id]
+        ordered = sorted(mine, key=lambda entry: KINDS.index(entry[1].properties[DELETED_KIND]))
+        if not ordered or ordered[0][1].properties[DELETED_KIND]:
+            return None
+        try:
+            tables = tuple(self._table(found.properties[DELETED_KIND], place, found) for place, found in ordered)
+        except FileNotFoundError as gone:
+            raise StorageRefused(str(gone.filename or plan_id), "it is not there, and a deleted topic is read through it") from gone
+        return DeletedTopic(**_told_of(ordered[0][1]), tables=tables)
+
+    def moving_evidence(self, plan: Plan) -> Mapping[str, object]:
+        import pyarrow as pa
+
+        planned = {action.table: action for action in plan.moved_tables}
+        rows = []
+        for kind in planned.keys() | (set() if plan.returned_tables else self._kinds_there(plan.topic)):
+            place = _from(plan, planned[kind]) if kind in planned else (plan.topic.namespace, plan.topic.table(kind))
+            location = self._tables.pointers.one(place)
+            if location is not None:
+                found = self._tables.at(place, location)
+                same = kind in planned and (found.uuid, found.current_id) == (planned[kind].table_uuid, planned[kind].snapshot_id)
+                with reaching_catalog():
+                    rows.append({"same": same, "rows": rows_by_pyiceberg(self._tables.catalog.load_table(place))})
+        taken = [".".join(place) for action in plan.moved_tables if self._tables.pointers.one(place := _to(plan, action)) is not None]
+        return {"tables": pa.Table.from_pylist(rows), "taken": pa.table({"name": pa.array(taken, pa.string())})}
+
+    def move(self, verdict: Verdict, *, at: Instant) -> Published:
+        plan = verdict.plan
+        done = self.moved(plan)
+        if done is not None:
+            return done
+        properties = {RETURNED_BY: plan.plan_id} if plan.returned_tables else _told(plan, verdict.gate_id, at)
+        unplanned = set() if plan.returned_tables else self._kinds_there(plan.topic) - {action.table for action in plan.moved_tables}
+        if unplanned:
+            raise PlanConflict(plan.plan_id, f"the topic has got a table beside it since it was planned: {', '.join(sorted(unplanned))}")
+        with reaching_catalog():
+            ensure_namespace(self._tables.catalog, DELETED if plan.deleted_tables else plan.topic.namespace)
+            # The log last, as its row carries the plan.
+            moves = [self._written(plan, action, properties) for action in sorted(plan.moved_tables, key=lambda a: a.table, reverse=True)]
+            self._steps("written")
+            views = [] if plan.returned_tables else [(plan.topic.namespace, plan.topic.table(kind)) for kind in (LIVE, LATEST)]
+            try:
+                renamed = rename(self._tables.catalog, moves, views, steps=self._steps)
+            except IntegrityError:
+                _forget(moves)
+                raise PlanConflict(plan.plan_id, "another table has the name of one that would move") from None
+            if not renamed:
+                _forget(moves)
+                raise PlanConflict(plan.plan_id, "another commit came first")
+        self._steps("after_commit")
+        return _published(plan)
+
+    def moved(self, plan: Plan) -> Published | None:
+        log = next((action for action in plan.moved_tables if not action.table), None)
+        if log is None:
+            return None
+        place = _to(plan, log)
+        location = self._tables.pointers.one(place)
+        carried = (
+            None
+            if location is None
+            else self._tables.at(place, location).properties.get(DELETED_BY if plan.deleted_tables else RETURNED_BY)
+        )
+        return _published(plan) if carried == plan.plan_id else None
+
+    def _written(self, plan: Plan, action: DeleteTable | ReturnTable, properties: Mapping[str, str]) -> Moved:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        def change(document: table_file.Document) -> table_file.Document:
+            if document["table-uuid"] != action.table_uuid:
+                raise PlanConflict(plan.plan_id, f"the {action.table or 'log'} is another table than was planned for")
+            current = document.get("current-snapshot-id")
+            if (None if current == -1 else current) != action.snapshot_id:
+                raise PlanConflict(
+                    plan.plan_id, f"the {action.table or 'log'} has changed since it was planned", rival=f"snapshot {current}"
+                )
+            kept = {key: value for key, value in document.get("properties", {}).items() if key not in _ON_DELETED}
+            return {**document, "properties": {**kept, **properties, **({DELETED_KIND: action.table} if plan.deleted_tables else {})}}
+
+        try:
+            written = table_file.write_changed(self._tables.catalog, _from(plan, action), change)
+        except NoSuchTableError:
+            raise PlanConflict(plan.plan_id, f"the {action.table or 'log'} is not there any more") from None
+        return Moved(written=written, to=_to(plan, action))
+
+    def _kinds_there(self, name: TopicName) -> set[str]:
+        return {kind for kind in KINDS if self._tables.pointers.one((name.namespace, name.table(kind))) is not None}
+
+    def _all_deleted(self) -> Iterator[tuple[Place, TableDocument]]:
+        for place, location in self._tables.pointers.all(DELETED):
+            try:
+                found = self._tables.at(place, location)
+            except FileNotFoundError as gone:
+                if self._tables.pointers.one(place) != location:
+                    continue  # reclaimed, or brought back, since it was listed
+                # Whose it was is not known, and an erasure must not pass it over.
+                raise StorageRefused(location, f"it is not there, and {'.'.join(place)} of a deleted topic is read through it") from gone
+            if DELETED_BY in found.properties and (SCRATCH_PROPERTY in found.properties) is self._scratch:
+                yield place, found
+
+    def _table(self, kind: str, place: Place, found: TableDocument) -> TopicTable:
+        with reaching_catalog():
+            rows, size_bytes = rows_by_manifests(self._tables.catalog.load_table(place), found.current_id)
+        return TopicTable(table=kind, table_uuid=found.uuid, snapshot_id=found.current_id, rows=rows, size_bytes=size_bytes)
+
+
+def _told_of(log: TableDocument) -> dict[str, Any]:
+    """What a deleted topic's own table tells of it, as `Deletion` has it."""
+    of = log.properties
+    return {
+        "plan_id": of[DELETED_BY],
+        "topic": TopicName(stream=normalise_name(of[STREAM_PROPERTY]), topic=normalise_name(of[TOPIC_PROPERTY])),
+        "table_uuid": log.uuid,
+        "deleted_at": Instant(int(of[DELETED_AT])),
+        "settings": settings_of(of, where=f"the deleted topic {of[STREAM_PROPERTY]}/{of[TOPIC_PROPERTY]}"),
+        "ledger": ledger_of(log),
+    }
+
+
+def _from(plan: Plan, action: DeleteTable | ReturnTable) -> Place:
+    return _own(plan, action) if isinstance(action, DeleteTable) else place_of(action.table_uuid)
+
+
+def _to(plan: Plan, action: DeleteTable | ReturnTable) -> Place:
+    return place_of(action.table_uuid) if isinstance(action, DeleteTable) else _own(plan, action)
+
+
+def _own(plan: Plan, action: DeleteTable | ReturnTable) -> Place:
+    return plan.topic.namespace, plan.topic.table(action.table)
+
+
+def place_of(table_uuid: str) -> Place:
+    """Where a deleted topic's table is in the catalog."""
+    return DELETED, f"t{table_uuid.replace('-', '')}"
+
+
+def _told(plan: Plan, gate_id: str, at: Instant) -> dict[str, str]:
+    return {DELETED_BY: plan.plan_id, DELETED_AT: str(at), DELETED_GATE: gate_id}
+
+
+def _forget(moves: Iterable[Moved]) -> None:
+    for move in moves:
+        move.written.forget()
+
+
+def _published(plan: Plan) -> Published:
+    assert plan.requirements.snapshot_id is not None, "a topic's table is made with a snapshot"
+    return Published(
+        plan_id=plan.plan_id, snapshot_id=plan.requirements.snapshot_id, removed=plan.expected.removed, restored=plan.restored_rows
+    )

@@ -1,0 +1,166 @@
+"""Erasure of a key from logs of records: their messages, the damaged records beside them, and the archive of what has gone (RET-6, RET-7).
+
+A backend has no states to go back to: what is rewritten is gone with the file that held it. What lies beside goes first, so that a run
+that dies between leaves a log that still shows what there is to erase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from message_lifecycle.model.backends import check_operation
+from message_lifecycle.model.erased import ErasedTable, KeyInTable, Matches, TableKind
+from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.rows import ranges_of
+from message_lifecycle.model.settings import Policy, Value
+from message_lifecycle.operations.key_traces import tells_key
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.archive.erasing import archive_of, beside, erase_archive, key_in_archive, told_in_archive
+from message_lifecycle.stores.archive.parquet import ParquetArchive
+from message_lifecycle.stores.memory import erased_rows
+from message_lifecycle.stores.memory.erased_rows import held_files, named, of_key
+from message_lifecycle.stores.record_log.head import Head
+from message_lifecycle.stores.record_log.log import DamagedRecords, RecordLog, RecordLogs, Removal
+from message_lifecycle.stores.record_log.store import Evidence, as_rows, published_by, require
+from message_lifecycle.stores.record_log.versions import merged, version_of
+
+
+class RecordLogEraser:
+    """`ports.Eraser` of a backend. `server` and `frames` as `RecordLogStore` has them."""
+
+    def __init__(self, logs: RecordLogs, *, server: Mapping[str, Value], frames: Callable[[Evidence], Evidence] = as_rows) -> None:
+        self._logs, self._server, self._frames = logs, server, frames
+
+    def find_key(self, name: TopicName, matches: Matches, policy: Policy, *, as_of: Instant) -> Sequence[KeyInTable]:  # noqa: ARG002  # no undo ends here
+        log = self._logs.open(name)
+        if isinstance(log, DamagedRecords):
+            # No search of the log would see them; a removal that died may have left there what it removed.
+            log.drop_leftovers()
+        head = log.head()
+        messages = version_of(log.scan()[1], head.end_offsets, head.segments).messages
+        found = of_key(messages, matches)
+        tables = [
+            KeyInTable(
+                table="log",
+                table_uuid=head.uuid,
+                snapshot_id=head.generation,
+                files=held_files(found, messages),
+                refs=(("main", head.generation),),
+                undo=(),
+                snapshots=(head.generation,),
+                rows=len(messages),
+                size_bytes=sum(message.size_bytes for message in messages.values()),
+                clean=not found,
+            )
+        ]
+        if isinstance(log, DamagedRecords):
+            rows = log.telling(partial(tells_key, matches=matches))
+            files = (beside("quarantine", rows),) if rows else ()
+            tables.append(
+                KeyInTable(
+                    table="quarantine", table_uuid=head.uuid, snapshot_id=None, files=files, refs=(), undo=(), snapshots=(),
+                    rows=head.quarantined, size_bytes=0, clean=not rows,
+                )
+            )  # fmt: skip
+        archive = self._archive(head)
+        if archive is not None:
+            tables.append(key_in_archive(archive, name, head.uuid, matches))
+        return tables
+
+    def erased_tables(self, plan: Plan, matches: Matches) -> Sequence[ErasedTable]:
+        """Of all there are: a message of the key that comes later may be damaged or archived before anybody looks again."""
+        return [
+            ErasedTable(
+                table=table.table,
+                table_uuid=table.table_uuid,
+                snapshots=table.snapshots,
+                files_searched=1,
+                files_found=max(len(table.files), int(not table.clean)),
+                gone=(),
+                committed_at=None,
+                finished_at=None,
+            )
+            for table in self.find_key(plan.topic, matches, Policy.of_values(plan.policy), as_of=plan.as_of)
+        ]
+
+    def files_there(self, name: TopicName, table: TableKind, names: Sequence[str]) -> Sequence[str]:  # noqa: ARG002  # no files go by name
+        return ()
+
+    def stage_erasure(self, plan: Plan, matches: Matches) -> Staged:  # noqa: ARG002  # what goes is found when it was planned
+        """Raises PlanConflict, UnsupportedLimit."""
+        check_operation(self._logs.backend, plan.operation, where=f"topic {plan.topic}")
+        require(plan, self._logs.open(plan.topic).head())
+        return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
+
+    def erasure_evidence(self, plan: Plan, matches: Matches) -> Mapping[str, object]:
+        """Raises PlanConflict where messages have gone or come while it was planned."""
+        log = self._logs.open(plan.topic)
+        head = log.head()
+        require(plan, head)
+        before = version_of(log.scan()[1], dict(plan.requirements.end_offsets), head.segments).messages
+        if len(before) != plan.expected.rows_in:
+            raise PlanConflict(plan.plan_id, "messages came while it was planned")
+        archive, rows, tables = self._archive(head), [], []
+        for action in plan.erased_rows:
+            if action.table == "log":
+                rows.append(erased_rows.rewritten(action, before, matches))
+            elif action.table == "archive" and archive is not None:
+                rows.append(erased_rows.beside(told_in_archive(archive, plan, action.file, matches)))
+            elif isinstance(log, DamagedRecords):
+                rows.append(erased_rows.beside(log.telling(partial(tells_key, matches=matches))))
+        for table in plan.erased_tables:
+            messages = before if table.table == "log" else {}
+            left = of_key(messages, matches).keys() - named(plan, table.table)
+            tables.append(erased_rows.table_row(len(left), len(messages)))
+        gone = len(named(plan, "log") & before.keys())
+        return self._frames({"rewritten": rows, "tables": tables, "figures": erased_rows.figures(plan, before.values(), gone)})
+
+    def publish_erasure(self, verdict: Verdict, matches: Matches, *, ledger: tuple[str, int]) -> Published:
+        plan = verdict.plan
+        log = self._logs.open(plan.topic)
+        with log.lock():
+            head = log.head()
+            done = head.commit_of(plan.plan_id)
+            if done is not None:
+                return published_by(plan.plan_id, done)
+            require(plan, head)
+            self._none_came(plan, log, head, matches)
+            concerned = {action.table for action in plan.erased_tables}
+            archive = self._archive(head)
+            if archive is not None and "archive" in concerned:
+                erase_archive(archive, plan.topic, matches)
+            if isinstance(log, DamagedRecords):
+                log.erase_damaged(partial(tells_key, matches=matches))
+            commits = head.with_commit(plan_id=plan.plan_id, removed=plan.expected.removed, files=())
+            if log.head() != head:
+                # Where a lock may lapse, a message of the key may have come behind the search.
+                raise PlanConflict(plan.plan_id, "the log has changed while it was searched once more")
+            log.replace(replace(head, generation=head.generation + 1, ledger=ledger, commits=commits), _removal(plan))
+        return published_by(plan.plan_id, commits[-1])
+
+    def discard_erasure(self, plan: Plan) -> None:
+        """Nothing is kept for a plan before it is published."""
+
+    @staticmethod
+    def _none_came(plan: Plan, log: RecordLog, head: Head, matches: Matches) -> None:
+        messages = version_of(log.scan()[1], head.end_offsets, head.segments).messages
+        if of_key(messages, matches).keys() - named(plan, "log"):
+            raise PlanConflict(plan.plan_id, "messages of the key came since it was planned")
+
+    def _archive(self, head: Head) -> ParquetArchive | None:
+        return archive_of(head.settings, self._server)
+
+
+def _removal(plan: Plan) -> Removal:
+    runs: dict[int, list[range]] = {}
+    for action in plan.erased_rows:
+        if action.table == "log":
+            runs.setdefault(action.partition, []).extend(ranges_of(action.offsets))
+    offsets = {partition: merged(found) for partition, found in runs.items()}
+    return Removal(plan_id=plan.plan_id, offsets=offsets, rows=plan.expected.removed_rows)

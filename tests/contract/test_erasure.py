@@ -1,0 +1,359 @@
+"""A key is gone from everything that a store keeps of a topic, by a gated plan and a person's word (every store of single messages)."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from message_lifecycle.app import erasing, receipts, steps
+from message_lifecycle.app.copying import copy_topic
+from message_lifecycle.app.erasure_requests import ask, carry_out, settle_latest
+from message_lifecycle.app.scenario import World
+from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.topics import create_topic
+from message_lifecycle.model.backends import Backend, StoreOptions
+from message_lifecycle.model.errors import HeldByLegalHold, TopicBusy
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Message, NewMessage
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import GateReport
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.request import EraseKey, RemoveMessages
+from message_lifecycle.model.settings import Value
+from tests.contract.conftest import MakeWorld, on
+from tests.holds import WHENS, When, held, run_with_hold
+
+EVERY = pytest.mark.parametrize("store_kind", on("memory", "json_file", "rotating_file", "redis_streams"), indirect=True)
+FILES = pytest.mark.parametrize("store_kind", on("json_file", "rotating_file"), indirect=True)
+MEMORY = pytest.mark.parametrize("store_kind", on("memory"), indirect=True)
+NAME = TopicName(stream="erasure", topic="orders")
+AS_OF = Instant(1_700_000_000_000_000)
+KEY = b"customer 17 of the north"
+ODD = b"\xff\x00\xfe odd \x01"
+YES = (True, "ada", "a letter of 3 May")
+
+
+def make(world: World, **settings: Value) -> World:
+    create_topic(world.services, NAME, partitions=2, settings=settings)
+    world.set_now(AS_OF)
+    return world
+
+
+def append(world: World, *keys: bytes | None, partition: int = 0, name: TopicName = NAME) -> None:
+    new = [NewMessage(append_time=AS_OF, key=key, value=b"v", partition=partition) for key in keys]
+    world.writer.append(name, new, policy_of(world.services, name))
+
+
+def stored(world: World) -> list[Message]:
+    return list(world.services.reader.messages(NAME))
+
+
+def keys(world: World) -> list[bytes | None]:
+    return [message.key for message in stored(world)]
+
+
+def erase(world: World, key: bytes = KEY, *, forbid: bool = False) -> str:
+    request = ask(world.services, key, topics=[NAME], forbid=forbid, by="ada", why="a letter of 3 May")
+    (found,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
+    assert found.is_done, found.told()
+    return request.request_id
+
+
+def outcome_of(world: World, request_id: str) -> tuple[str, tuple[tuple[str, int], ...]]:
+    (_, outcome), *_ = world.services.ledger.history(NAME, operations=("erasure",))
+    plan = world.services.ledger.record(outcome.plan_id or "").plan
+    assert plan.erasure is not None
+    assert plan.erasure.request_id == request_id
+    return outcome.name, outcome.removed
+
+
+@EVERY
+def test_all_of_the_key_goes_and_nothing_else(make_world: MakeWorld) -> None:
+    world = make(make_world({}))
+    append(world, b"a", KEY, None, KEY, b"")
+    append(world, KEY, KEY + b"8", partition=1)
+    before = stored(world)
+    request_id = erase(world)
+    assert outcome_of(world, request_id) == ("published", (("erased", 3),))
+    assert stored(world) == [message for message in before if message.key != KEY]
+    assert world.services.reader.end_offsets(NAME) == {0: 5, 1: 2}, "offsets are never given twice"
+    assert world.services.ledger.erasure(request_id).state == "erased"
+    assert erase(world) != request_id
+    append(world, b"later")
+    assert [message.offset for message in stored(world)] == [0, 2, 4, 5, 1]
+
+
+@EVERY
+def test_the_receipt_tells_what_went_and_holds(make_world: MakeWorld) -> None:
+    world = make(make_world({}))
+    append(world, b"a", KEY)
+    request_id = erase(world)
+    receipt = json.loads(world.services.ledger.receipt(request_id))
+    (topic,) = receipt["topics"]
+    assert (topic["topic"], topic["rows"]) == (str(NAME), 1)
+    assert KEY.decode() not in json.dumps(receipt)
+    assert receipts.verify(world.services, request_id) == []
+    append(world, KEY)
+    assert receipts.verify(world.services, request_id) != [], "nothing forbade it"
+
+
+@EVERY
+def test_a_person_is_asked_and_may_refuse(make_world: MakeWorld) -> None:
+    world = make(make_world({}))
+    append(world, b"a", KEY)
+    request = ask(world.services, KEY, topics=[NAME], forbid=True, by="ada", why="a letter")
+    (found,) = carry_out(world.services, request.request_id)
+    assert found.outcome is not None
+    assert found.outcome.name == "needs_approval"
+    assert keys(world) == [b"a", KEY]
+    assert world.services.ledger.erasure(request.request_id).state == "requested"
+    asked: list[tuple[Plan, GateReport]] = []
+    carry_out(world.services, request.request_id, approver=lambda plan, report: asked.append((plan, report)) or (False, "bob", "not now"))
+    assert keys(world) == [b"a", KEY]
+    refused = world.services.ledger.erasure(request.request_id)
+    assert (refused.state, refused.forbids(NAME)) == ("refused", False)
+
+
+@EVERY
+def test_neither_plan_nor_ledger_tells_the_key(make_world: MakeWorld, store_kind: Backend) -> None:
+    world = make(make_world({}))
+    append(world, b"a", KEY)
+    erase(world)
+    ledger = world.services.ledger
+    told = [ledger.record(summary.plan_id) for summary in ledger.plans(NAME)]
+    assert told
+    for record in told:
+        text = record.plan.to_json() + repr(record)
+        assert not any(spelled in text for spelled in spellings(KEY)), store_kind
+
+
+def spellings(key: bytes) -> list[str]:
+    return [key.decode("latin-1"), key.hex(), base64.b64encode(key).decode(), repr(key)]
+
+
+def folder_of(world: World) -> Path:
+    return Path(world.services.topics._logs._root)  # type: ignore[attr-defined]  # where this test looks for bytes
+
+
+def bytes_under(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    yield from ((path, path.read_bytes()) for path in folder.rglob("*") if path.is_file())
+
+
+@FILES
+@pytest.mark.parametrize("key", [KEY, ODD, b'"quoted" \\ \n'])
+def test_no_file_tells_the_key_in_any_spelling(make_world: MakeWorld, key: bytes) -> None:
+    world = make(make_world({}, StoreOptions(max_bytes=120)))
+    append(world, b"a", key, b"b", key)
+    append(world, key, partition=1)
+    folder = folder_of(world)
+    spelled = [key, base64.b64encode(key), json.dumps(key.decode("latin-1"))[1:-1].encode()]
+    assert any(one in content for _, content in bytes_under(folder) for one in spelled)
+    erase(world, key)
+    assert keys(world) == [b"a", b"b"]
+    for path, content in bytes_under(folder):
+        assert not any(one in content for one in spelled), path
+        assert path.suffix != ".new"
+
+
+@FILES
+@pytest.mark.parametrize("in_quarantine", [False, True])
+def test_damaged_lines_that_tell_the_key_go_and_others_stay(make_world: MakeWorld, *, in_quarantine: bool) -> None:
+    world = make(make_world({}))
+    append(world, b"a", KEY, b"b", b"c", b"d")
+    assert world.damage is not None
+    world.damage(NAME, 2, '{"partition":0,"offset":1,"key":"' + KEY.decode() + '","val')
+    world.damage(NAME, 4, "no message either")
+    if in_quarantine:
+        append(world, b"e")
+    folder = folder_of(world)
+    assert any(KEY in content for _, content in bytes_under(folder))
+    request_id = erase(world)
+    assert not any(KEY in content for _, content in bytes_under(folder))
+    assert any(b"no message either" in content for _, content in bytes_under(folder))
+    assert world.quarantined(NAME) == 1
+    assert [key for key in keys(world) if key != b"e"] == [b"a", b"b", b"d"]
+    assert receipts.verify(world.services, request_id) == []
+
+
+@FILES
+def test_a_receipt_does_not_hold_where_a_damaged_line_that_came_since_tells_the_key(make_world: MakeWorld) -> None:
+    world = make(make_world({}))
+    append(world, b"a", KEY, b"b")
+    request_id = erase(world)
+    assert receipts.verify(world.services, request_id) == []
+    assert world.damage is not None
+    world.damage(NAME, 2, '{"partition":0,"offset":9,"key":"' + KEY.decode() + '","val')
+    assert any("the quarantine" in found for found in receipts.verify(world.services, request_id))
+
+
+@EVERY
+def test_messages_that_come_after_the_plan_stay_but_of_the_key_make_it_plan_again(make_world: MakeWorld) -> None:
+    world = make(make_world({}))
+    append(world, b"a", KEY)
+    request = ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+
+    def late(_plan: Plan, _report: GateReport) -> tuple[bool, str, str]:
+        if len(stored(world)) == 2:
+            append(world, b"new", KEY)
+        return YES
+
+    carry_out(world.services, request.request_id, approver=late)
+    assert keys(world) == [b"a", b"new"]
+
+
+@EVERY
+def test_consumers_do_not_hold_an_erasure(make_world: MakeWorld) -> None:
+    world = make(make_world({}))
+    append(world, b"a", KEY)
+    world.services.ledger.commit(NAME, "slow", 0, 0, AS_OF)
+    erase(world)
+    assert keys(world) == [b"a"]
+
+
+@EVERY
+def test_what_another_writer_removed_meanwhile_is_planned_again(make_world: MakeWorld) -> None:
+    world = make(make_world({}))
+    append(world, b"a", KEY, KEY)
+    request = ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    s = world.services
+    plan_id = steps.plan(s, NAME, as_of=AS_OF, work=EraseKey(request_id=request.request_id)).plan.plan_id
+    steps.stage(s, plan_id)
+    world.writer.foreign_delete(NAME, [(0, 1)])
+    carry_out(s, request.request_id, approver=lambda _plan, _report: YES)
+    assert keys(world) == [b"a"]
+
+
+@MEMORY
+def test_no_state_that_can_be_read_back_has_the_key_any_more(make_world: MakeWorld) -> None:
+    world = make(make_world({}), cleanup_policy="compact,delete")
+    append(world, b"a", KEY, b"b", KEY)
+    s = world.services
+    steps.run(s, NAME, as_of=AS_OF, work="compaction")
+    steps.run(s, NAME, as_of=AS_OF, work=RemoveMessages(positions=((0, 1),)), approver=lambda _plan, _report: YES)
+    request_id = erase(world)
+    store = s.topics
+    table = store._tables[NAME]  # type: ignore[attr-defined]  # every state there is
+    assert all(message.key != KEY for version in table.versions.values() for message in version.messages.values())
+    commits = store.views[NAME].commits  # type: ignore[attr-defined]  # every state of the view
+    assert all(row.message.key != KEY for commit in commits for row in commit.rows.values())
+    assert steps.run(s, NAME, as_of=AS_OF, work="compaction").name == "no_op"
+    view = s.views.view(NAME)
+    assert view is not None
+    assert [row.message.key for row in s.views.view_rows(NAME, view)] == [b"a", b"b"]
+    assert receipts.verify(s, request_id) == []
+
+
+@EVERY
+@pytest.mark.parametrize("when", WHENS)
+def test_a_hold_on_the_key_refuses_the_erasure_whole(make_world: MakeWorld, when: When) -> None:
+    world = make(make_world({}))
+    append(world, b"a", KEY, b"b")
+    before = stored(world)
+    request = ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    work = EraseKey(request_id=request.request_id)
+    with pytest.raises(HeldByLegalHold, match="case 7"):
+        run_with_hold(world.services, NAME, work, as_of=AS_OF, when=when, place=lambda: held(world.services, NAME, key=KEY))
+    assert stored(world) == before
+    (_, refused), *_ = world.services.ledger.history(NAME, operations=("erasure",))
+    assert refused.name == "refused"
+
+
+@EVERY
+def test_a_hold_on_another_key_lets_the_erasure_go_and_keeps_its_own(make_world: MakeWorld) -> None:
+    world = make(make_world({}))
+    append(world, b"a", KEY, b"b")
+    held(world.services, NAME, key=b"a")
+    erase(world)
+    assert keys(world) == [b"a", b"b"]
+
+
+@FILES
+def test_a_hold_on_another_key_that_a_damaged_line_tells_as_well_refuses_the_erasure(make_world: MakeWorld) -> None:
+    """No such line is a message of either; which of them it would have been, nobody knows."""
+    world = make(make_world({}))
+    append(world, b"a", KEY, b"b")
+    assert world.damage is not None
+    world.damage(NAME, 2, '{"partition":0,"offset":1,"key":"' + KEY.decode() + '","value":"customer 4 of the south')
+    held(world.services, NAME, key=b"customer 5")
+    held(world.services, NAME, key=b"customer 4 of the south")
+    before = stored(world)
+    request = ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    with pytest.raises(HeldByLegalHold, match="1 message"):
+        steps.plan(world.services, NAME, as_of=AS_OF, work=EraseKey(request_id=request.request_id))
+    assert stored(world) == before
+
+
+@EVERY
+def test_a_hold_that_may_touch_what_history_alone_has_refuses_the_erasure(make_world: MakeWorld) -> None:
+    world = make(make_world({}))
+    append(world, b"a", KEY, b"b")
+    held(world.services, NAME, offsets=(0, 0))
+    request = ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    with pytest.raises(HeldByLegalHold):
+        steps.plan(world.services, NAME, as_of=AS_OF, work=EraseKey(request_id=request.request_id))
+    assert keys(world) == [b"a", KEY, b"b"]
+
+
+@MEMORY
+def test_an_erasure_waits_for_somebody_else_than_who_asked(make_world: MakeWorld) -> None:
+    """The ledger's request says who asked, whoever plans it: a DAG's task knows the request alone."""
+    world = make(make_world({}), approver_is_not_requester=True)
+    append(world, b"a", KEY)
+    request = ask(world.services, KEY, topics=[NAME], forbid=False, by="Ada", why="a letter of 3 May")
+    (waits,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
+    assert waits.outcome is not None
+    assert (waits.outcome.name, keys(world)) == ("needs_approval", [b"a", KEY]), waits.told()
+    (done,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: (True, "bob", "seen"))
+    assert done.is_done, done.told()
+    assert keys(world) == [b"a"]
+
+
+def test_a_copy_that_was_erased_before_its_origin_is_looked_at_again(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a person answers for each topic, the copy's answer may come first."""
+    world = make_world({})
+    world.set_now(AS_OF)
+    s, stream = world.services, f"{world.scratch}.erasure" if world.scratch else "erasure"
+    origin, mirror = TopicName(stream=stream, topic="orders"), TopicName(stream=stream, topic="mirror")
+    create_topic(s, origin, partitions=2, settings={})
+    create_topic(s, mirror, settings={"role": "mirror", "origin": str(origin)})
+    append(world, KEY, b"a", name=origin)
+    request = ask(s, KEY, topics=[origin, mirror], forbid=False, by="ada", why="a letter")
+
+    def erased(name: TopicName) -> str:
+        outcome = steps.run(s, name, as_of=AS_OF, approver=lambda *_: YES, work=EraseKey(request_id=request.request_id))
+        assert outcome.name in ("published", "no_op"), outcome.detail
+        world.set_now(Instant(s.ledger.now() + 1))
+        return settle_latest(s, request).state
+
+    assert erased(mirror) == "requested"
+    copy_topic(s, mirror)
+    assert KEY in [message.key for message in s.reader.messages(mirror)]
+    assert erased(origin) == "requested"
+    assert f"{mirror}: the key came from its origin again" in s.ledger.erasure(request.request_id).detail
+    monkeypatch.setattr(erasing, "_WAIT_SECONDS", 0.0)
+    with s.ledger.lock(mirror, wait_seconds=0, purpose="copy"), pytest.raises(TopicBusy):
+        settle_latest(s, request)
+    assert erased(mirror) == "erased"
+    assert KEY not in [message.key for message in s.reader.messages(mirror)]
+
+
+@MEMORY
+def test_a_copy_under_way_is_waited_for_where_nothing_is_found(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have read its origin before that was erased, and would store the key behind the search."""
+    monkeypatch.setattr(erasing, "_WAIT_SECONDS", 0.0)
+    world = make(make_world({}))
+    s, mirror = world.services, TopicName(stream="erasure", topic="mirror")
+    create_topic(s, mirror, settings={"role": "mirror", "origin": str(NAME)})
+    copy_topic(s, mirror)
+    append(world, KEY)
+    request_id = ask(s, KEY, topics=[NAME, mirror], forbid=False, by="ada", why="a letter").request_id
+    with s.ledger.lock(mirror, wait_seconds=0, purpose="copy"):
+        of_origin, of_mirror = carry_out(s, request_id, approver=lambda *_: YES)
+    assert (of_origin.is_done, type(of_mirror.error)) == (True, TopicBusy)
+    assert s.ledger.erasure(request_id).state == "requested"
+    carry_out(s, request_id, approver=lambda *_: YES)
+    assert s.ledger.erasure(request_id).state == "erased"

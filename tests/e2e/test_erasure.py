@@ -1,0 +1,163 @@
+"""What comes after a deletion, for real: a key erased by a run of Airflow is nowhere, space comes back, a quarantine is looked at.
+
+Each DAG runs once; the three runs are started together, for Airflow takes seconds from each task to the next.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from secrets import token_bytes
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sqlalchemy import NullPool, create_engine, make_url, text
+
+from message_lifecycle.local.environment import LEDGER
+from message_lifecycle.local.postgres import DATABASES
+from message_lifecycle.local.postgres_place import find_place
+from message_lifecycle.stores.iceberg.document import local_path
+from tests.e2e.stack import KEPT, Stack
+from tests.spark.key_search import files_with, tables_with
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.postgres]
+
+NOON = "2024-05-01T12:00:00Z"
+MESSAGES = 2_000
+OF_THE_KEY = (100, 700, 1_500)
+PEOPLE, MIRROR, SPACE = "e2e/people", "e2e/mirror", "e2e/space"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """`before`: where the key was found before; `space`: the files of the topic whose space comes back, with their bytes; `runs`: by DAG."""
+
+    key: bytes
+    before: Mapping[str, list[str]]
+    request: Mapping[str, Any]
+    space: Mapping[str, int]
+    runs: Mapping[str, str]
+
+
+def rows_with(stack: Stack, database: str, key: bytes, planted: str | None = None) -> list[str]:
+    """Tables of one of the server's databases; `planted`: told by a temporary one beside them."""
+    address = make_url(stack.environment[LEDGER]).set(database=database)
+    engine = create_engine(address, poolclass=NullPool)
+    with engine.connect() as connection:
+        if planted is not None:
+            connection.execute(text("CREATE TEMPORARY TABLE planted AS SELECT :told AS told"), {"told": planted})
+        return tables_with(connection, key)
+
+
+def places_with(stack: Stack, key: bytes) -> dict[str, list[str]]:
+    """Where the key is found in what the stack has: rows of every database, Airflow's among them, and every file, logs and the database
+    server's own too."""
+    state = stack.layout.state
+    found = {f"database {name}": rows_with(stack, name, key) for name in DATABASES}
+    found |= {folder.name: files_with(folder, key) for folder in state.iterdir() if folder.is_dir() and folder.name not in KEPT}
+    found["server"] = files_with(find_place(stack.layout).folder, key)
+    return {place: names for place, names in found.items() if names}
+
+
+def sizes(location: str) -> dict[str, int]:
+    return {str(path): path.stat().st_size for path in local_path(location).rglob("*") if path.is_file()}
+
+
+def land(stack: Stack, key: bytes, folder: Path) -> None:
+    """Two files with the key, one of its messages without a time; a compacted view, a mirror, and a removal that can be undone."""
+    rows = [{"k": key if at in OF_THE_KEY else b"k%d" % at, "v": f"of {at}", "at": NOON} for at in range(MESSAGES)]
+    for number, half in enumerate((rows[:1000], [*rows[1000:], {"k": key, "v": "refused", "at": "no time"}])):
+        pq.write_table(pa.Table.from_pylist(half), folder / f"{number}.parquet")
+    for topic, settings in {PEOPLE: {}, MIRROR: {"role": "mirror", "origin": PEOPLE}}.items():
+        stack.agent("create", topic, **settings)
+    assert stack.agent("ingest", PEOPLE, str(folder)) == {"rows": MESSAGES, "quarantined": {"unreadable_time": 1}}
+    assert stack.agent("copy", MIRROR) == MESSAGES
+    assert stack.agent("compact", PEOPLE) == "published"
+    assert stack.agent("remove", PEOPLE, [OF_THE_KEY[0], 5]) == "published"
+    stack.agent("renew")
+
+
+@pytest.fixture(scope="module")
+def asked(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Asked:
+    key = token_bytes(32)
+    stack.agent("create", SPACE, undo_window=1)
+    stack.agent("append", SPACE, [{"base": 0, "times": [stack.midnight] * 90}, {"base": 90, "times": [stack.midnight] * 10}])
+    assert stack.agent("remove", SPACE, list(range(90))) == "published"
+    land(stack, key, tmp_path_factory.mktemp("source"))
+    before, topics = places_with(stack, key), ["--topic", PEOPLE, "--topic", MIRROR]
+    words = ["--later", "--base64", "--by", "ada", "--text", "a letter"]
+    request = stack.lifecycle("erase", *topics, *words, stdin=b64encode(key))
+    # Past the undo window of what was removed first.
+    space, now = sizes(stack.agent("look", SPACE)["location"]), datetime.now(UTC).isoformat()
+    conf: dict[str, dict[str, object]] = {
+        "erasure": {"request_id": request["request_id"]},
+        "storage_reclaim": {"topics": [SPACE], "as_of": now},
+        "quarantine": {"topics": [SPACE], "as_of": now},
+    }
+    runs = {}
+    for dag, given in conf.items():
+        stack.api.wait_for_dag(dag, seconds=120)
+        stack.api.set_paused(dag, False)
+        runs[dag] = stack.api.trigger(dag, conf=given)
+    return Asked(key=key, before=before, request=request, space=space, runs=runs)
+
+
+def test_the_search_finds_what_is_there(stack: Stack, asked: Asked) -> None:
+    assert set(asked.before) == {"warehouse"}, "landing and asking for it tell it nowhere else"
+    kinds = {name.partition("/data/")[0] for name in asked.before["warehouse"] if name.endswith(".parquet")}
+    assert len(kinds) == 4, "the log, its view, its quarantine, the mirror"
+    other = token_bytes(32)
+    planted = stack.layout.logs / "airflow" / "planted.log"
+    planted.write_text(f"Traceback: {other!r}")
+    assert places_with(stack, other) == {"logs": ["airflow/planted.log"]}
+    planted.unlink()
+    assert [rows_with(stack, name, other, planted=other.hex()) for name in DATABASES] == [["planted"]] * len(DATABASES)
+
+
+def test_space_comes_back_when_a_person_says_so(stack: Stack, asked: Asked) -> None:
+    run_id = asked.runs["storage_reclaim"]
+    (question,) = stack.questions(run_id, 1, "storage_reclaim")
+    assert stack.answered(run_id, {SPACE: ("Approve", "nobody asks for it")}, "storage_reclaim") == "success"
+    (outcome,) = stack.agent("outcomes", f"storage_reclaim/{run_id}")
+    assert outcome["outcome"] == "published"
+    seen = stack.agent("look", SPACE)
+    left = sizes(seen["location"])
+    gone = {path: size for path, size in asked.space.items() if path not in left}
+    assert any(path.endswith(".parquet") for path in gone)
+    assert outcome["reclaimed_bytes"] == sum(gone.values()) > 0, question.body
+    assert seen["offsets"] == list(range(90, 100))
+
+
+def test_a_quarantine_with_nothing_of_age_is_left_alone(stack: Stack, asked: Asked) -> None:
+    run_id = asked.runs["quarantine"]
+    assert stack.finished(run_id, "quarantine") == "success"
+    assert set(stack.states(run_id, "quarantine").values()) == {"skipped"}
+
+
+def test_an_erased_key_is_nowhere(stack: Stack, asked: Asked, tmp_path: Path) -> None:
+    run_id, request_id = asked.runs["erasure"], asked.request["request_id"]
+    questions = stack.questions(run_id, 2, "erasure")
+    assert all("time travel" in question.body for question in questions), "what cannot be undone is said"
+    words = dict.fromkeys((PEOPLE, MIRROR), ("Approve", "the letter is in the file"))
+    assert stack.answered(run_id, words, "erasure") == "success", stack.states(run_id, "erasure")
+    outcomes = {outcome["topic"]: outcome for outcome in stack.agent("outcomes", f"erasure/{run_id}")}
+    assert {topic: outcome["outcome"] for topic, outcome in outcomes.items()} == dict.fromkeys(words, "published")
+    assert stack.lifecycle("erase", "show", request_id)["state"] == "erased"
+
+    assert places_with(stack, asked.key) == {}
+    for topic, removed in {PEOPLE: {5, *OF_THE_KEY}, MIRROR: set(OF_THE_KEY)}.items():
+        assert stack.agent("look", topic)["offsets"] == [at for at in range(MESSAGES) if at not in removed]
+    assert stack.lifecycle("receipt", "verify", request_id) == {"request_id": request_id, "holds": True, "wrong": []}
+    receipt = stack.lifecycle("receipt", "show", request_id)
+    assert {topic["topic"] for topic in receipt["topics"]} == set(words)
+    plans = [f"/plans/{outcome['plan_id']}" for outcome in outcomes.values()]
+    for number, path in enumerate(["/", f"/topics/{PEOPLE}", f"/runs?dag_id=erasure&run_id={quote(run_id)}", *plans]):
+        (tmp_path / f"{number}.html").write_text(stack.page(path))
+    assert files_with(tmp_path, asked.key) == []
+    assert places_with(stack, asked.key) == {}, "nor do those who look"

@@ -1,0 +1,102 @@
+"""One plan over the tables of a folder, in a process of its own, which dies by SIGKILL when it reaches the step that is named.
+
+`python -m tests.past_and_die FOLDER LEDGER_URL STEP OPERATION [ID]`, the operation one of `reclaim`, `delete`, `undo`, `hold` and
+`release`, of which `reclaim` with a plan is of the topic that it deleted, and the last two are the ledger's alone; a step that comes more
+than once is told by its number (`inside_commit 2`). With the step `none` it lives, and prints how the run ended.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from sqlalchemy import event
+
+from message_lifecycle.app.holds import place_hold, release_hold
+from message_lifecycle.ledger import tables
+from message_lifecycle.model.errors import LifecycleError
+from tests.reclaiming import NAME, Past, past_in
+
+_ROOT = Path(__file__).parents[1]
+_ENDS_WITHIN_SECONDS = 300
+
+
+def start(folder: Path, ledger_url: str, step: str, *operation: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.past_and_die", str(folder), ledger_url, step, *operation]
+    return subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def dies(folder: Path, ledger_url: str, step: str, *operation: str) -> None:
+    """It comes to the step, and no further."""
+    run = start(folder, ledger_url, step, *operation)
+    _, log = run.communicate(timeout=_ENDS_WITHIN_SECONDS)
+    assert run.returncode == -signal.SIGKILL, log
+
+
+def ended(runs: list[subprocess.Popen[str]]) -> list[str]:
+    """The last word of each, once all have ended; none was killed, and none was a mistake of ours."""
+    ends = [(process.communicate(timeout=_ENDS_WITHIN_SECONDS), process.returncode) for process in runs]
+    told = [out.split()[-1] if out.split() else log for (out, log), _ in ends]
+    assert all(status in (0, 3) for _, status in ends), told
+    return told
+
+
+def _carried_out(past: Past, operation: str, *given_id: str) -> str:
+    match operation:
+        case "delete":
+            return past.delete_whole().name
+        case "undo":
+            return past.undo(*given_id).name
+        case "hold":
+            return place_hold(past.services, NAME, by="ada", why="case 7").hold_id
+        case "release":
+            return release_hold(past.services, *given_id, by="bob", why="case 7 is closed").hold_id
+        case _:
+            return (past.reclaim_deleted(*given_id) if given_id else past.run()).name
+
+
+def _tell_of_holds(past: Past, steps: Callable[[str], None]) -> None:
+    """What the ledger does for a hold, beside what it does for others."""
+    engine, written = past.ledger._database.engine, []
+
+    def tell(at: str) -> Callable[..., None]:
+        def on(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+            if statement.startswith((f"INSERT INTO {tables.holds}", f"UPDATE {tables.holds}")):
+                written.append(statement)
+                steps(at)
+
+        return on
+
+    event.listen(engine, "before_cursor_execute", tell("before_write"))
+    event.listen(engine, "after_cursor_execute", tell("written"))
+    event.listen(engine, "commit", lambda _: steps("before_commit") if written else None)
+
+
+def main() -> int:
+    folder, ledger_url, last_step, *operation = sys.argv[1:]
+    seen: list[str] = []
+
+    def steps(reached: str) -> None:
+        seen.append(reached)
+        count = seen.count(reached)
+        if last_step == (reached if count == 1 else f"{reached} {count}"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    past = past_in(Path(folder), steps=steps, ledger_url=ledger_url)
+    _tell_of_holds(past, steps)
+    try:
+        done = _carried_out(past, *operation)
+        steps("after_commit")
+        print(done)
+    except LifecycleError as error:
+        print(type(error).__name__)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

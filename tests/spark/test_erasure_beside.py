@@ -1,0 +1,175 @@
+"""An erasure reaches what lies beside a log: its compacted view, its quarantine, files that nothing names; and its receipt tells."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from secrets import token_hex
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.erasures import AS_OF, Topic, grant, topics_of
+from tests.spark.key_search import files_with
+from tests.spark.lake import SECOND, Lake, tables
+
+from message_lifecycle.app import receipts, steps
+from message_lifecycle.app.holds import place_hold, release_hold
+from message_lifecycle.model.errors import HeldByLegalHold, UnsupportedErasure
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.receipt import Receipt
+from message_lifecycle.model.request import UndoPlan
+from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.stores.iceberg.quarantine import quarantine
+from message_lifecycle.stores.iceberg.quarantine_age import IcebergQuarantine
+from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+
+@pytest.fixture
+def make(lake: Lake, spark: SparkSession) -> Callable[..., Topic]:
+    return topics_of(lake, spark)
+
+
+def test_the_compacted_view_loses_the_key_as_well(make: Callable[..., Topic]) -> None:
+    topic = make()
+    topic.append((topic.key, b"1"), (b"a", b"2"), (None, b"3"))
+    assert topic.compact().name == "published"
+    topic.append((b"b", b"4"), (topic.key, b"5"))
+    assert topic.compact().name == "published"
+    view, log = topic.rows(kind="compacted"), topic.rows()
+    state = topic.s.views.view(topic.name)
+    outcome = topic.erase()
+    assert outcome.name == "published", outcome.detail
+    assert [files_with(topic.location(kind), topic.key) for kind in ("", "compacted")] == [[], []]
+    assert topic.rows(kind="compacted") == topic.without_key(view)
+    assert topic.rows() == topic.without_key(log)
+    now = topic.s.views.view(topic.name)
+    assert state is not None
+    assert now is not None
+    assert (now.horizons, now.rows) == (state.horizons, state.rows - 1)
+    topic.append((b"b", b"6"))
+    assert topic.compact().name == "published"
+    assert [bytes(row[5]) for row in topic.rows(kind="compacted") if row[4] == b"b"] == [b"6"]
+
+
+def test_the_quarantine_loses_the_rows_whose_text_tells_the_key(make: Callable[..., Topic]) -> None:
+    topic = make()
+    topic.key = token_hex(16).encode()
+    word = topic.key.decode()
+    topic.append((b"a", b"1"), (topic.key, b"2"))
+    raws = [
+        ("bad", f'{{"id": "{word}", "t": 1}}'),
+        ("bad", '{"id": "other"}'),
+        (f"no time: {word}", None),
+        (None, f"{word};x;y"),
+        (None, None),
+    ]
+    rows = [("in.csv", at, "10165", reason, raw) for at, (reason, raw) in enumerate(raws)]
+    frame = topic.session.createDataFrame(rows, "file string, position bigint, code string, reason string, raw string")
+    quarantine(topic.session, topic.name, frame, batch_id=token_hex(16), at=AS_OF, may_commit=lambda: None)
+    assert files_with(topic.location("quarantine"), topic.key)
+    outcome = topic.erase()
+    assert outcome.name == "published", outcome.detail
+    assert [files_with(topic.location(kind), topic.key) for kind in ("", "quarantine")] == [[], []]
+    left = topic.session.sql(f"SELECT position FROM {sql_table(topic.name, kind='quarantine')}").collect()
+    assert sorted(row[0] for row in left) == [1, 4]
+    assert [row[1] for row in topic.rows()] == [0]
+
+
+def test_refused_rows_come_back_after_an_erasure_without_the_key(make: Callable[..., Topic]) -> None:  # DEL-7
+    topic = make(quarantine_max_age=10, max_removed_fraction=1.0)
+    topic.s = replace(topic.s, quarantine=IcebergQuarantine(lambda: topic.session, tables=tables()))
+    topic.key = token_hex(16).encode()
+    refused = {"old": [topic.key.decode(), "one"], "older": ["two"], "young": ["three"]}
+    for at, (batch, raws) in enumerate(refused.items()):
+        rows = [("in.csv", line, "10165", None, raw) for line, raw in enumerate(raws)]
+        frame = topic.session.createDataFrame(rows, "file string, position bigint, code string, reason string, raw string")
+        since = Instant(AS_OF - SECOND if batch == "young" else at * SECOND)
+        quarantine(topic.session, topic.name, frame, batch_id=batch, at=since, may_commit=lambda: None)
+
+    def left() -> list[str]:
+        forget_cached(topic.session, topic.name, kind="quarantine")
+        return sorted(row[0] for row in topic.session.sql(f"SELECT raw FROM {sql_table(topic.name, kind='quarantine')}").collect())
+
+    plan_id = steps.run(topic.s, topic.name, as_of=AS_OF, work="quarantine", approver=grant).plan_id or ""
+    assert left() == ["three"]
+    assert topic.erase().name == "published"
+    assert files_with(topic.location("quarantine"), topic.key) == []
+    assert steps.run(topic.s, topic.name, as_of=AS_OF, work="quarantine", approver=grant).name == "no_op"
+    undone = steps.run(topic.s, topic.name, as_of=AS_OF, work=UndoPlan(plan_id=plan_id), approver=grant)
+    assert (undone.name, undone.restored) == ("published", 2), undone.detail
+    assert undone.warnings == ("1 row(s) that the plan took are in no file any more and do not come back",)
+    assert left() == ["one", "three", "two"]
+    assert set(tables().load(topic.name, kind="quarantine").metadata.refs) == {"main"}
+    assert steps.run(topic.s, topic.name, as_of=AS_OF, work="quarantine", approver=grant).name == "no_op"
+    topic.key = b"two"
+    assert topic.erase().name == "published"
+    assert left() == ["one", "three"], "and what has come back is erased like any other row"
+    assert steps.run(topic.s, topic.name, as_of=AS_OF, work="quarantine", approver=grant).name == "no_op"
+
+
+def test_a_hold_on_a_key_that_the_same_refused_row_tells_refuses_the_erasure(make: Callable[..., Topic]) -> None:  # DEL-8
+    topic = make()
+    topic.key = token_hex(16).encode()
+    word = topic.key.decode()
+    topic.append((b"a", b"1"), (topic.key, b"2"))
+    raws = (f"{word};x;y", "beside;it", f"{word};held;z")
+    rows = [("in.csv", at, "10165", "bad", raw) for at, raw in enumerate(raws)]
+    frame = topic.session.createDataFrame(rows, "file string, position bigint, code string, reason string, raw string").coalesce(1)
+    quarantine(topic.session, topic.name, frame, batch_id=token_hex(16), at=AS_OF, may_commit=lambda: None)
+    beside = place_hold(topic.s, topic.name, key=b"beside", by="ada", why="case 6")
+    in_the_row = place_hold(topic.s, topic.name, key=b"held", by="ada", why="case 7")
+    with pytest.raises(HeldByLegalHold, match="case 7"):
+        topic.erase()
+    assert files_with(topic.location("quarantine"), topic.key)
+    release_hold(topic.s, in_the_row.hold_id, by="ada", why="closed")
+    outcome = topic.erase()
+    assert outcome.name == "published", outcome.detail
+    left = topic.session.sql(f"SELECT raw FROM {sql_table(topic.name, kind='quarantine')}").collect()
+    assert [row[0] for row in left] == ["beside;it"]
+    release_hold(topic.s, beside.hold_id, by="ada", why="closed")
+
+
+def test_a_file_that_no_snapshot_names_is_found_too(make: Callable[..., Topic]) -> None:
+    topic = make()
+    topic.append((topic.key, b"1"), (b"a", b"2"))
+    root = local_path(topic.location())
+    (committed,) = topic.files()
+    left = root / "data" / "left-by-a-writer-that-died.parquet"
+    shutil.copy(root / committed, left)
+    with pytest.raises(UnsupportedErasure, match=left.name):
+        topic.erase()
+    assert [row[1] for row in topic.rows()] == [0, 1]
+    four_days_ago = time.time() - 4 * 86_400
+    os.utime(left, (four_days_ago, four_days_ago))
+    assert topic.erase().name == "published"
+    assert not left.exists()
+    assert files_with(topic.location(), topic.key) == []
+
+
+def test_the_receipt_tells_and_is_checked_again(make: Callable[..., Topic]) -> None:
+    topic = make()
+    topic.append((topic.key, b"1"), (b"a", b"2"))
+    request_id = topic.request()
+    outcome = topic.erase(request_id)
+    receipt = Receipt.from_json(topic.s.ledger.receipt(request_id))
+    (of_topic,) = receipt.topics
+    assert (of_topic.plan_id, of_topic.rows) == (outcome.plan_id, 1)
+    (table,) = of_topic.tables
+    assert any(name.endswith(".parquet") for name in table.gone)
+    assert any(name.endswith(".metadata.json") for name in table.gone)
+    assert of_topic.hidden_at <= of_topic.unreachable_at
+    assert receipts.verify(topic.s, request_id) == []
+    # One file back in its place, or the key back in the log, and the receipt does not hold any more.
+    back = local_path(topic.location()) / table.gone[0]
+    back.parent.mkdir(parents=True, exist_ok=True)
+    back.write_bytes(b"")
+    assert [wrong.split(": ", 1)[1] for wrong in receipts.verify(topic.s, request_id)] == [f"{table.gone[0]}, which went, is there"]
+    back.unlink()
+    topic.append((topic.key, b"3"))
+    (wrong,) = receipts.verify(topic.s, request_id)
+    assert "hold the key" in wrong

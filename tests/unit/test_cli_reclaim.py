@@ -1,0 +1,64 @@
+"""`lifecycle reclaim`: what people see before space comes back, and after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from message_lifecycle.app.cli import main
+from message_lifecycle.app.cli.context import Wiring
+from message_lifecycle.app.views.state import status
+from tests.reclaiming import NAME, Past, past_in
+from tests.worlds import make_lake
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Past:
+    made = past_in(tmp_path)
+    made.table(max_removed_fraction=1.0)
+    for at, days in enumerate((40, 30, 20)):
+        made.append(at, days_old=days)
+    made.delete("offset == 0", days_old=15)
+    made.touch_all(days_old=10)
+    return made
+
+
+def say(past: Past, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    capsys.readouterr()
+    ended = main(arguments, wiring=Wiring(lake=lambda: past.services))
+    said = capsys.readouterr()
+    return ended, said.out + said.err
+
+
+def test_a_plan_shows_snapshots_files_and_what_stays(past: Past, capsys: pytest.CaptureFixture[str]) -> None:
+    before = past.files()
+    ended, said = say(past, capsys, "reclaim", "plan", str(NAME), "--files")
+    assert ended == 0
+    assert "for good" in said and "snapshots" in said and "files: data" in said and "branches and tags" in said
+    assert any(name in said for name in before if name.endswith(".parquet"))
+    assert past.files() == before
+
+
+def test_a_run_says_what_came_back(past: Past, capsys: pytest.CaptureFixture[str]) -> None:
+    ended, said = say(past, capsys, "reclaim", "run", str(NAME))
+    assert ended == 0, said
+    assert "came back" in said and "files are gone" in said
+    ended, said = say(past, capsys, "reclaim", "run", str(NAME))
+    assert (ended, "nothing to do" in said) == (0, True)
+
+
+def test_the_hidden_bytes_go_down_when_space_comes_back(past: Past) -> None:
+    before = past.services.reclaimer.hidden_bytes(NAME)
+    past.run()
+    after = past.services.reclaimer.hidden_bytes(NAME)
+    assert before is not None and after is not None
+    assert before > 0 == after
+
+
+def test_in_memory_there_is_nothing_to_give_back(capsys: pytest.CaptureFixture[str]) -> None:
+    lake = make_lake(capsys)
+    topic = lake.topic("shop/orders", message_expiry=60)
+    told = lake.say("reclaim", "run", str(topic), "--output", "json")
+    assert (told.status, told.document["outcome"], told.document["reclaimed_bytes"]) == (0, "no_op", None)
+    assert [entry["hidden_bytes"] for entry in status(lake.services)] == [None]

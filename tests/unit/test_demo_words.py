@@ -1,0 +1,64 @@
+"""What `make demo` says of its topics: figures that a person can add up, nothing as Python prints it."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from message_lifecycle.app import demo, latest_flights, steps, tasks, wiring
+from message_lifecycle.app.previews import Work
+from message_lifecycle.app.services import policy_of
+from message_lifecycle.local.progress import Progress
+from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.names import TopicName
+from tests.worlds import NOW, Lake, make_lake
+
+
+@pytest.fixture
+def lake(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """The demo's topics with a few messages: of two aircraft, and of none."""
+    made = make_lake(capsys)
+    monkeypatch.setattr(wiring, "lake", lambda: made.services)
+    flights = made.topic(str(demo.FLIGHTS), partitions=2, **demo.SETTINGS)
+    made.topic(str(demo.WITH_TTL), **demo.TTL_SETTINGS)
+    new = [NewMessage(append_time=NOW, key=key, value=b"{}", partition=0) for key in (b"N1", b"N2", b"N2", None, None, None)]
+    made.world.writer.append(flights, new, policy_of(made.services, flights))
+    return made
+
+
+@pytest.fixture
+def said() -> io.StringIO:
+    return io.StringIO()
+
+
+def progress(said: io.StringIO) -> Progress:
+    return Progress(console=Console(file=said, width=10_000))
+
+
+def landed(lake: Lake) -> dict[TopicName, demo.Landed]:
+    ends = lake.services.reader.end_offsets
+    return {name: demo.Landed(end_offsets=dict(ends(name)), shift_days=0) for name in (demo.FLIGHTS, demo.WITH_TTL)}
+
+
+def run(lake: Lake, work: Work) -> list[dict[str, object]]:
+    return [tasks.told(steps.run(lake.services, demo.FLIGHTS, as_of=NOW, work=work))]
+
+
+def test_the_messages_in_the_view_are_those_of_aircraft_and_those_of_none(
+    lake: Lake, said: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latest_flights, "expected", lambda *_, **__: dict.fromkeys(("N1", "N2"), ("None",) * 5))
+    demo._report_view(progress(said), run(lake, "compaction"), landed(lake)[demo.FLIGHTS])
+    told = said.getvalue()
+    assert "5 messages in the view" in told
+    assert "2 are each an aircraft's latest flight" in told
+    assert "3 name no aircraft: without a key, each of them is kept" in told
+
+
+def test_end_offsets_are_told_by_partition(lake: Lake, said: io.StringIO) -> None:
+    demo._report(progress(said), run(lake, "message_cleaner"), landed(lake))
+    told = said.getvalue()
+    assert "demo/flights: 6 messages are left; end offsets 0:6, 1:0\n" in told
+    assert "{" not in told

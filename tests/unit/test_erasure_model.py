@@ -1,0 +1,66 @@
+"""A key is known by its keyed hash alone, and is never compared with another secret's."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import pickle
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from message_lifecycle.model.erasure import KeyDigest, KeyMatch, KeySecret
+from message_lifecycle.model.errors import ErasureSecretChanged, InvalidErasureSecret
+from message_lifecycle.stores.key_mask import key_mask
+
+SECRET = KeySecret(b"0123456789abcdef0123456789abcdef")
+OTHER = KeySecret(b"another-another-another-another-")
+
+
+def test_a_digest_is_hmac_sha256_so_that_anybody_with_the_secret_can_check_it() -> None:
+    assert SECRET.digest(b"k") == KeyDigest(digest=hmac.new(SECRET.value, b"k", hashlib.sha256).hexdigest(), secret=SECRET.fingerprint)
+
+
+def test_another_secret_is_named_and_never_compared() -> None:
+    with pytest.raises(ErasureSecretChanged) as error:
+        KeyMatch.of(OTHER, [SECRET.digest(b"k")])
+    assert (error.value.found, error.value.needed) == (OTHER.fingerprint, SECRET.fingerprint)
+    assert OTHER.fingerprint != SECRET.fingerprint
+
+
+def test_a_short_secret_is_refused() -> None:
+    with pytest.raises(InvalidErasureSecret):
+        KeySecret(b"short")
+
+
+def test_neither_secret_nor_key_is_printed() -> None:
+    match = KeyMatch.of(SECRET, [SECRET.digest(b"customer-17")])
+    assert "0123456789abcdef" not in repr(match) + repr(SECRET)
+    assert "customer-17" not in repr(match)
+
+
+def test_an_empty_key_is_a_key_and_a_null_key_is_none() -> None:
+    match = KeyMatch.of(SECRET, [SECRET.digest(b"")])
+    assert match.matches(b"")
+    assert not match.matches(None)
+    assert not match.matches(b"a")
+    assert not KeyMatch.of(SECRET, [])
+
+
+@settings(deadline=None)  # the first call waits for Arrow's own start
+@given(st.lists(st.none() | st.binary(max_size=3)), st.sets(st.binary(max_size=3), max_size=4))
+def test_a_column_matches_as_single_keys_do(keys: list[bytes | None], wanted: set[bytes]) -> None:
+    match = pickle.loads(pickle.dumps(KeyMatch.of(SECRET, [SECRET.digest(key) for key in wanted])))
+    expected = [match.matches(key) for key in keys]
+    for kind in (pa.binary(), pa.large_binary()):
+        column = pa.array(keys, type=kind)
+        assert key_mask(column, match).to_pylist() == expected
+        assert key_mask(column.dictionary_encode(), match).to_pylist() == expected
+        assert key_mask(pa.chunked_array([column, column]), match).to_pylist() == expected * 2
+
+
+def test_a_key_of_text_is_its_utf_8() -> None:
+    match = KeyMatch.of(SECRET, [SECRET.digest("ä".encode())])
+    assert key_mask(pa.array(["ä", "a", None]), match).to_pylist() == [True, False, False]

@@ -1,0 +1,112 @@
+"""Where the secret lies, when it is made, and that a lost or another one is never passed over in silence."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from message_lifecycle.app.erasure_secret import (
+    SECRET_FILE,
+    forbidden_keys,
+    match_of,
+    secret_for_request,
+    secret_of_place,
+)
+from message_lifecycle.app.services import Services
+from message_lifecycle.app.wiring import memory_world
+from message_lifecycle.local.layout import find_layout
+from message_lifecycle.model.erasure import ErasureRequest
+from message_lifecycle.model.errors import ErasureSecretChanged, ErasureSecretMissing, InvalidErasureSecret
+from tests.ledgers import TOPIC
+
+
+@pytest.fixture
+def embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the embedded secret will lie."""
+    monkeypatch.delenv(SECRET_FILE, raising=False)
+    monkeypatch.setenv("LIFECYCLE_HOME", str(tmp_path))
+    find_layout().secrets.mkdir()
+    return find_layout().secrets / "erasure"
+
+
+@pytest.fixture
+def services(embedded: Path) -> Services:
+    return replace(memory_world({}).services, key_secret=secret_of_place)
+
+
+def ask(s: Services, key: bytes = b"k", *, name: str = "e1", forbid: bool = True) -> ErasureRequest:
+    digest = secret_for_request(s).digest(key)
+    return s.ledger.add_erasure(name, digest, topics=(), forbid=forbid, requested_by="ada", why="law")
+
+
+def test_it_is_made_on_first_need_for_its_owner_alone(services: Services, embedded: Path) -> None:
+    assert forbidden_keys(services.ledger, services.key_secret, TOPIC) is None
+    assert not embedded.exists(), "nothing is forbidden: nobody needs it"
+    with pytest.raises(ErasureSecretMissing):
+        secret_of_place(False)
+    request = ask(services)
+    assert stat.S_IMODE(embedded.stat().st_mode) == 0o600
+    assert len(embedded.read_bytes().strip()) == 64
+    assert match_of(services, [request]).matches(b"k")
+    found = forbidden_keys(services.ledger, services.key_secret, TOPIC)
+    assert found is not None
+    assert (found.matches(b"k"), found.matches(b"l")) == (True, False)
+
+
+def test_a_lost_one_is_not_made_anew_while_a_digest_is_to_be_compared(services: Services, embedded: Path) -> None:
+    request = ask(services)
+    embedded.unlink()
+    for deed in (
+        lambda: ask(services, name="e2"),
+        lambda: match_of(services, [request]),
+        lambda: forbidden_keys(services.ledger, services.key_secret, TOPIC),
+    ):
+        with pytest.raises(ErasureSecretMissing):
+            deed()
+    assert not embedded.exists()
+    services.ledger.set_erasure_state("e1", "erased")
+    with pytest.raises(ErasureSecretMissing):
+        ask(services, name="e2")
+    services.ledger.allow_again("e1", by="bob", why="the secret is lost")
+    assert ask(services, name="e2").key.secret != request.key.secret
+
+
+def test_a_request_that_waits_and_forbids_nothing_is_asked_again(services: Services, embedded: Path) -> None:
+    waiting = ask(services, forbid=False)
+    embedded.unlink()
+    again = ask(services, name="e2", forbid=False)
+    assert again.key.secret != waiting.key.secret
+    with pytest.raises(ErasureSecretChanged):
+        match_of(services, [waiting])
+    assert match_of(services, [again]).matches(b"k")
+
+
+def test_another_one_is_named(services: Services, embedded: Path) -> None:
+    request = ask(services)
+    embedded.write_text("x" * 64)
+    for deed in (
+        lambda: ask(services, name="e2"),
+        lambda: match_of(services, [request]),
+        lambda: forbidden_keys(services.ledger, services.key_secret, TOPIC),
+    ):
+        with pytest.raises(ErasureSecretChanged):
+            deed()
+
+
+def test_a_cluster_names_its_file_and_none_is_made_there(
+    services: Services, embedded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "mounted"
+    monkeypatch.setenv(SECRET_FILE, str(file))
+    with pytest.raises(ErasureSecretMissing, match="mounted"):
+        ask(services)
+    file.write_text("short\n")
+    with pytest.raises(InvalidErasureSecret):
+        ask(services)
+    file.write_text("y" * 40 + "\n")
+    assert match_of(services, [ask(services)]).matches(b"k")
+    assert not file.with_name("erasure").exists()
+    assert not embedded.exists()

@@ -1,0 +1,200 @@
+"""Pages of what comes after a deletion, as real plans give them: a person sees what happens, and nothing of a key."""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from message_lifecycle.app import documents, pages, steps, views
+from message_lifecycle.app.erasure_requests import ask
+from message_lifecycle.app.previews import Work
+from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.model.document import Change
+from message_lifecycle.model.hold import HeldKey
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.quarantine import QuarantineFile, QuarantineReturning, QuarantineState
+from message_lifecycle.model.request import EraseKey, UndoPlan
+from message_lifecycle.operations import quarantine_age, quarantine_undo
+from tests.holds import held
+from tests.reclaiming import NAME, aged_past
+from tests.spark.key_search import files_with
+from tests.worlds import NOW, Lake, make_lake
+
+BASE = "/lifecycle"
+KEY = b"customer seventeen of the shop"
+
+
+@pytest.fixture
+def lake(capsys: pytest.CaptureFixture[str]) -> Lake:
+    return make_lake(capsys)
+
+
+@pytest.fixture
+def orders(lake: Lake) -> TopicName:
+    """Three expired messages, which the cleaner has taken, two living ones, and two of the key."""
+    topic = lake.topic("shop/orders", message_expiry=86_400)
+    lake.append(topic, 72, 60, 50, 3, 2)
+    assert run(lake.services, topic, "message_cleaner").name == "published"
+    lake.world.writer.append(topic, [NewMessage(append_time=NOW, key=KEY, value=b"v")] * 2, policy_of(lake.services, topic))
+    return topic
+
+
+def run(s: Services, topic: TopicName, work: Work, *, word: bool = True) -> Outcome:
+    return steps.run(s, topic, as_of=NOW, approver=(lambda *_: (True, "ada", "as asked")) if word else None, work=work)
+
+
+def shown(page: str) -> str:
+    """The words of a page, tile by tile and cell by cell."""
+    body = re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
+
+
+def plan_page(s: Services, outcome: Outcome) -> str:
+    return shown(pages.plan(base=BASE, page=views.plan_page(s, outcome.plan_id or "")))
+
+
+def test_an_undo_shows_what_comes_back_and_of_which_plan(lake: Lake, orders: TopicName) -> None:
+    s = lake.services
+    (taken,) = [outcome.plan_id for _, outcome in s.ledger.history(orders) if outcome.name == "published"]
+    told = plan_page(s, run(s, orders, UndoPlan(plan_id=taken or "")))
+    assert f"3 messages come back, which {(taken or '')[:12]} took" in told
+    assert "What happens Action" in told
+    assert "3 came back" in told.partition("How it ended")[2]
+    topic = shown(pages.topic(base=BASE, page=views.topic_page(s, orders)))
+    assert re.search(r"published undo [\d: -]+ 3 came back 7", topic)
+
+
+def test_an_undo_of_a_purge_shows_what_comes_back_of_each_document(lake: Lake) -> None:
+    settings = {"snapshot_interval": 10, "snapshot_threshold": 5, "snapshot_with_purging_changes": True}
+    s, letters = lake.services, lake.topic("shop/letters", fold="last_write", **settings)
+    changes = [Change(document="note", server_seq=seq, client="ann", at=NOW, payload=b"1") for seq in range(1, 13)]
+    documents.add_changes(s, letters, changes)
+    documents.sync(s, letters, "note", client="ann", server_seq=8, at=NOW)
+    taken = run(s, letters, "snapshot_with_purge").plan_id or ""
+    told = plan_page(s, run(s, letters, UndoPlan(plan_id=taken)))
+    assert f"7 changes come back, which {taken[:12]} took" in told
+    assert "What happens Document Changes that come back Snapshots that come back note 1 – 7 none" in told
+    assert "7 came back" in told.partition("How it ended")[2]
+
+
+@pytest.mark.parametrize("word", [False, True])
+def test_an_erasure_shows_where_the_key_was_and_nothing_of_it(lake: Lake, orders: TopicName, tmp_path: Path, word: bool) -> None:
+    s = lake.services
+    request = ask(s, KEY, topics=[orders], forbid=False, by="ada", why="a letter")
+    outcome = run(s, orders, EraseKey(request_id=request.request_id), word=word)
+    record = s.ledger.record(outcome.plan_id or "")
+    assert views.question_of(record) == "erase a key for good, with 2 of 4 messages?"
+    assert "2 of 4 messages would go, with every row of one key in the topic's tables and their history, judged" in views.approval_text(
+        record
+    )
+    told = plan_page(s, outcome)
+    assert "2 rows of the key in all tables and their history" in told
+    assert re.search(r"\d+ snapshots end, and time travel to them", told)
+    assert "erase rows of the log 0 5-6 2 erased" in told
+    assert re.search(r"erase table log main \d+ 0", told)
+    shows = {
+        "plan": pages.plan(base=BASE, page=views.plan_page(s, record.plan.plan_id)),
+        "topic": pages.topic(base=BASE, page=views.topic_page(s, orders)),
+        "overview": pages.overview(base=BASE, status=views.status(s), runs=views.runs(s)),
+        "question": views.approval_text(record),
+    }
+    for name, text in shows.items():
+        (tmp_path / name).write_text(text)
+    assert files_with(tmp_path, KEY) == []
+
+
+def test_a_topic_shows_who_holds_it_and_not_by_which_key(lake: Lake, orders: TopicName, tmp_path: Path) -> None:
+    s = lake.services
+    key, offsets, topic = held(s, orders, key=KEY), held(s, orders, offsets=(3, 900)), held(s, orders)
+    page = pages.topic(base=BASE, page=views.topic_page(s, orders))
+    told = shown(page)
+    assert f"{key.hold_id} a key ada" in told
+    assert isinstance(key.what, HeldKey)
+    assert key.what.digest[:8] not in page
+    assert f"{offsets.hold_id} partition 0, offsets from 3 to 900 ada 2026-11-21 12:00:00 case 7" in told
+    assert f"{topic.hold_id} the topic ada" in told
+    (tmp_path / "topic").write_text(page)
+    assert files_with(tmp_path, KEY) == []
+
+
+def test_a_compaction_shows_what_its_view_leaves_out_and_takes_nothing_from_the_log(lake: Lake) -> None:
+    topic = lake.topic("shop/prices", cleanup_policy="compact,delete")
+    lake.append(topic, 2, 1)
+    told = plan_page(lake.services, run(lake.services, topic, "compaction"))
+    assert "1 of 2 messages are left out of the compacted view (50.0 %)" in told
+    assert "What happens Action" in told
+    assert "unknown" not in told
+    assert "whole segments" not in told
+
+
+def test_the_quarantine_shows_rows_files_and_bytes(lake: Lake, orders: TopicName) -> None:
+    state = QuarantineState(
+        table_uuid="t", snapshot_id=1, files=(QuarantineFile(name="old.parquet", rows=3, size_bytes=1_700, oldest_at=NOW, newest_at=NOW),)
+    )
+    policy = policy_of(lake.services, orders)
+    later = Instant(NOW + policy["quarantine_max_age"] * 1_000_000)
+    plan = lake.services.ledger.add_plan(quarantine_age.plan(orders, state, policy, None, (), as_of=later)).plan
+    told = shown(pages.plan(base=BASE, page=views.plan_page(lake.services, plan.plan_id)))
+    assert "3 of 3 rows of the quarantine go (100.0 %)" in told
+    assert "1 whole files of the quarantine" in told
+    assert "drop quarantined old.parquet 3 1.7 kB" in told
+    assert "segments" not in told
+
+
+def test_refused_rows_that_come_back_are_told_as_rows(lake: Lake, orders: TopicName) -> None:
+    old = QuarantineFile(name="old.parquet", rows=3, size_bytes=1_700, oldest_at=NOW, newest_at=NOW)
+    policy = policy_of(lake.services, orders)
+    later = Instant(NOW + policy["quarantine_max_age"] * 1_000_000)
+    state = QuarantineState(table_uuid="t", snapshot_id=1, files=(old,))
+    plan = quarantine_age.plan(orders, state, policy, None, (), as_of=later)
+    found = QuarantineReturning(source_id=1, files=((old, (NOW, NOW)),), present=0)
+    emptied = replace(state, snapshot_id=2, files=())
+    undo = lake.services.ledger.add_plan(quarantine_undo.plan(emptied, found, policy, plan, as_of=later, heeded=())).plan
+    told = shown(pages.plan(base=BASE, page=views.plan_page(lake.services, undo.plan_id)))
+    assert f"3 rows of the quarantine come back, which {plan.plan_id[:8]}" in told
+    assert "1 whole files of the quarantine" in told
+    assert "What happens" in told
+    assert "restore quarantined old.parquet 3 1.7 kB" in told
+    assert "segments" not in told
+    assert "messages" not in told
+
+
+def test_a_question_about_no_message_of_the_log_is_not_told_as_one(lake: Lake, orders: TopicName) -> None:
+    s = lake.services
+    (taken,) = [outcome.plan_id for _, outcome in s.ledger.history(orders) if outcome.name == "published"]
+    assert run(s, orders, UndoPlan(plan_id=taken or ""), word=False).name == "needs_approval"
+    topic = shown(pages.topic(base=BASE, page=views.topic_page(s, orders)))
+    assert "A person is asked whether a plan may go on: plan " in topic
+
+
+def test_numbers_of_settings_have_their_units(lake: Lake) -> None:
+    own = {"level": "document", "name": "note"}
+    assert pages.setting_value({"value": 1.5, "unit": "seconds"}) == "1.5 s"
+    assert pages.setting_value({"value": 0.0, "unit": "seconds"}) == "0 seconds"
+    assert pages.setting_value({"value": 86_400.0, "unit": "seconds"}) == "86,400 s = 1 d"
+    assert pages.setting_value({"value": 0.5, "unit": ""}) == "0.5"
+    assert pages.own_value({**own, "setting": "client_deactivate_after", "value": 3_600}) == "3,600 s = 1 h"
+    letters = lake.topic("shop/letters", fold="last_write")
+    assert lake.say("document", "alter", "shop/letters", "--document", "note", "client_deactivate_after=3600").status == 0
+    assert "document note client_deactivate_after 3,600 s = 1 h" in shown(
+        pages.topic(base=BASE, page=views.topic_page(lake.services, letters))
+    )
+
+
+def test_a_reclaim_shows_files_bytes_and_snapshots(tmp_path: Path) -> None:
+    past = aged_past(tmp_path)
+    outcome = past.run()
+    told = plan_page(past.services, outcome)
+    assert f"{outcome.reclaimed_files} files go for good" in told
+    assert f"{pages.size(outcome.reclaimed_bytes)} of space" in told.partition("How it ended")[2]
+    assert re.search(r"3 snapshots end", told)
+    assert "expire snapshots log 3 remove files log data 1" in told
+    assert "messages go" not in told
+    assert str(NAME) in told

@@ -1,0 +1,75 @@
+"""A topic's deletion, and its undo, killed at any step leave what an uninterrupted one leaves (DEL-4, DEL-5)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from message_lifecycle.app.topic_requests import deleted_topics
+from message_lifecycle.ledger.ledger import migrate_ledger
+from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED
+from tests.deleted_topics import OWN, names_in, offsets, topic_in
+from tests.past_and_die import dies, ended, start
+from tests.reclaiming import NAME, Past
+
+STEPS = ["written", "inside_commit", "inside_commit 2", "before_commit", "after_commit"]
+
+
+def made(folder: Path) -> tuple[Past, str]:
+    url = f"sqlite:///{folder / 'ledger.db'}"
+    migrate_ledger(url)
+    return topic_in(folder, ledger_url=url), url
+
+
+def left(past: Past) -> object:
+    """What a topic and its deletion come to, whichever plan did it: names, rows, refs and history, and what the ledger has of it."""
+    found = ((place[0] == DELETED, past.tables.at(place, location).content) for place, location in past.tables.pointers.all(None))
+    tables = sorted((is_deleted, len(document["snapshots"]), sorted(document["refs"])) for is_deleted, document in found)
+    outcomes = [(o.operation, o.name, o.removed, o.restored) for _, o in past.ledger.history(NAME) if o.name != "no_op"]
+    return tables, outcomes, [(topic.rows, len(topic.tables)) for topic in deleted_topics(past.services)]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """What is left, by operation."""
+    past, _ = made(tmp_path_factory.mktemp("whole"))
+    plan_id = past.delete_whole().plan_id
+    found = {"delete": left(past)}
+    past.undo(plan_id or "")
+    return {**found, "undo": left(past)}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_deletion_killed_at_any_step_leaves_the_topic_whole_or_gone(tmp_path: Path, uninterrupted: dict[str, object], step: str) -> None:
+    past, url = made(tmp_path)
+    dies(tmp_path, url, step, "delete")
+    here, away = names_in(past, NAME.namespace), names_in(past, DELETED)
+    assert (here, len(away)) == ((set(), 2) if step == "after_commit" else (OWN, 0))
+    outcome = past.delete_whole()
+    assert outcome.name == ("no_op" if step == "after_commit" else "published"), outcome.detail
+    assert left(past) == uninterrupted["delete"]
+    assert past.delete_whole().name == "no_op"
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_undo_killed_at_any_step_leaves_the_topic_gone_or_whole(tmp_path: Path, uninterrupted: dict[str, object], step: str) -> None:
+    past, url = made(tmp_path)
+    plan_id = past.delete_whole().plan_id
+    assert plan_id is not None
+    dies(tmp_path, url, step, "undo", plan_id)
+    assert names_in(past, NAME.namespace) == (OWN if step == "after_commit" else set())
+    outcome = past.undo(plan_id)
+    assert outcome.name == ("no_op" if step == "after_commit" else "published"), outcome.detail
+    assert (offsets(past), offsets(past, COMPACTED)) == ([0, 1, 2, 3, 4], [1, 4])
+    assert past.ledger.undoing(plan_id) is not None
+    assert left(past) == uninterrupted["undo"]
+
+
+@pytest.mark.parametrize("operation", ["delete", "undo"])
+def test_of_two_at_once_one_does_it(tmp_path: Path, uninterrupted: dict[str, object], operation: str) -> None:
+    past, url = made(tmp_path)
+    given = [past.delete_whole().plan_id or ""] if operation == "undo" else []
+    told = ended([start(tmp_path, url, "none", operation, *given) for _ in range(2)])
+    assert "published" in told, told
+    assert left(past) == uninterrupted[operation]

@@ -1,0 +1,126 @@
+"""Whole topics moved on real tables, without a JVM: met by other writers, in the way of other tables (DEL-4, DEL-7)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from message_lifecycle.app import steps
+from message_lifecycle.model.errors import NotDeletable, PlanConflict, UnknownTopic
+from message_lifecycle.model.request import DeleteTopic, UndoPlan
+from message_lifecycle.stores.iceberg import table_file
+from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED
+from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter
+from tests.deleted_topics import OWN, names_in, offsets, topic_in
+from tests.reclaiming import NAME, NOW, Past
+
+
+def test_all_tables_go_and_come_back_with_their_history(tmp_path: Path) -> None:
+    past = topic_in(tmp_path)
+    snapshots, files = past.snapshot_ids(), past.files()
+    outcome = past.delete_whole()
+    assert (outcome.name, dict(outcome.removed)) == ("published", {"removed": 5}), outcome.detail
+    assert names_in(past, NAME.namespace) == set()
+    assert len(names_in(past, DELETED)) == 2
+    assert outcome.plan_id is not None
+    back = past.undo(outcome.plan_id)
+    assert (back.name, back.restored) == ("published", 5), back.detail
+    assert names_in(past, NAME.namespace) == OWN
+    assert names_in(past, DELETED) == set()
+    assert (offsets(past), offsets(past, COMPACTED)) == ([0, 1, 2, 3, 4], [1, 4])
+    assert past.snapshot_ids() == snapshots
+    assert files <= past.files(), "not a file went"
+    properties = past.catalog.load_table((NAME.namespace, NAME.table())).properties
+    assert not [name for name in properties if name.startswith("lifecycle._deleted")]
+
+
+def judged(past: Past) -> str:
+    """A deletion that has been approved and waits to be published."""
+    plan_id = steps.plan(past.services, NAME, as_of=NOW, work=DeleteTopic()).plan.plan_id
+    steps.stage(past.services, plan_id)
+    assert steps.gate(past.services, plan_id).judgement == "needs_approval"
+    steps.approve(past.services, plan_id, granted=True, by="ada", text="not needed")
+    return plan_id
+
+
+def test_a_table_beside_it_that_came_since_the_plan_is_not_left_behind(tmp_path: Path) -> None:
+    past = topic_in(tmp_path)
+    plan_id = judged(past)
+    past.table("quarantine")
+    with pytest.raises(PlanConflict, match="quarantine"):
+        steps.publish(past.services, plan_id)
+    assert names_in(past, NAME.namespace) == OWN | {NAME.table("quarantine")}
+
+
+def test_a_commit_beside_the_log_since_the_plan_refuses(tmp_path: Path) -> None:
+    past = topic_in(tmp_path)
+    plan_id = judged(past)
+    past.append(2, days_old=0, kind=COMPACTED)
+    with pytest.raises(PlanConflict, match=COMPACTED):
+        steps.publish(past.services, plan_id)
+    assert names_in(past, NAME.namespace) == OWN
+
+
+@pytest.mark.parametrize("at", ["written", "inside_commit"])
+def test_a_commit_that_comes_first_at_the_last_moment_is_not_lost(tmp_path: Path, at: str) -> None:
+    past = topic_in(tmp_path)
+    plan_id = judged(past)
+    files = past.files()
+
+    def step(name: str) -> None:
+        if name == "written":
+            past.append(5, days_old=0)
+
+    object.__setattr__(past.services, "deleter", IcebergDeleter(past.tables, scratch=True, steps=step))
+    with pytest.raises(PlanConflict, match="another commit came first"):
+        steps.publish(past.services, plan_id)
+    assert offsets(past) == [0, 1, 2, 3, 4, 5]
+    assert names_in(past, DELETED) == set()
+    left = [name for name in past.files() - files if name.endswith(".metadata.json")]
+    assert len(left) == 2, f"of the append and its age alone: {left}"
+
+
+def test_an_undo_finds_a_strangers_table_in_its_place(tmp_path: Path) -> None:
+    past = topic_in(tmp_path)
+    plan_id = past.delete_whole().plan_id
+    assert plan_id is not None
+    past.catalog.create_table((NAME.namespace, NAME.table(COMPACTED)), schema=past.made[""].schema())
+    outcome = past.undo(plan_id)
+    assert (outcome.name, "taken" in outcome.detail) == ("blocked", True)
+    assert names_in(past, NAME.namespace) == {NAME.table(COMPACTED)}
+    assert len(names_in(past, DELETED)) == 2
+
+
+def test_a_table_that_was_changed_by_hand_after_the_deletion_is_seen(tmp_path: Path) -> None:
+    past = topic_in(tmp_path)
+    plan_id = past.delete_whole().plan_id
+    assert plan_id is not None
+    place = next(place for place, location in past.tables.pointers.all(DELETED) if past.tables.at(place, location).uuid == str(past.made[""].metadata.table_uuid))  # fmt: skip
+    undo_id = steps.plan(past.services, NAME, as_of=NOW, work=UndoPlan(plan_id=plan_id)).plan.plan_id
+    steps.stage(past.services, undo_id)
+
+    def older(document: table_file.Document) -> table_file.Document:
+        first = document["snapshots"][0]["snapshot-id"]
+        refs = {**document["refs"], "main": {"snapshot-id": first, "type": "branch"}}
+        return {**document, "current-snapshot-id": first, "refs": refs}
+
+    table_file.change_document(past.catalog, place, older)
+    report = steps.gate(past.services, undo_id)
+    assert {check.id for check in report.blocking} == {"same", "rows"}
+
+
+def test_a_store_that_deletes_no_topics_says_so(tmp_path: Path) -> None:
+    past = topic_in(tmp_path)
+    object.__setattr__(past.services, "deleter", None)
+    with pytest.raises(NotDeletable, match=str(NAME)):
+        past.delete_whole()
+    assert names_in(past, NAME.namespace) == OWN
+
+
+def test_a_deleted_topic_is_in_no_list_and_a_deleted_namespace_in_no_stream(tmp_path: Path) -> None:
+    past = topic_in(tmp_path)
+    past.delete_whole()
+    assert list(past.services.topics.list()) == []
+    with pytest.raises(UnknownTopic):
+        past.services.topics.describe(NAME)
