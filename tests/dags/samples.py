@@ -156,6 +156,7 @@ def plan(**changes: Any) -> dict[str, Any]:
         "plan_id": "0123456789abcdef0123456789abcdef",
         "topic": "demo/flights",
         "operation": "message_cleaner",
+        "things": "messages",
         "as_of": "2026-11-21T15:00:00Z",
         "removes": {
             "messages": 160_754,
@@ -287,6 +288,7 @@ def document_plan(**changes: Any) -> dict[str, Any]:
     return {
         **found,
         "operation": "snapshot_with_purge",
+        "things": "changes",
         "actions": [action, {**action, **only_snapshot}],
         "bounds": [],
         "held": [],
