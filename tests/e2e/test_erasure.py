@@ -108,16 +108,20 @@ def asked(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Asked:
     return Asked(key=key, before=before, request=request, space=space, runs=runs)
 
 
+def test_the_search_finds_what_is_planted(stack: Stack) -> None:
+    """First of all: later, tasks write files while it would look into them."""
+    key = token_bytes(32)
+    planted = stack.layout.logs / "airflow" / "planted.log"
+    planted.write_text(f"Traceback: {key!r}")
+    assert places_with(stack, key) == {"logs": ["airflow/planted.log"]}
+    planted.unlink()
+    assert [rows_with(stack, name, key, planted=key.hex()) for name in DATABASES] == [["planted"]] * len(DATABASES)
+
+
 def test_the_search_finds_what_is_there(stack: Stack, asked: Asked) -> None:
     assert set(asked.before) == {"warehouse"}, "landing and asking for it tell it nowhere else"
     kinds = {name.partition("/data/")[0] for name in asked.before["warehouse"] if name.endswith(".parquet")}
     assert len(kinds) == 4, "the log, its view, its quarantine, the mirror"
-    other = token_bytes(32)
-    planted = stack.layout.logs / "airflow" / "planted.log"
-    planted.write_text(f"Traceback: {other!r}")
-    assert places_with(stack, other) == {"logs": ["airflow/planted.log"]}
-    planted.unlink()
-    assert [rows_with(stack, name, other, planted=other.hex()) for name in DATABASES] == [["planted"]] * len(DATABASES)
 
 
 def test_space_comes_back_when_a_person_says_so(stack: Stack, asked: Asked) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -93,16 +93,22 @@ def test_a_run_that_does_not_end_is_named(airflow: FakeAirflow, api: AirflowApi)
 
 def test_approvals_are_listed_and_answered(airflow: FakeAirflow, api: AirflowApi) -> None:
     asked = {"subject": "s", "body": None, "options": ["Approve", "Reject"]}
-    long_ago, just_now = "2026-01-01T00:00:00.000001Z", datetime.now(UTC).isoformat()
+    long_ago, not_long_ago = "2026-01-01T00:00:00.000001Z", (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    # The first three are still on their way to wait: an answer would meet them half way.
+    tasks = (
+        ("running", long_ago, long_ago),
+        ("awaiting_input", not_long_ago, long_ago),
+        ("awaiting_input", long_ago, not_long_ago),
+        ("awaiting_input", long_ago, long_ago),
+    )
     found = [
-        asked | {"task_instance": {"task_id": "ask", "map_index": index, "state": state, "start_date": start}}
-        # The first two are still on their way to wait: an answer would meet them half way.
-        for index, (state, start) in enumerate((("running", long_ago), ("awaiting_input", just_now), ("awaiting_input", long_ago)))
+        asked | {"created_at": at, "task_instance": {"task_id": "ask", "map_index": index, "state": state, "start_date": start}}
+        for index, (state, start, at) in enumerate(tasks)
     ]
     airflow.answers[("GET", f"{RUN_PATH}/hitlDetails?response_received=false&limit=1000")] = [(200, {"hitl_details": found})]
-    airflow.answers[("PATCH", f"{RUN_PATH}/taskInstances/ask/2/hitlDetails")] = [(200, {})]
+    airflow.answers[("PATCH", f"{RUN_PATH}/taskInstances/ask/3/hitlDetails")] = [(200, {})]
     (approval,) = api.approvals("d", RUN)
-    assert approval == Approval(dag_id="d", run_id=RUN, task_id="ask", map_index=2, subject="s", body="", options=("Approve", "Reject"))
+    assert approval == Approval(dag_id="d", run_id=RUN, task_id="ask", map_index=3, subject="s", body="", options=("Approve", "Reject"))
     api.answer(approval, "Approve", {"reason": "asked for"})
     assert airflow.asked[-1][2] == {"chosen_options": ["Approve"], "params_input": {"reason": "asked for"}}
 

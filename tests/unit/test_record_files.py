@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,6 +106,7 @@ def removing(kind: str, root: Path) -> None:
             log.replace(after, Removal(plan_id=None, offsets={0: (range(max(0, end - 10)),)}))
         if end == 2 * ROUNDS:
             return
+        time.sleep(0.001)  # or the one that appends, which asks for the lock now and then, might never find it free
 
 
 @on_both
@@ -115,12 +117,14 @@ def test_appends_and_removals_of_two_processes_lose_nothing(kind: str, tmp_path:
     for worker in workers:
         worker.start()
     seen = 0
-    while any(worker.is_alive() for worker in workers):
+    while any(worker.is_alive() for worker in workers) and not any(worker.exitcode for worker in workers):
         found = offsets(log)
         assert is_run(found), "a reader has one state of the log"
         assert not found or found[-1] >= seen
         seen = found[-1] if found else seen
     for worker in workers:
+        worker.join(60)
+        worker.kill()
         worker.join()
     assert [worker.exitcode for worker in workers] == [0, 0]
     assert offsets(log) == list(range(2 * ROUNDS - 10, 2 * ROUNDS))

@@ -101,12 +101,18 @@ def _finished(s: Services, record: PlanRecord) -> PlanRecord | None:
 
 def stage(s: Services, plan_id: str) -> Staged:
     """Do the work where no reader sees it."""
-    record = s.ledger.record(plan_id)
-    if record.outcome is not None:
-        raise NotReady(plan_id, record.outcome.name, "an open plan")
-    with _staging(s, record.plan):
-        staged = deeds.stage(s, record.plan)
-        s.ledger.record_staged(staged)
+    plan = s.ledger.record(plan_id).plan
+    with _staging(s, plan):
+        ended = s.ledger.record(plan_id).outcome
+        if ended is not None:
+            raise NotReady(plan_id, ended.name, "an open plan")
+        staged = deeds.stage(s, plan)
+        try:
+            s.ledger.record_staged(staged)
+        except NotReady:
+            if s.ledger.record(plan_id).outcome is not None:
+                deeds.discard(s, plan)  # whoever ended it meanwhile found no stage to take away
+            raise
     return staged
 
 

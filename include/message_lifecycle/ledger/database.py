@@ -129,7 +129,7 @@ def _engine(url: URL) -> Engine:
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
-    connection.execute("pragma busy_timeout = 5000")
+    connection.execute("pragma busy_timeout = 30000")
 
 
 def _begin_sqlite(connection: Connection) -> None:

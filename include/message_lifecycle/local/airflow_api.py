@@ -167,7 +167,7 @@ class AirflowApi:
                 subject=detail["subject"], body=detail["body"] or "", options=tuple(detail["options"]),
             )
             for detail in found
-            if _has_settled(detail["task_instance"])
+            if _has_settled(detail)
         )  # fmt: skip
 
     def wait_for_approvals(self, dag_id: str, run_id: str, *, seconds: float) -> tuple[Approval, ...]:
@@ -187,9 +187,12 @@ def connect(layout: Layout, user: str = "admin") -> AirflowApi:
     return AirflowApi(address=f"http://{LOOPBACK}:{kept_port(layout.ports_file, SERVICE)}", user=user, password=password_of(layout, user))
 
 
-def _has_settled(task: Mapping[str, Any]) -> bool:
+def _has_settled(detail: Mapping[str, Any]) -> bool:
+    """A task parses its DAG before it asks, and then parks; one that is tried again keeps the time of its first question."""
+    task = detail["task_instance"]
+    since = max(datetime.fromisoformat(at) for at in (task["start_date"], detail["created_at"]))
     # Airflow's clock and ours are one: it runs on this machine.
-    return task["state"] in PARKED and datetime.now(UTC) - datetime.fromisoformat(task["start_date"]) > SETTLED
+    return task["state"] in PARKED and datetime.now(UTC) - since > SETTLED
 
 
 def _run(dag_id: str, run_id: str) -> str:

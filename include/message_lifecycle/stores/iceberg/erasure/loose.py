@@ -10,7 +10,6 @@ from message_lifecycle.model.erased import HeldFile, KeyInTable, Matches, TableK
 from message_lifecycle.model.errors import UnsupportedErasure
 from message_lifecycle.model.rows import ranges_text
 from message_lifecycle.stores.iceberg.erasure.held_rows import names_of, opened, rows_with
-from message_lifecycle.stores.iceberg.erasure.metadata import read_going
 from message_lifecycle.stores.iceberg.file_names import Within, location_prefix
 from message_lifecycle.stores.iceberg.table_folder import listed
 
@@ -29,12 +28,13 @@ class LooseFile:
     changed_at_ms: int
 
 
-def loose_with(io: FileIO, document: Mapping[str, Any], named: Collection[str], matches: Matches, kind: TableKind) -> tuple[LooseFile, ...]:
-    """`named`: paths of all data files that any snapshot names."""
+def loose_with(
+    io: FileIO, document: Mapping[str, Any], named: Collection[str], matches: Matches, kind: TableKind, *, going: Collection[str] = ()
+) -> tuple[LooseFile, ...]:
+    """`named`: paths of all data files that any snapshot names. `going`: names of those that an erasure has to delete still; it will."""
     location = str(document["location"])
     within, found = Within(location), []
-    # What an erasure has to delete still, it will.
-    known = {*(within.name(path) for path in named), *read_going(io, document)}
+    known = {*(within.name(path) for path in named), *going}
     for file in listed(io, location):
         if not file.name.endswith(".parquet") or file.name in known:
             continue

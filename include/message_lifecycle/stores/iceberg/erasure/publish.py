@@ -142,12 +142,10 @@ class TableErasure:
 
     def finish(self) -> Deleted:
         """Delete what the commit made unreachable; what is gone already is success."""
-        document = load(self.catalog, self.identifier, self.io)
-        name = document["properties"].get(ERASING)
-        if name is None:
+        document, going = load_with_going(self.catalog, self.identifier, self.io)
+        if ERASING not in document["properties"]:
             return Deleted()
         self.steps("before_delete")
-        going = read_going(self.io, document)
         if going:
             half = len(going) // 2
             delete_files(self.io, str(document["location"]), with_checksums(going[:half]))
@@ -188,3 +186,17 @@ def load(catalog: Catalog, identifier: Identifier, io: FileIO) -> Document:
     with io.new_input(location).open() as stream:
         found: Document = json.loads(stream.read())
     return found
+
+
+def load_with_going(catalog: Catalog, identifier: Identifier, io: FileIO) -> tuple[Document, list[str]]:
+    """The table's document, and the names of the files that its erasure's commit made unreachable (see `read_going`). Another run of
+    the same plan may end the erasure between the two reads, and take the list away; a list that the table names still, and that is not
+    there, is damage."""
+    document = load(catalog, identifier, io)
+    try:
+        return document, read_going(io, document)
+    except FileNotFoundError:
+        again = load(catalog, identifier, io)
+        if again["properties"].get(ERASING) == document["properties"][ERASING]:
+            raise
+        return again, read_going(io, again)

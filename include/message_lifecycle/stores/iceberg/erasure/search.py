@@ -6,7 +6,7 @@ reads is looked at: what only history names need not be written again, but it ma
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +43,17 @@ class Found:
 
 
 def search(
-    io: FileIO, document: Document, kind: TableKind, matches: Matches, window: UndoWindow, *, among: Container[str] | None = None
+    io: FileIO,
+    document: Document,
+    kind: TableKind,
+    matches: Matches,
+    window: UndoWindow,
+    *,
+    among: Container[str] | None = None,
+    going: Collection[str] = (),
 ) -> Found:
-    """`among`: paths of the data files that are looked into, and no loose ones; None: all there are.
+    """`among`: paths of the data files that are looked into, and no loose ones; None: all there are. `going`: names of files that an
+    erasure has to delete still, which are not looked for.
 
     Raises UnsupportedErasure where older kinds of deletes are in the way or a file that holds the key lies outside the location, and
     what reading a file raises: a file that a ref needs and that is not there is damage, and nothing is said to be clean."""
@@ -102,7 +110,7 @@ def search(
         vectors={path: frozenset(places) for path, places in of_needed.items()},
         on_main=frozenset(on_main),
         searched=len(files),
-        loose=loose_with(io, document, files.keys(), matches, kind) if among is None else (),
+        loose=loose_with(io, document, files.keys(), matches, kind, going=going) if among is None else (),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -55,11 +56,11 @@ def metadata_name(plan_id: str) -> str:
 
 def read_stage(io: FileIO, document: Document, plan_id: str) -> StagedTable | None:
     """None: nothing whole is staged."""
-    path = f"{document['location']}/{stage_name(plan_id)}"
-    if not io.new_input(path).exists():
+    try:
+        with io.new_input(f"{document['location']}/{stage_name(plan_id)}").open() as stream:
+            told = json.loads(stream.read())
+    except FileNotFoundError:
         return None
-    with io.new_input(path).open() as stream:
-        told = json.loads(stream.read())
     return StagedTable(base=told["base"], files=from_json(json.dumps(told["files"]).encode()), memories=told["memories"])
 
 
@@ -117,9 +118,9 @@ def drop_stage(io: FileIO, document: Document, plan_id: str, *, keep_files: bool
     """Take away what staging left; `keep_files`: the data files are the table's now. Nothing there is success."""
     location = str(document["location"])
     staged = read_stage(io, document, plan_id)
-    path = f"{location}/{metadata_name(plan_id)}"
-    if io.new_input(path).exists():
-        with io.new_input(path).open() as stream:
+    # What is not there was never staged, or another run that ends the same plan takes it away just now.
+    with suppress(FileNotFoundError):
+        with io.new_input(f"{location}/{metadata_name(plan_id)}").open() as stream:
             as_staged = json.loads(stream.read())
         now = {file.name for file in reachable(io, document, snapshot_ids(document))}
         kinds = ("list", "manifest")

@@ -7,7 +7,7 @@ first (PRG-1); the log's comes last and carries the plan, so that a plan is publ
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.model.actions import EraseTable
@@ -24,8 +24,8 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.erasure import evidence
 from message_lifecycle.stores.iceberg.erasure.heads import MAIN, UndoWindow, ancestors
 from message_lifecycle.stores.iceberg.erasure.loose import with_loose
-from message_lifecycle.stores.iceberg.erasure.metadata import read_going, snapshot_id_of
-from message_lifecycle.stores.iceberg.erasure.publish import TableErasure, forget, is_done, load
+from message_lifecycle.stores.iceberg.erasure.metadata import snapshot_id_of
+from message_lifecycle.stores.iceberg.erasure.publish import TableErasure, forget, is_done, load, load_with_going
 from message_lifecycle.stores.iceberg.erasure.search import search
 from message_lifecycle.stores.iceberg.erasure.stage import drop_stage, read_stage, stage_table
 from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
@@ -58,8 +58,8 @@ class IcebergEraser:
             topic_tables.check_alone(self._tables, name)
             found = [
                 with_loose(searched.summary, searched.loose, now_ms=time.time_ns() // 1_000_000)
-                for kind, _, io, document in self._documents(name)
-                for searched in (search(io, document, kind, matches, window),)
+                for kind, io, document, going in self._documents(name)
+                for searched in (search(io, document, kind, matches, window, going=going),)
             ]
         return tuple(reversed(found))
 
@@ -74,8 +74,8 @@ class IcebergEraser:
                         raise
                     continue  # dropped since; what else the topic has is looked into all the same
                 part.finish()
-                document = load(part.catalog, part.identifier, part.io)
-                after = search(part.io, document, action.table, matches, part.window)
+                document, going = load_with_going(part.catalog, part.identifier, part.io)
+                after = search(part.io, document, action.table, matches, part.window, going=going)
                 done = next((one for one in document["snapshots"] if one["summary"].get(PLAN_ID) == plan.plan_id), None)
                 committed_ms = None if done is None else int(done["timestamp-ms"])
                 # What a writer has written since and not committed yet, is no part of what was there.
@@ -87,7 +87,7 @@ class IcebergEraser:
                         snapshots=after.summary.snapshots,
                         files_searched=after.searched,
                         files_found=max(len(after.summary.files) + len(left), int(not after.summary.clean)),
-                        gone=tuple(read_going(part.io, document)),
+                        gone=tuple(going),
                         committed_at=None if committed_ms is None else committed_ms * 1000,
                         finished_at=None,
                     )
@@ -159,7 +159,7 @@ class IcebergEraser:
                     document = load(self._tables.catalog, identifier, io)
                 drop_stage(io, document, plan.plan_id, keep_files=published)
 
-    def _documents(self, name: TopicName) -> Iterator[tuple[TableKind, Identifier, FileIO, Mapping[str, Any]]]:
+    def _documents(self, name: TopicName) -> Iterator[tuple[TableKind, FileIO, Mapping[str, Any], Collection[str]]]:
         for kind in _KINDS:
             try:
                 identifier, io = self._place(name, kind)
@@ -167,7 +167,7 @@ class IcebergEraser:
                 if kind == "log":
                     raise
                 continue
-            yield kind, identifier, io, load(self._tables.catalog, identifier, io)
+            yield kind, io, *load_with_going(self._tables.catalog, identifier, io)
 
     def _place(self, name: TopicName, kind: TableKind) -> tuple[Identifier, FileIO]:
         table = self._tables.load(name, kind=_KINDS[kind])
