@@ -12,15 +12,17 @@ import pytest
 from tests.logs import SECOND
 from tests.spark.kill_points import dies, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
 
-from message_lifecycle.app import steps
-from message_lifecycle.app.services import policy_of
+from message_lifecycle.app import deeds, steps
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import lake as configured_lake
 from message_lifecycle.ledger.ledger import open_ledger
+from message_lifecycle.model.errors import NotReady
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.outcome import Outcome, Staged
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
 from message_lifecycle.stores.iceberg.session import spark_session
@@ -79,3 +81,18 @@ def test_a_killed_run_is_finished_by_the_next(topic: Topic, step: str) -> None:
 
 def test_two_runs_of_one_interval_at_once_publish_once(topic: Topic) -> None:
     two_at_once_publish_once(topic)
+
+
+def test_what_is_staged_of_a_plan_that_has_ended_meanwhile_is_taken_away(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = steps.plan(topic.s, topic.name, as_of=AS_OF).plan
+
+    def late(s: Services, plan: Plan) -> Staged:
+        steps.close(s, plan, "superseded", "another took its place")  # the other looks for what is staged before it is there
+        return stage(s, plan)
+
+    stage = deeds.stage
+    monkeypatch.setattr(deeds, "stage", late)
+    for _ in range(2):  # the second time the plan is closed before
+        with pytest.raises(NotReady):
+            steps.stage(topic.s, plan.plan_id)
+        assert set(Tables().load(topic.name).metadata.refs) == {"main"}

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,12 +29,18 @@ from message_lifecycle.model.settings import resolve
 from message_lifecycle.operations import erasure
 from message_lifecycle.operations.required import required
 from message_lifecycle.stores.iceberg.columns import SCHEMA
+from message_lifecycle.stores.iceberg.erasure import publish
 from message_lifecycle.stores.iceberg.erasure.heads import Heads, UndoWindow
+from message_lifecycle.stores.iceberg.erasure.metadata import ERASING, read_going
+from message_lifecycle.stores.iceberg.erasure.publish import load_with_going
 from message_lifecycle.stores.iceberg.erasure.rewrite import rewrite
 from message_lifecycle.stores.iceberg.erasure.search import search
 from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from tests.histories import PLACE, catalog_in, document_of
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
 
 POLICY = resolve(topic={}, server={})
 NAME = TopicName.parse("s/t")
@@ -270,6 +276,23 @@ def test_a_file_outside_the_table_that_holds_the_key_is_refused(tmp_path: Path, 
     with pytest.raises(UnsupportedErasure, match="outside"):
         search(LocalFileIO(), document_of(made), "log", lambda found: found == key, window(0))
     search(LocalFileIO(), document_of(made), "log", lambda found: found == b"nobody's", window(0))
+
+
+def test_another_run_may_end_an_erasure_between_two_looks_at_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = catalog_in(tmp_path)
+    made = catalog.create_table(PLACE, schema=pa.schema([("offset", pa.int64())]), properties={ERASING: "metadata/erasure-1.going.json"})
+    with pytest.raises(FileNotFoundError, match="erasure-1"):
+        load_with_going(catalog, PLACE, LocalFileIO())  # the table names it still, and it is lost
+
+    def ended(io: FileIO, found: dict[str, Any]) -> list[str]:
+        if ERASING in found["properties"]:
+            made.refresh().transaction().remove_properties(ERASING).commit_transaction()
+        return read_going(io, found)
+
+    monkeypatch.setattr(publish, "read_going", ended)
+    after, going = load_with_going(catalog, PLACE, LocalFileIO())
+    assert going == []
+    assert ERASING not in after["properties"]
 
 
 def test_no_key_stands_in_a_plan() -> None:
