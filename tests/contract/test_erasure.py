@@ -118,6 +118,22 @@ def test_a_person_is_asked_and_may_refuse(make_world: MakeWorld) -> None:
     assert (refused.state, refused.forbids(NAME)) == ("refused", False)
 
 
+@MEMORY
+def test_a_request_of_which_something_went_is_not_refused_later(make_world: MakeWorld) -> None:
+    """Where its first topic was erased, a later run finds nothing there; what somebody refuses then is the rest alone."""
+    world = make(make_world({}))
+    s, other = world.services, TopicName(stream="erasure", topic="returns")
+    create_topic(s, other, settings={})
+    append(world, KEY, b"a")
+    append(world, KEY, name=other)
+    request = ask(s, KEY, topics=[NAME, other], forbid=True, by="ada", why="a letter")
+    carry_out(s, request.request_id, approver=lambda plan, _report: YES if plan.topic == NAME else None)
+    found = carry_out(s, request.request_id, approver=lambda *_: (False, "bob", "not now"))
+    assert {one.topic: one.outcome and one.outcome.name for one in found} == {NAME: "no_op", other: "refused"}
+    asked = s.ledger.erasure(request.request_id)
+    assert (asked.state, asked.forbids(NAME)) == ("requested", True)
+
+
 @EVERY
 def test_neither_plan_nor_ledger_tells_the_key(make_world: MakeWorld, store_kind: Backend) -> None:
     world = make(make_world({}))

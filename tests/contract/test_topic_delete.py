@@ -16,6 +16,7 @@ from message_lifecycle.app.topic_requests import delete_topic, deleted_topics, d
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import (
+    CatalogUnavailable,
     HeldByLegalHold,
     LaterPlan,
     NameTaken,
@@ -162,6 +163,25 @@ def test_a_new_topic_of_the_name_starts_anew_and_keeps_the_old_one_away(make_wor
         run(world, name, 6, UndoPlan(plan_id=first))
     undone(world, name, 7, second)
     assert [m.key for m in stored(world, name)] == [b"new"]
+
+
+def test_a_new_topic_that_is_not_made_after_all_takes_nothing_from_what_may_come_back(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world({})
+    s, name = world.services, topic_of(world)
+    append(world, name, 1, b"a", b"b")
+    plan_id = deleted(world, name, 2)
+    s.ledger.set_undone(name, "p1", "u1", [(0, 0, 0)])
+
+    def refused(*_: object, **__: object) -> None:
+        raise CatalogUnavailable("it went away")
+
+    with monkeypatch.context() as failing, pytest.raises(CatalogUnavailable):
+        failing.setattr(type(s.topics), "create", refused)
+        create_topic(s, name, partitions=1, settings={})
+    undone(world, name, 3, plan_id)
+    assert {known.plan_id for known in s.ledger.undone(name)} == {"p1", plan_id}
 
 
 def test_the_window_is_of_the_topic_and_by_the_ledgers_clock(make_world: MakeWorld) -> None:

@@ -35,6 +35,19 @@ def test_a_done_file_is_not_taken_again(ledger: SqlLedger) -> None:
     assert list(ledger.begin_batch(OTHER, "4", [A])) == [A]
 
 
+def test_a_topic_that_is_made_anew_takes_files_that_the_old_one_had(ledger: SqlLedger) -> None:
+    ledger.begin_batch(TOPIC, "1", [A])
+    finish(ledger, "1")
+    ledger.begin_batch(OTHER, "2", [A])
+    finish(ledger, "2")
+    ledger.set_ingest_setting(TOPIC, "shift_days", 3)
+    ledger.start_anew(TOPIC)
+    assert list(ledger.begin_batch(TOPIC, "3", [A])) == [], "until it is there, the old one may come back"
+    ledger.forget_former(TOPIC)
+    assert (list(ledger.begin_batch(TOPIC, "1", [A])), dict(ledger.ingest_settings(TOPIC))) == ([A], {})
+    assert list(ledger.begin_batch(OTHER, "4", [A])) == []
+
+
 def test_an_open_batch_is_told_with_its_files_and_lets_no_other_begin(ledger: SqlLedger) -> None:
     ledger.begin_batch(TOPIC, "1", [B, A])
     with pytest.raises(OpenBatch) as refused:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from secrets import token_hex
 
@@ -108,11 +108,15 @@ def latest(s: Services, request: ErasureRequest) -> list[Erased]:
 
 
 def _newest(s: Services, request: ErasureRequest, name: TopicName) -> tuple[Instant, Outcome] | None:
+    return next(_outcomes(s, request, name), None)
+
+
+def _outcomes(s: Services, request: ErasureRequest, name: TopicName) -> Iterator[tuple[Instant, Outcome]]:
+    """What the request's plans of the topic came to, the newest first."""
     for at, outcome in s.ledger.history(name, operations=_ERASURE):
         plan = None if outcome.plan_id is None else s.ledger.record(outcome.plan_id).plan
         if plan is not None and plan.erasure is not None and plan.erasure.request_id == request.request_id:
-            return at, outcome
-    return None
+            yield at, outcome
 
 
 def settle_latest(s: Services, request: ErasureRequest) -> ErasureRequest:
@@ -135,7 +139,9 @@ def settle(s: Services, request: ErasureRequest, found: Sequence[Erased]) -> Era
     if not detail:
         forget_former(s, request)
         s.ledger.set_erasure_state(request.request_id, "erased")
-    elif any(_is_refused(one) for one in left) and not any(_has_gone(one) for one in found):
+    elif any(_is_refused(one) for one in left) and not any(
+        _has_gone(s, request, name) for name in {*topics_of(s, request), *request.topics}
+    ):
         s.ledger.set_erasure_state(request.request_id, "refused", detail=detail)
     else:
         s.ledger.set_erasure_state(request.request_id, "requested", detail=detail)
@@ -202,5 +208,6 @@ def _is_refused(one: Erased) -> bool:
     return one.outcome is not None and one.outcome.name == "refused"
 
 
-def _has_gone(one: Erased) -> bool:
-    return one.outcome is not None and one.outcome.name == "published"
+def _has_gone(s: Services, request: ErasureRequest, name: TopicName) -> bool:
+    """Whether a plan of it was ever committed: what came after it, a run that found nothing more for one, takes nothing back."""
+    return any(outcome.name in ("published", "failed") for _, outcome in _outcomes(s, request, name))

@@ -37,6 +37,7 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
     topic = s.topics.create(
         name, partitions=1 if partitions is None else partitions, settings=settings, ledger=s.ledger.next_identity(name)
     )
+    s.ledger.forget_former(name)
     s.ledger.set_accepted(name, resolve(topic=topic.settings, server=s.server).values)
     keep_view(s, name)
     return topic

@@ -109,6 +109,12 @@ class Batches(Part):
             connection.execute(update(_batches).where(_batches.c.batch_id == batch_id).values(values))
 
 
+def forget_batches(connection: Connection, topic: TopicName) -> None:
+    """Within the caller's transaction: a topic of that name is made anew, and has nothing of any file."""
+    connection.execute(delete(_files).where(_files.c.topic == key_of(topic)))
+    connection.execute(delete(_batches).where(_batches.c.topic == key_of(topic)))
+
+
 def _by_path(topic: TopicName, files: Iterable[SourceFile]) -> dict[str, SourceFile]:
     found: dict[str, SourceFile] = {}
     for file in files:

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from message_lifecycle.ledger.backup import Backup, backup, restore
-from message_lifecycle.ledger.batches import Batches
+from message_lifecycle.ledger.batches import Batches, forget_batches
 from message_lifecycle.ledger.consumers import Consumers, forget_progress
 from message_lifecycle.ledger.database import Clock, Database
 from message_lifecycle.ledger.documents import Documents, forget_documents
@@ -20,7 +20,7 @@ from message_lifecycle.ledger.migrations import migrate, require_current
 from message_lifecycle.ledger.plan_reader import PlanReader
 from message_lifecycle.ledger.plan_writer import PlanWriter
 from message_lifecycle.ledger.runs import Runs
-from message_lifecycle.ledger.topic_state import TopicState
+from message_lifecycle.ledger.topic_state import TopicState, forget_ingest_settings
 from message_lifecycle.ledger.undone import UndoneMemory, forget_undone
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.names import TopicName
@@ -44,7 +44,14 @@ class SqlLedger(
         with self._database.writing() as connection:
             forget_progress(connection, topic)
             forget_documents(connection, topic)
+
+    def forget_former(self, topic: TopicName) -> None:
+        """After a topic is made: what was taken into, and brought back to, a former one of its name. Not before: were it not made after
+        all, a deleted one that comes back would lose what an undo had brought back to it, and take files a second time."""
+        with self._database.writing() as connection:
             forget_undone(connection, topic)
+            forget_batches(connection, topic)
+            forget_ingest_settings(connection, topic)
 
     def backup(self, path: Path) -> Backup:
         """See `backup.backup`. Raises BackupNotWritten."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlalchemy import delete, select
+from sqlalchemy import Connection, delete, select
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical, pairs_from_json, settings_from_json, settings_to_json
@@ -102,3 +102,8 @@ class TopicState(Part):
             rows = connection.execute(select(kept.name, kept.value).where(kept.topic == key_of(topic))).all()
         found = settings_from_json("{" + ",".join(f"{canonical(row.name)}:{row.value}" for row in rows) + "}")
         return {name: value for name, value in found.items() if value is not None}
+
+
+def forget_ingest_settings(connection: Connection, topic: TopicName) -> None:
+    """Within the caller's transaction: a topic of that name is made anew."""
+    connection.execute(delete(tables.ingest_settings).where(tables.ingest_settings.c.topic == key_of(topic)))

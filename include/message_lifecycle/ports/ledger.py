@@ -258,6 +258,10 @@ class TopicWriter(Protocol):
         knew before."""
         ...
 
+    def forget_former(self, topic: TopicName) -> None:
+        """After a topic is made: its files are taken as if for the first time, and nothing of it was brought back by an undo."""
+        ...
+
     def register_replica(self, topic: TopicName, replica: TopicName, partitions: int) -> None:
         """Nothing of the topic goes before the replica has copied it (TTL-6). The same again changes nothing."""
         ...
