@@ -222,6 +222,23 @@ def test_messages_that_come_after_the_plan_stay_but_of_the_key_make_it_plan_agai
 
 
 @EVERY
+def test_messages_that_come_before_it_is_judged_stay_as_well(make_world: MakeWorld) -> None:  # DEL-4
+    world = make(make_world({}))
+    append(world, b"a", KEY)
+    s, request = world.services, ask(world.services, KEY, topics=[NAME], forbid=False, by="ada", why="a letter")
+    plan_id = steps.plan(s, NAME, as_of=AS_OF, work=EraseKey(request_id=request.request_id)).plan.plan_id
+    append(world, b"b")
+    steps.stage(s, plan_id)
+    append(world, b"c")
+    report = steps.gate(s, plan_id)
+    assert report.judgement == "needs_approval", report.blocking
+    steps.approve(s, plan_id, granted=True, by="ada", text="a letter")
+    steps.publish(s, plan_id)
+    assert steps.verify(s, plan_id).name == "published"
+    assert keys(world) == [b"a", b"b", b"c"]
+
+
+@EVERY
 def test_consumers_do_not_hold_an_erasure(make_world: MakeWorld) -> None:
     world = make(make_world({}))
     append(world, b"a", KEY)

@@ -218,3 +218,22 @@ def test_an_append_without_the_key_passes(make: Callable[..., Topic]) -> None:
     assert len(asked) == 1
     assert [row[1] for row in topic.rows()] == [1, 2]
     assert files_with(topic.location(), topic.key) == []
+
+
+@pytest.mark.parametrize("late", ["before it is staged", "before the gate"])
+def test_an_append_before_the_gate_passes_as_well(make: Callable[..., Topic], late: str) -> None:  # DEL-4
+    topic = make()
+    topic.append((topic.key, b"1"), (b"a", b"2"))
+    plan_id = steps.plan(topic.s, topic.name, as_of=AS_OF, work=EraseKey(request_id=topic.request())).plan.plan_id
+    if late == "before it is staged":
+        topic.append((b"b", b"3"), (b"c", b"4"))
+    steps.stage(topic.s, plan_id)
+    if late == "before the gate":
+        topic.append((b"b", b"3"), (b"c", b"4"))
+    report = steps.gate(topic.s, plan_id)
+    assert report.judgement == "needs_approval", report.blocking
+    steps.approve(topic.s, plan_id, granted=True, by="tester", text="as expected")
+    steps.publish(topic.s, plan_id)
+    assert steps.verify(topic.s, plan_id).name == "published"
+    assert [row[1] for row in topic.rows()] == [1, 2, 3]
+    assert files_with(topic.location(), topic.key) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -20,8 +21,9 @@ from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.model.errors import HeldByLegalHold, UnsupportedErasure
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.receipt import Receipt
-from message_lifecycle.model.request import UndoPlan
+from message_lifecycle.model.request import EraseKey, UndoPlan
 from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.stores.iceberg.erasure.stage import metadata_name
 from message_lifecycle.stores.iceberg.quarantine import quarantine
 from message_lifecycle.stores.iceberg.quarantine_age import IcebergQuarantine
 from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
@@ -78,6 +80,52 @@ def test_the_quarantine_loses_the_rows_whose_text_tells_the_key(make: Callable[.
     left = topic.session.sql(f"SELECT position FROM {sql_table(topic.name, kind='quarantine')}").collect()
     assert sorted(row[0] for row in left) == [1, 4]
     assert [row[1] for row in topic.rows()] == [0]
+
+
+@pytest.mark.parametrize("damage", ["nothing erased", "nothing there"])
+def test_the_gate_looks_at_the_staged_quarantine_whatever_came_to_it_since(make: Callable[..., Topic], damage: str) -> None:  # DEL-2
+    topic = make()
+    topic.key = token_hex(16).encode()
+    topic.append((b"a", b"1"), (topic.key, b"2"))
+    refuse(topic, f"{topic.key.decode()};x", "other")
+    before = tables().load(topic.name, kind="quarantine").metadata.snapshots
+    plan_id = steps.plan(topic.s, topic.name, as_of=AS_OF, work=EraseKey(request_id=topic.request())).plan.plan_id
+    steps.stage(topic.s, plan_id)
+    staged = local_path(topic.location("quarantine")) / metadata_name(plan_id)
+    document = json.loads(staged.read_text())
+    (erased,) = document["snapshots"]
+    document["snapshots"] = [{**erased, "manifest-list": before[-1].manifest_list}] if damage == "nothing erased" else []
+    staged.write_text(json.dumps(document))
+    refuse(topic, "late")
+    report = steps.gate(topic.s, plan_id)
+    assert report.judgement == "blocked"
+    found = {"nothing erased": {"tables_found", "tables_files_differ"}, "nothing there": {"tables_refs_differ"}}
+    assert {check.id for check in report.checks if check.kind == "rule" and not check.passed} == found[damage]
+
+
+def test_refused_rows_that_came_before_the_gate_stay(make: Callable[..., Topic]) -> None:  # DEL-4
+    topic = make()
+    topic.key = token_hex(16).encode()
+    topic.append((b"a", b"1"), (topic.key, b"2"))
+    refuse(topic, f"{topic.key.decode()};x", "other")
+    plan_id = steps.plan(topic.s, topic.name, as_of=AS_OF, work=EraseKey(request_id=topic.request())).plan.plan_id
+    steps.stage(topic.s, plan_id)
+    refuse(topic, "late")
+    report = steps.gate(topic.s, plan_id)
+    assert report.judgement == "needs_approval", report.blocking
+    steps.approve(topic.s, plan_id, granted=True, by="tester", text="as expected")
+    steps.publish(topic.s, plan_id)
+    assert steps.verify(topic.s, plan_id).name == "published"
+    forget_cached(topic.session, topic.name, kind="quarantine")
+    left = topic.session.sql(f"SELECT raw FROM {sql_table(topic.name, kind='quarantine')}").collect()
+    assert sorted(row[0] for row in left) == ["late", "other"]
+
+
+def refuse(topic: Topic, *raws: str) -> None:
+    """One batch of refused rows."""
+    rows = [("in.csv", at, "10165", "bad", raw) for at, raw in enumerate(raws)]
+    frame = topic.session.createDataFrame(rows, "file string, position bigint, code string, reason string, raw string")
+    quarantine(topic.session, topic.name, frame, batch_id=token_hex(16), at=AS_OF, may_commit=lambda: None)
 
 
 def test_refused_rows_come_back_after_an_erasure_without_the_key(make: Callable[..., Topic]) -> None:  # DEL-7

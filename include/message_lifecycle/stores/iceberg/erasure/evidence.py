@@ -1,5 +1,5 @@
 """What the gate judges of a staged erasure, read as any reader would: PyIceberg plans the staged metadata's files, and each is searched
-and compared again.
+and compared again, with the table as it was when it was staged. What has come since is looked into by whoever publishes.
 
 Frames: `rewritten`, one row per file that is written again; `tables`, one row per table; `figures`, one row.
 """
@@ -22,7 +22,7 @@ from message_lifecycle.stores.iceberg.data_rows import Vectors
 from message_lifecycle.stores.iceberg.erasure.heads import MAIN, Heads, UndoWindow
 from message_lifecycle.stores.iceberg.erasure.held_rows import by_position, names_of, opened, rows_with
 from message_lifecycle.stores.iceberg.erasure.metadata import snapshot_id_of
-from message_lifecycle.stores.iceberg.erasure.publish import load
+from message_lifecycle.stores.iceberg.erasure.publish import document_at, load
 from message_lifecycle.stores.iceberg.erasure.stage import metadata_name, read_stage
 from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
 from message_lifecycle.stores.iceberg.row_deletes import within
@@ -57,8 +57,10 @@ def of_table(catalog: Catalog, identifier: Identifier, io: FileIO, plan: Plan, a
     named = {absolute(prefix, row.file): row for row in plan.erased_rows if row.table == action.table}
     written = {file.old: file.path for file in staged.files}
     rewritten = tuple(_rewritten(io, path, written.get(path), row) for path, row in named.items())
-    heads = Heads.of(document, UndoWindow.of(Policy.of_values(plan.policy), plan.as_of))
-    base = before.snapshot_by_id(heads.main) if heads.main is not None else None
+    heads = Heads.of(document_at(io, staged.base), UndoWindow.of(Policy.of_values(plan.policy), plan.as_of))
+    # Counted where it was planned: an append may have come before it was staged (DEL-4).
+    planned = dict(action.refs).get(MAIN)
+    base = before.snapshot_by_id(planned) if planned is not None else None
     tasks = [] if base is None else list(before.scan(snapshot_id=base.snapshot_id).plan_files())
     return TableEvidence(
         rewritten=rewritten,
@@ -151,11 +153,13 @@ def _differences(
     expected = {**heads.refs, **{undo_ref(plan_id): at for plan_id, at in heads.undo.items()}}
     refs = after.metadata.refs
     files_differ = marks_differ = 0
+    strays = set(refs) ^ set(expected)
     searched: dict[str, bool] = {}
     for ref, snapshot_id in expected.items():
         old = before.snapshot_by_id(snapshot_id)
         new = after.snapshot_by_id(refs[ref].snapshot_id) if ref in refs else None
         if old is None or new is None:
+            strays.add(ref)  # nothing of it was looked at, so it passes for nothing (DEL-2)
             continue
         had = {task.file.file_path for task in before.scan(snapshot_id=old.snapshot_id).plan_files()}
         has = {task.file.file_path for task in after.scan(snapshot_id=new.snapshot_id).plan_files()}
@@ -174,7 +178,7 @@ def _differences(
         "found": sum(searched.values()),
         "files_differ": files_differ,
         "marks_differ": marks_differ,
-        "refs_differ": len(set(refs) ^ set(expected)) + int(refs[MAIN].snapshot_id != snapshot_id_of(plan.plan_id, MAIN)),
+        "refs_differ": len(strays) + int(refs[MAIN].snapshot_id != snapshot_id_of(plan.plan_id, MAIN)),
         "history": len({snapshot.snapshot_id for snapshot in after.snapshots()} - left),
         "searched": len(searched),
     }

@@ -182,8 +182,11 @@ def forget(catalog: Catalog, identifier: Identifier, io: FileIO) -> None:
 
 
 def load(catalog: Catalog, identifier: Identifier, io: FileIO) -> Document:
-    location = catalog.load_table(identifier).metadata_location
-    with io.new_input(location).open() as stream:
+    return document_at(io, catalog.load_table(identifier).metadata_location)
+
+
+def document_at(io: FileIO, metadata_location: str) -> Document:
+    with io.new_input(metadata_location).open() as stream:
         found: Document = json.loads(stream.read())
     return found
 
