@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.erasure_requests import settle, unreached
 from message_lifecycle.app.previews import preview
 from message_lifecycle.app.reclaim_due import due_reclaims, work_on
 from message_lifecycle.app.topic_requests import deleted_topics
+from message_lifecycle.model.erasure import KeyDigest
 from message_lifecycle.model.errors import NothingDeleted, PlanConflict, StorageRefused, UnsafePath
+from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import ReclaimDeleted
@@ -266,6 +270,21 @@ def test_a_topic_that_is_reclaimed_while_the_deleted_ones_are_listed_is_none(unr
         unread.catalog.drop_table(place)
     monkeypatch.setattr(unread.tables.pointers, "all", lambda _: listed)
     assert deleted_topics(unread.services) == []
+
+
+def test_an_erasure_does_not_pass_over_what_is_left_of_a_topic_whose_log_somebody_dropped(past: Past, plan_id: str) -> None:
+    log, view = (place_of(str(past.made[kind].metadata.table_uuid)) for kind in ("", COMPACTED))
+    past.catalog.drop_table(log)
+    assert deleted_topics(past.services) == []
+    key = KeyDigest(digest="d", secret="s")
+    request = past.ledger.add_erasure("r", key, topics=[], forbid=False, requested_by="ada", why="asked")
+    settled = settle(past.services, request, [])
+    assert settled.state == "requested"
+    assert (plan_id in settled.detail, ".".join(view) in settled.detail) == (True, True)
+    of_another = replace(request, topics=(TopicName(stream="past", topic="other"),))
+    assert (len(unreached(past.services, replace(request, topics=(NAME,)))), unreached(past.services, of_another)) == (1, [])
+    past.catalog.drop_table(view)
+    assert settle(past.services, request, []).state == "erased"
 
 
 def test_tables_that_somebody_dropped_are_named(past: Past, plan_id: str) -> None:

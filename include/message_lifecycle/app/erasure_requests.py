@@ -160,6 +160,12 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
             if (not request.topics or topic.topic in request.topics) and not _was_reached(s, request, topic)
         ]
         + [
+            f"{left.topic}: deleted by plan {left.plan_id}, and somebody dropped its log since; what is left of it was not looked into, and "
+            f"nothing brings it back: drop it with its files ({', '.join(left.tables)})"
+            for left in (() if s.deleter is None else s.deleter.remnants())
+            if not request.topics or left.topic in request.topics
+        ]
+        + [
             f"{begun.topic}: files of the deleted topic are left: plan {plan_id} has begun to remove them"
             + (
                 f", and the ledger does not know it: `lifecycle reclaim run --deleted {plan_id[:_SHORT]}` says which"

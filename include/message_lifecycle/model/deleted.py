@@ -52,6 +52,16 @@ class DeletedTopic(Deletion):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Remnant:
+    """What is left of a deleted topic whose log somebody has dropped: nothing brings it back or reclaims it. `tables`: names in the
+    catalog."""
+
+    plan_id: str
+    topic: TopicName
+    tables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableFiles:
     """All that lies below the location of one of a deleted topic's tables. `location` and `metadata`: as `DropTable` has them.
 

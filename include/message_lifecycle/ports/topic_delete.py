@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from message_lifecycle.model.deleted import DeletedTopic, Deletion, TopicTable
+from message_lifecycle.model.deleted import DeletedTopic, Deletion, Remnant, TopicTable
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published
@@ -22,6 +22,10 @@ class TopicDeleter(Protocol):
 
     def deletions(self) -> Sequence[Deletion]:
         """Topics that were deleted and not brought back, the newest first: told without a look into their history."""
+        ...
+
+    def remnants(self) -> Sequence[Remnant]:
+        """Of what a plan deleted, tables that are there still without their log: `deletions` does not tell them."""
         ...
 
     def deleted(self, plan_id: str) -> DeletedTopic | None:

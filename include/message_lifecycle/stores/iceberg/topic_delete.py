@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy.exc import IntegrityError
 
 from message_lifecycle.model.actions import DeleteTable, ReturnTable
-from message_lifecycle.model.deleted import DeletedTopic, Deletion, TopicTable
+from message_lifecycle.model.deleted import DeletedTopic, Deletion, Remnant, TopicTable
 from message_lifecycle.model.errors import PlanConflict, StorageRefused
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName, normalise_name
@@ -56,9 +56,19 @@ class IcebergDeleter:
         return [self._table(kind, (name.namespace, name.table(kind)), found) for kind, found in documents(self._tables, name)]
 
     def deletions(self) -> Sequence[Deletion]:
-        # One whose log was dropped by hand is no topic any more.
+        # One whose log was dropped by hand is no topic any more, but a remnant.
         logs = [found for _, found in self._all_deleted() if not found.properties[DELETED_KIND]]
         return sorted((Deletion(**_told_of(log)) for log in logs), key=lambda deletion: deletion.deleted_at, reverse=True)
+
+    def remnants(self) -> Sequence[Remnant]:
+        beside: dict[str, list[tuple[Place, TableDocument]]] = {}
+        for place, found in self._all_deleted():
+            beside.setdefault(found.properties[DELETED_BY], []).append((place, found))
+        return [
+            Remnant(plan_id=plan_id, topic=_topic_of(tables[0][1]), tables=tuple(sorted(".".join(place) for place, _ in tables)))
+            for plan_id, tables in sorted(beside.items())
+            if all(found.properties[DELETED_KIND] for _, found in tables)
+        ]
 
     def deleted(self, plan_id: str) -> DeletedTopic | None:
         mine = [(place, found) for place, found in self._all_deleted() if found.properties[DELETED_BY] == plan_id]
@@ -172,12 +182,17 @@ def _told_of(log: TableDocument) -> dict[str, Any]:
     of = log.properties
     return {
         "plan_id": of[DELETED_BY],
-        "topic": TopicName(stream=normalise_name(of[STREAM_PROPERTY]), topic=normalise_name(of[TOPIC_PROPERTY])),
+        "topic": _topic_of(log),
         "table_uuid": log.uuid,
         "deleted_at": Instant(int(of[DELETED_AT])),
         "settings": settings_of(of, where=f"the deleted topic {of[STREAM_PROPERTY]}/{of[TOPIC_PROPERTY]}"),
         "ledger": ledger_of(log),
     }
+
+
+def _topic_of(table: TableDocument) -> TopicName:
+    of = table.properties
+    return TopicName(stream=normalise_name(of[STREAM_PROPERTY]), topic=normalise_name(of[TOPIC_PROPERTY]))
 
 
 def _from(plan: Plan, action: DeleteTable | ReturnTable) -> Place:

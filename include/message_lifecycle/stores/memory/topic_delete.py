@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from message_lifecycle.model.deleted import DeletedTopic, Deletion, TopicTable
+from message_lifecycle.model.deleted import DeletedTopic, Deletion, Remnant, TopicTable
 from message_lifecycle.model.errors import PlanConflict, UnknownTopic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -48,6 +48,9 @@ class MemoryDeleter:
 
     def deletions(self) -> Sequence[Deletion]:
         return [entry.told for entry in reversed(self._deleted.values())]
+
+    def remnants(self) -> Sequence[Remnant]:
+        return ()  # a topic is one whole here
 
     def deleted(self, plan_id: str) -> DeletedTopic | None:
         found = self._deleted.get(plan_id)
