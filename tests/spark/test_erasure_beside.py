@@ -8,10 +8,12 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from secrets import token_hex
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import col
 from tests.spark.erasures import AS_OF, Topic, grant, topics_of
 from tests.spark.key_search import files_with
 from tests.spark.lake import SECOND, Lake, tables
@@ -221,3 +223,46 @@ def test_the_receipt_tells_and_is_checked_again(make: Callable[..., Topic]) -> N
     topic.append((topic.key, b"3"))
     (wrong,) = receipts.verify(topic.s, request_id)
     assert "hold the key" in wrong
+
+
+def test_a_stream_that_died_before_its_own_log_writes_nothing_again(make: Callable[..., Topic], tmp_path: Path) -> None:
+    topic = make()
+    topic.append((topic.key, b"1"), (b"a", b"2"))
+    source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
+    table = sql_table(topic.name)
+    topic.session.table(table).withColumn("offset", col("offset") + 2).write.parquet(str(source))
+
+    def stream() -> None:
+        read = topic.session.readStream.schema(topic.session.read.parquet(str(source)).schema).parquet(str(source))
+        options = {"checkpointLocation": str(checkpoint), "fanout-enabled": "true", "check-nullability": "false"}
+        query = read.writeStream.format("iceberg").options(**options).trigger(availableNow=True).toTable(table)
+        assert query.awaitTermination(120)
+        forget_cached(topic.session, topic.name)
+
+    def flink(job: str) -> None:
+        options = {"job-id": job, "operator-id": "o", "max-committed-checkpoint-id": "1"}
+        frame = topic.session.table(table).limit(0).writeTo(table)
+        for key, value in options.items():
+            frame = frame.option(f"snapshot-property.flink.{key}", value)
+        frame.append()
+        forget_cached(topic.session, topic.name)
+
+    stream()
+    shutil.rmtree(checkpoint / "commits")  # its epoch is in the table, and the query does not know
+    flink("one")
+    flink("two")
+    before = topic.rows()
+    assert [row[1] for row in before] == [0, 1, 2, 3]
+    outcome = topic.erase()
+    assert outcome.name == "published", outcome.detail
+    assert files_with(topic.location(), topic.key) == []
+    stream()
+    assert topic.rows() == topic.without_key(before)
+    # What carries the words of the other two reads nothing.
+    history = topic.session.sql(f"SELECT snapshot_id, parent_id FROM {table}.snapshots ORDER BY parent_id NULLS FIRST").collect()
+    heads = {ref.snapshot_id for ref in tables().load(topic.name).metadata.refs.values()}
+    carriers = [row[0] for row in history if row[0] not in heads]
+    assert len(carriers) == 2
+    assert [topic.session.sql(f"SELECT * FROM {table} VERSION AS OF {at}").count() for at in carriers] == [0, 0]
+    topic.append((b"b", b"3"))
+    assert len(topic.rows()) == 3

@@ -26,7 +26,7 @@ _NONE_OF_TABLE = (
     ("files_differ", "Beside the files that are written again none comes or goes.", "files that differ"),
     ("marks_differ", "Every row that was marked as removed still is, and no other.", "files with other marks"),
     ("refs_differ", "Every branch and tag is there, and one for each open undo.", "branches and tags that differ"),
-    ("history", "No snapshot is left that no branch or tag names.", "snapshots left"),
+    ("history", "No snapshot that names a file is left beside those of branches and tags.", "snapshots left"),
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +18,7 @@ _KAFKA_CONNECT = "kafka.connect."
 _OF_COMMIT = {f"{_KAFKA_CONNECT}{key}" for key in ("commit-id", "commitId", "task-id", "vtts", "valid-through-ts")}
 _FLINK_CHECKPOINT, _FLINK_JOB, _FLINK_OPERATOR = "flink.max-committed-checkpoint-id", "flink.job-id", "flink.operator-id"
 _SPARK_STREAM, _SPARK_EPOCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
+_FOREIGN = ("flink.", _KAFKA_CONNECT, "spark.sql.streaming.")
 
 
 def progress_in(summary: Mapping[str, str]) -> Iterator[str]:
@@ -34,6 +35,18 @@ def progress_in(summary: Mapping[str, str]) -> Iterator[str]:
         yield f"flink job {summary.get(_FLINK_JOB, '?')} operator {summary.get(_FLINK_OPERATOR, '?')}"
     if _SPARK_EPOCH in summary:
         yield f"spark stream {summary.get(_SPARK_STREAM, '?')}"
+
+
+def words_in(summaries: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
+    """What other writers would find by walking these summaries, newest first: of each that is the newest with the progress of one of them,
+    the keys that other writers keep."""
+    met, found = set(_OURS), list[dict[str, str]]()
+    for summary in summaries:
+        writers = set(progress_in(summary))
+        if writers - met:
+            found.append({key: value for key, value in summary.items() if key.startswith(_FOREIGN)})
+        met |= writers
+    return found
 
 
 def history_of(document: TableDocument, table: str) -> TableHistory:

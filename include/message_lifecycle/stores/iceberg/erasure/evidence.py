@@ -173,15 +173,20 @@ def _differences(
                 marks_differ += int(_marked(io, path, was, kind, named[path].offsets) != _marked(io, moved, now, kind, ""))
         for path in has - searched.keys():
             searched[path] = bool(len(rows_with(io, path, matches, kind)))
-    left = {ref.snapshot_id for ref in refs.values()}
     return {
         "found": sum(searched.values()),
         "files_differ": files_differ,
         "marks_differ": marks_differ,
         "refs_differ": len(strays) + int(refs[MAIN].snapshot_id != snapshot_id_of(plan.plan_id, MAIN)),
-        "history": len({snapshot.snapshot_id for snapshot in after.snapshots()} - left),
+        "history": history_left(after),
         "searched": len(searched),
     }
+
+
+def history_left(table: Table) -> int:
+    """Snapshots beside those of branches and tags, but for what carries the words of other writers, and names no file."""
+    heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    return sum(snapshot.snapshot_id not in heads and bool(snapshot.manifests(table.io)) for snapshot in table.snapshots())
 
 
 def _marked(io: FileIO, path: str, vectors: Vectors, kind: TableKind, without: str) -> list[int]:

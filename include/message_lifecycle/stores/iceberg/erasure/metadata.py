@@ -1,4 +1,4 @@
-"""A table's metadata as an erasure leaves it: every ref on a snapshot that reads nothing of the key, and no history beside.
+"""A table's metadata as an erasure leaves it: every ref on a snapshot that reads nothing of the key, and no history that reads anything.
 
 Pure but for the manifests and lists that it writes, which nothing points at until the document is committed. So it is made anew on
 whatever the table is by then, at the cost of the manifests that change. A manifest is written again where it names a file that held the
@@ -28,7 +28,9 @@ from message_lifecycle.stores.iceberg.erasure.manifest_files import (
 )
 from message_lifecycle.stores.iceberg.erasure.metrics import metrics_of
 from message_lifecycle.stores.iceberg.erasure.rewrite import NewFile, NewVector, Replacements
+from message_lifecycle.stores.iceberg.erasure.words import Snapshot, Words, before_head
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER, STATE_KEYS
+from message_lifecycle.stores.iceberg.past import words_in
 from message_lifecycle.stores.iceberg.undo_refs import undo_ref
 
 if TYPE_CHECKING:
@@ -36,8 +38,6 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 _VIEW_KEYS = (HORIZONS, DUE_AT, SETTINGS, MEMORIES)
-_FOREIGN = ("flink.", "kafka.connect.")
-"""Other writers' sinks keep their progress in summaries, and look for it from the newest snapshot on."""
 ERASING = "lifecycle._erasing"
 """Names the list of files that an erasure has still to delete; set by its commit, and taken away when they are gone."""
 _TOTALS = (
@@ -88,10 +88,16 @@ class Rewriting:
         """The document after the erasure of what `before` describes; what it writes lies in the table's folder `metadata`."""
         heads = Heads.of(before, self.window)
         document = {**before, "last-updated-ms": max(self.now_ms, int(before["last-updated-ms"]))}
-        made: dict[int, dict[str, Any]] = {}
+        made: dict[int, Snapshot] = {}
         main = heads.main
         for snapshot_id in dict.fromkeys((*([] if main is None else [main]), *sorted(heads.needed))):
             made[snapshot_id] = self._snapshot(document, heads, snapshot_id)
+        words = list[Snapshot]()
+        branches = {int(ref["snapshot-id"]) for ref in before["refs"].values() if ref["type"] == "branch"}
+        for snapshot_id in sorted(branches & made.keys()):
+            found = self._with_words(document, snapshot_id, made[snapshot_id])
+            made[snapshot_id] = found.head
+            words += found.snapshots
         ids = {old: int(snapshot["snapshot-id"]) for old, snapshot in made.items()}
         refs = {
             name: _moved(ref, Heads.snapshot(before, int(ref["snapshot-id"])), made[int(ref["snapshot-id"])])
@@ -104,7 +110,7 @@ class Rewriting:
         new_main = None if main is None else ids[main]
         return {
             **document,
-            "snapshots": list({int(one["snapshot-id"]): one for one in made.values()}.values()),
+            "snapshots": list({int(one["snapshot-id"]): one for one in (*words, *made.values())}.values()),
             "refs": refs,
             "current-snapshot-id": new_main,
             "snapshot-log": [] if new_main is None else [{"timestamp-ms": made[main or 0]["timestamp-ms"], "snapshot-id": new_main}],
@@ -144,6 +150,13 @@ class Rewriting:
             "first-row-id": first_row_id,
             "added-rows": next_row_id - first_row_id,
         }
+
+    def _with_words(self, document: Document, snapshot_id: int, head: Snapshot) -> Words:
+        """`head`: what takes the place of that snapshot, whose ancestors go."""
+        words = words_in(one.get("summary", {}) for one in ancestors(document, snapshot_id))
+        ids = [snapshot_id_of(self.plan_id, f"{snapshot_id} words {number}") for number in range(len(words))]
+        lists = {new_id: f"{document['location']}/metadata/snap-{new_id}-{self.attempt}.avro" for new_id in ids}
+        return before_head(self.io, head, words, lists=lists)
 
     def _touches(self, manifest: Manifest) -> bool:
         return tells_of_gone(manifest) or any(self._concerned(entry) for entry in manifest.entries)
@@ -218,8 +231,7 @@ class Rewriting:
         carried = _group(before, END_OFFSETS, STATE_KEYS) | _group(before, HORIZONS, _VIEW_KEYS) | _group(before, LEDGER, (LEDGER,))
         if MEMORIES in carried:
             carried[MEMORIES] = str(max(0, int(carried[MEMORIES]) - self.memories))
-        for summary in reversed(before):
-            carried |= {key: value for key, value in summary.items() if key.startswith(_FOREIGN)}
+        carried |= next(iter(words_in(before)), {})
         changes = {
             "deleted-data-files": written.deleted_files,
             "deleted-records": written.deleted_records,
