@@ -7,6 +7,7 @@ places to begin its history from.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from message_lifecycle.app import document_deeds, sparing, undoing
@@ -28,7 +29,10 @@ def plan_undo_of_documents(s: Services, name: TopicName, policy: Policy, work: U
     record = s.ledger.record(work.plan_id)
     undone, taken, tables = record.plan, None, s.documents.tables(name)
     if not undoing.is_undone(s, undone):
-        undoing.check(s, record, policy, tables.changes_uuid, lambda: s.documents.documents_published(name, undone.plan_id))
+        staged = None if record.staged is None else record.staged.documents
+        purged = staged is not None and bool(staged.purged)
+        has_committed = partial(s.documents.documents_have_committed, name, undone.plan_id, purged=purged)
+        undoing.check(s, record, policy, tables.changes_uuid, has_committed)
         actions = [action for action in document_deeds.going(undone, record.staged) if action.purged or action.dropped]
         later = undoing.later(s, undone, "snapshot_with_purge")
         taken = document_undo.Taken(actions=actions, before=s.documents.before(undone, actions), later=later)

@@ -33,7 +33,7 @@ def plan_undo_of_quarantine(s: Services, name: TopicName, policy: Policy, work: 
     undone, store = record.plan, quarantine.store_of(s, name)
     state = store.quarantine(name) or quarantine.NOTHING
     uuid = undone.requirements.table_uuid
-    undoing.check(s, record, policy, uuid, lambda: store.quarantine_published(name, undone.plan_id))
+    undoing.check(s, record, policy, uuid, lambda: store.quarantine_has_committed(name, undone.plan_id))
     if state.table_uuid != uuid:
         raise UndoSourceGone(undone.plan_id, "the quarantine that it took rows from is not there any more")
     found = store.quarantine_returning(undone)

@@ -36,8 +36,8 @@ def plan_undo(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, a
         heeded = sparing.ids_of(sparing.holds_of(s, name))
         return undo.plan(s.reader.log(name), policy, taken_back, None, as_of=as_of, taken=0, heeded=heeded)
     of_log = taken_back.of_log and not stopped_at_log(s, record)
-    reader = s.reader if of_log else s.views
-    check(s, record, policy, s.topics.describe(name).uuid, lambda: reader.published(name, taken_back.plan_id))
+    has_committed = s.reader.has_committed if of_log else s.views.view_has_committed
+    check(s, record, policy, s.topics.describe(name).uuid, lambda: has_committed(name, taken_back.plan_id))
     log = s.reader.log(name)
     assert record.staged is not None and record.outcome is not None, "a published plan was staged, and has its outcome"
     before = [s.ledger.record(known.plan_id).outcome for known in s.ledger.undone(name)]
@@ -63,12 +63,12 @@ def plan_undo(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, a
     return replace(made, view=ViewRequirements(table_uuid=view.table_uuid, snapshot_id=view.snapshot_id, rows=view.rows))
 
 
-def check(s: Services, record: PlanRecord, policy: Policy, table_uuid: str, commit: Callable[[], Published | None]) -> None:
-    """Whether the plan may be taken back at all. `table_uuid`: of the table that it would come back to. `commit`: finds what was published
-    of it. Raises CannotUndo's leaves."""
+def check(s: Services, record: PlanRecord, policy: Policy, table_uuid: str, has_committed: Callable[[], bool]) -> None:
+    """Whether the plan may be taken back at all. `table_uuid`: of the table that it would come back to. `has_committed`: whether anything
+    was published of it. Raises CannotUndo's leaves."""
     plan, outcome = record.plan, None if record.outcome is None else record.outcome.name
     # One that was found to have done something else than planned has done it all the same.
-    committed = outcome != "failed" or commit() is not None
+    committed = outcome != "failed" or has_committed()
     published_at = s.ledger.published_at(plan.plan_id) if committed else None
     if stopped_at_log(s, record):
         # Its commit came after the gate's word, so that the tables keep what it took for at least as long.
@@ -89,7 +89,7 @@ def stopped_at_log(s: Services, record: PlanRecord) -> bool:
     plan, outcome = record.plan, record.outcome
     if not plan.view_removals or not plan.of_log or outcome is None or outcome.name in ("published", "failed"):
         return False
-    return s.views.published(plan.topic, plan.plan_id) is not None
+    return s.views.view_has_committed(plan.topic, plan.plan_id)
 
 
 def is_undone(s: Services, plan: Plan) -> bool:

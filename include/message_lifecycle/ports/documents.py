@@ -49,6 +49,10 @@ class DocumentReader(Protocol):
         """Both commits of this plan, if both are there (DEL-4)."""
         ...
 
+    def documents_have_committed(self, name: TopicName, plan_id: str, *, purged: bool) -> bool:
+        """As `HistoryReader.has_committed`, of both tables; of the snapshots' alone where the plan has not `purged`."""
+        ...
+
     def carrying(self, name: TopicName, plan_id: str) -> tuple[Published | None, Published | None]:
         """The commits that carry an undo (DEL-7): of the changes' table, and of the snapshots'."""
         ...

@@ -23,6 +23,10 @@ class QuarantineReader(Protocol):
         """The commit that carries the plan, if there is one (DEL-4)."""
         ...
 
+    def quarantine_has_committed(self, name: TopicName, plan_id: str) -> bool:
+        """As `HistoryReader.has_committed`, of the quarantine."""
+        ...
+
     def quarantine_returning(self, plan: Plan) -> QuarantineReturning:
         """What a published plan took and can come back. Raises UndoSourceGone, also where it has come back already."""
         ...

@@ -59,6 +59,10 @@ class ViewReader(Protocol):
         """The view's commit that carries this plan, if there is one (DEL-4)."""
         ...
 
+    def view_has_committed(self, name: TopicName, plan_id: str) -> bool:
+        """As `HistoryReader.has_committed`, of the view."""
+        ...
+
 
 class ViewStore(Protocol):
     """Compaction: staged where no reader sees it, published in one fenced commit of the view and its horizons (CMP-4)."""

@@ -71,6 +71,14 @@ class IcebergQuarantine:
                 return published_by(plan_id, snapshot.snapshot_id, summary)
         return None
 
+    def quarantine_has_committed(self, name: TopicName, plan_id: str) -> bool:
+        from message_lifecycle.stores.iceberg.undo_sources import has_committed
+
+        try:
+            return has_committed(self._tables.load(name, kind=KIND), plan_id)
+        except UnknownTopic:
+            return False
+
     def quarantine_returning(self, plan: Plan) -> QuarantineReturning:
         from message_lifecycle.stores.iceberg.quarantine_undo import returning
         from message_lifecycle.stores.iceberg.read import ancestors

@@ -123,6 +123,11 @@ class IcebergReader:
 
         return given(self._tables.load(name), plan_id)
 
+    def has_committed(self, name: TopicName, plan_id: str) -> bool:
+        from message_lifecycle.stores.iceberg.undo_sources import has_committed
+
+        return has_committed(self._tables.load(name), plan_id)
+
     def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
         from message_lifecycle.stores.iceberg.undo_sources import returning
 

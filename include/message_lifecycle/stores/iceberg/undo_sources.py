@@ -159,6 +159,13 @@ def source_of(table: Table, plan: Plan) -> Snapshot:
     return source
 
 
+def has_committed(table: Table, plan_id: str) -> bool:
+    """Whether the plan has had its commit on this table: one that an erasure has ended since has left the branch that undo takes from."""
+    from message_lifecycle.stores.iceberg.read import ancestors
+
+    return undo_ref(plan_id) in table.refs() or any(_property(snapshot, PLAN_ID) == plan_id for snapshot in ancestors(table))
+
+
 def _markers(live: Live, own: Sequence[Range]) -> Iterator[RemoveRows]:
     for file, offsets in marked(live, own):
         if len(offsets):

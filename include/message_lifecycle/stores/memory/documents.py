@@ -102,6 +102,9 @@ class MemoryDocuments:
         snapshot_id, commit = first if second is None else second
         return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=commit.removed)
 
+    def documents_have_committed(self, name: TopicName, plan_id: str, *, purged: bool) -> bool:  # noqa: ARG002  # its commit tells
+        return self.documents_published(name, plan_id) is not None
+
     def carrying(self, name: TopicName, plan_id: str) -> tuple[Published | None, Published | None]:
         log = self.log(name)
         changes, snapshots = log.changes.carrying(plan_id), log.snapshots.carrying(plan_id)

@@ -161,6 +161,9 @@ class MemoryStore:
         found, versions = self._find(name, plan_id), self._table(name).versions
         return () if found is None else undo.given(versions[found.snapshot_id - 1], versions[found.snapshot_id])
 
+    def has_committed(self, name: TopicName, plan_id: str) -> bool:
+        return self.published(name, plan_id) is not None
+
     def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
         table, found = self._table(plan.topic), self._find(plan.topic, plan.plan_id)
         if found is None:

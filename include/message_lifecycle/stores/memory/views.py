@@ -111,6 +111,9 @@ class MemoryViews:
                 return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=commit.removed)
         return None
 
+    def view_has_committed(self, name: TopicName, plan_id: str) -> bool:
+        return self.published(name, plan_id) is not None
+
     # ViewStore
 
     def stage(self, plan: Plan) -> Staged:

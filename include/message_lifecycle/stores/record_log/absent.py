@@ -66,6 +66,9 @@ class NoViews(_Absent):
     def published(self, name: TopicName, plan_id: str) -> Published | None:
         return None
 
+    def view_has_committed(self, name: TopicName, plan_id: str) -> bool:
+        return False
+
     def stage(self, plan: Plan) -> Staged:
         self._refuse("compaction", plan.topic)
 
@@ -107,6 +110,9 @@ class NoDocuments(_Absent):
 
     def documents_published(self, name: TopicName, plan_id: str) -> Published | None:
         return None
+
+    def documents_have_committed(self, name: TopicName, plan_id: str, *, purged: bool) -> bool:
+        return False
 
     def carrying(self, name: TopicName, plan_id: str) -> tuple[Published | None, Published | None]:
         return None, None

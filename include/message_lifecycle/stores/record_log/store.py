@@ -152,6 +152,9 @@ class RecordLogStore:
     def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:  # noqa: ARG002  # no plan makes any here (RET-6)
         return ()
 
+    def has_committed(self, name: TopicName, plan_id: str) -> bool:
+        return self.published(name, plan_id) is not None
+
     def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:  # noqa: ARG002  # the port's signature
         """Raises NotUndoable, always: what goes is rewritten away at once, and no history keeps it (RET-6)."""
         raise NotUndoable(plan.plan_id, f"a {self._logs.backend} log rewrites its records at once, and keeps nothing of what it removed")

@@ -108,6 +108,11 @@ class IcebergViewReader:
                 return Published(plan_id=plan_id, snapshot_id=snapshot.snapshot_id, removed=tuple(sorted(removed.items())))
         return None
 
+    def view_has_committed(self, name: TopicName, plan_id: str) -> bool:
+        from message_lifecycle.stores.iceberg.undo_sources import has_committed
+
+        return document_of(self._tables, name) is not None and has_committed(self._tables.load(name, kind=COMPACTED), plan_id)
+
 
 def _view_rows(rows: pa.Table) -> Iterator[ViewRow]:
     horizons, remembered = micros(rows["delete_horizon"]), rows["remembered"].to_pylist()

@@ -142,6 +142,14 @@ class IcebergDocumentReader:
         second = _commit_of(self._tables.load(name), plan_id)
         return None if second is None else published_by(plan_id, second.snapshot_id, _summary(second))
 
+    def documents_have_committed(self, name: TopicName, plan_id: str, *, purged: bool) -> bool:
+        from message_lifecycle.stores.iceberg.undo_sources import has_committed
+
+        self._tables.of_documents(name)
+        if snapshots_document(self._tables, name) is None:
+            return False
+        return all(has_committed(self._tables.load(name, kind=kind), plan_id) for kind in (SNAPSHOTS, *(("",) if purged else ())))
+
     def carrying(self, name: TopicName, plan_id: str) -> tuple[Published | None, Published | None]:
         self._tables.of_documents(name)
         kinds = ("",) if snapshots_document(self._tables, name) is None else ("", SNAPSHOTS)
