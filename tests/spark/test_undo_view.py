@@ -160,6 +160,24 @@ def test_a_window_that_was_lengthened_is_the_view_s_too(whose: str) -> None:
     world.close()
 
 
+@pytest.mark.usefixtures("spark")  # the world needs it
+def test_an_outcome_that_came_late_keeps_the_undo_open_through_an_erasure() -> None:
+    """A run that died after its commits, and was brought to its end days later."""
+    world, late_s = iceberg_world({"undo_window": 100}), int(time.time()) + 1000
+    name = topic_of(world)
+    append(world, name, 1, b"a", b"b", b"z")
+    published(world, name, 2, "compaction")
+    rows = view(world, name)
+    plan_id = published(world, name, late_s, PurgeKey(key=b"a"))
+    world.set_now(Instant((late_s + 50) * SECOND))
+    request = ask(world.services, b"z", topics=[name], forbid=False, by="ada", why="a letter").request_id
+    (found,) = carry_out(world.services, request, approver=approved)
+    assert found.error is None, found.told()
+    undone(world, name, late_s + 60, plan_id)
+    assert view(world, name) == rows[:2]
+    world.close()
+
+
 def test_after_the_view_s_snapshot_was_expired_nothing_comes_back(taken: Taken, spark: SparkSession) -> None:
     table = java_table(spark, taken.name, kind=COMPACTED)
     table.expireSnapshots().expireOlderThan(2**62).retainLast(1).cleanExpiredFiles(False).commit()

@@ -262,6 +262,14 @@ def test_an_undo_is_open_until_its_window_ends(now_ms: int, is_open: bool) -> No
     assert bool(Heads.of(document(main=4), window(now_ms)).undo) is is_open
 
 
+def test_an_undo_counts_from_the_outcome_where_that_came_long_after_the_commit() -> None:
+    late = replace(window(9000), undoable={"p" * 32, "c" * 32})
+    found = Heads.of(document(main=4), late)
+    assert found.undo == {"p" * 32: 1}, "what is no removal is never taken back"
+    assert found.undo_until == {"p" * 32: 14_000}
+    assert Heads.of(document(main=4), window(9000)).undo == {}
+
+
 @pytest.mark.parametrize("key", [b"k", b""])
 def test_a_file_outside_the_table_that_holds_the_key_is_refused(tmp_path: Path, key: bytes) -> None:
     """Another engine may have added it as it lay there; nothing outside is deleted, and so nothing is said to be gone."""

@@ -339,6 +339,21 @@ def test_since_when_something_may_be_needed_that_can_still_be_undone(ledger: Sql
     assert ledger.planned_since(TOPIC, {"retention"}, published_after=Instant(0)) is None
 
 
+def test_which_plans_can_still_be_undone(ledger: SqlLedger, clock: StandingClock) -> None:
+    plans, ended = [], []
+    for as_of, name in ((10, "published"), (20, "failed"), (30, "superseded")):
+        plans.append(gated(ledger, plan_of(as_of=as_of)).plan_id)
+        clock.pass_us(100)
+        ledger.record_outcome(outcome_of(ledger.record(plans[-1]).plan, name))
+        ended.append(ledger.published_at(plans[-1]))
+    since = partial(ledger.published_since, TOPIC, {"message_cleaner", "retention"})
+    assert ended[0] is not None
+    assert since(published_after=Instant(ended[0] - 1)) == set(plans[:2]), "a plan that gave way has taken nothing"
+    assert since(published_after=ended[0]) == {plans[1]}, "not of an outcome at that very time"
+    assert ledger.published_since(OTHER, {"message_cleaner"}, published_after=Instant(0)) == set()
+    assert since(published_after=Instant(0)) and not ledger.published_since(TOPIC, {"retention"}, published_after=Instant(0))
+
+
 def test_of_two_undos_of_a_plan_the_one_counts_that_came_to_its_end(ledger: SqlLedger) -> None:
     undos = [plan_of(as_of=as_of) for as_of in (10, 20, 30)]
     for undo, name in zip(undos, ("superseded", "published", "published"), strict=True):

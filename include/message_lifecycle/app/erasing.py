@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from message_lifecycle.model.rows import offsets_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import erasure
 from message_lifecycle.operations.required import required, required_of_documents
+from message_lifecycle.operations.undo import TAKEN_BACK
 from message_lifecycle.operations.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -49,9 +50,10 @@ def plan_erasure(s: Services, name: TopicName, policy: Policy, work: EraseKey, *
     of = ErasureOf(request_id=request.request_id, digest=request.key.digest, secret=request.key.secret)
     matches = match_of(s, [request]).matches
     _refuse_lost_archives(s, name)
-    found = eraser_of(s, name).find_key(name, matches, policy, as_of=as_of)
+    undoable = s.ledger.published_since(name, TAKEN_BACK, published_after=Instant(s.ledger.now() - policy.undo_window_us))
+    found = eraser_of(s, name).find_key(name, matches, policy, as_of=as_of, undoable=undoable)
     _refuse_former_archives(s, name, policy, matches)
-    _refuse_held(s, name, policy, matches, found, as_of=as_of)
+    _refuse_held(s, name, policy, matches, found, as_of=as_of, undoable=undoable)
     return erasure.plan(name, requirements, policy, of, found, as_of=as_of)
 
 
@@ -62,14 +64,27 @@ def _required(s: Services, name: TopicName, policy: Policy) -> Requirements:
     return required(s.reader.log(name), policy, heeded)
 
 
-def _refuse_held(s: Services, name: TopicName, policy: Policy, matches: Matches, found: Sequence[KeyInTable], *, as_of: Instant) -> None:
+def _refuse_held(
+    s: Services,
+    name: TopicName,
+    policy: Policy,
+    matches: Matches,
+    found: Sequence[KeyInTable],
+    *,
+    as_of: Instant,
+    undoable: Collection[str],
+) -> None:
     """An erasure ends the table's history: it is refused where a hold may touch a row of the key, or any that history alone still has (DEL-8).
 
     Of a held key it is found which rows history alone has, and which refused rows and damaged lines tell both keys; of other holds it is
     not looked for, so they refuse."""
     for hold in holds_of(s, name):
         key = hold.what.key if isinstance(hold.what, HeldKey) else None
-        if key is None or matches(key) or _touches(found, eraser_of(s, name).find_key(name, key.__eq__, policy, as_of=as_of)):
+        if (
+            key is None
+            or matches(key)
+            or _touches(found, eraser_of(s, name).find_key(name, key.__eq__, policy, as_of=as_of, undoable=undoable))
+        ):
             raise HeldByLegalHold(str(name), sum(file.rows for table in found for file in table.files), [hold.told])
 
 

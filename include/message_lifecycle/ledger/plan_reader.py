@@ -59,20 +59,15 @@ class PlanReader(Part):
 
     def planned_since(self, topic: TopicName, operations: Collection[Operation], *, published_after: Instant) -> Instant | None:
         """When the oldest plan of these operations was recorded whose outcome came after that time, as `published_at` tells it."""
-        outcomes = tables.outcomes
-        query = (
-            select(func.min(_plans.c.recorded_at))
-            .join(outcomes, _plans.c.outcome_event == outcomes.c.event)
-            .where(
-                _plans.c.topic == key_of(topic),
-                _plans.c.operation.in_(sorted(operations)),
-                _plans.c.outcome_name.in_(("published", "failed")),
-                outcomes.c.recorded_at > published_after,
-            )
-        )
+        query = _since(select(func.min(_plans.c.recorded_at)), topic, operations, published_after)
         with self._database.reading() as connection:
             found = connection.execute(query).scalar_one_or_none()
         return None if found is None else Instant(found)
+
+    def published_since(self, topic: TopicName, operations: Collection[Operation], *, published_after: Instant) -> frozenset[str]:
+        """See `ports.PlanReader`."""
+        with self._database.reading() as connection:
+            return frozenset(connection.execute(_since(select(_plans.c.plan_id), topic, operations, published_after)).scalars())
 
     def published_at(self, plan_id: str) -> Instant | None:
         """When the outcome of a plan that was published was recorded, `failed` where something else was found after it; None: it has no
@@ -146,6 +141,17 @@ class PlanReader(Part):
 
 def state_of_plans() -> Select[Any]:
     return select(_plans, tables.outcomes.c.outcome).outerjoin(tables.outcomes, tables.outcomes.c.event == _plans.c.outcome_event)
+
+
+def _since(query: Select[Any], topic: TopicName, operations: Collection[Operation], published_after: Instant) -> Select[Any]:
+    """Of plans whose outcome came after that time, as `published_at` tells it."""
+    outcomes = tables.outcomes
+    return query.join(outcomes, _plans.c.outcome_event == outcomes.c.event).where(
+        _plans.c.topic == key_of(topic),
+        _plans.c.operation.in_(sorted(operations)),
+        _plans.c.outcome_name.in_(("published", "failed")),
+        outcomes.c.recorded_at > published_after,
+    )
 
 
 def _whole_plans() -> Select[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from message_lifecycle.model.erased import ErasedTable, KeyInTable, Matches, TableKind
@@ -17,8 +17,11 @@ from message_lifecycle.operations.verdict import Verdict
 class KeySearch(Protocol):
     """Everywhere, by bytes: what is marked as removed or reachable from history alone counts too."""
 
-    def find_key(self, name: TopicName, matches: Matches, policy: Policy, *, as_of: Instant) -> Sequence[KeyInTable]:
-        """Of every table of the topic, the log first; the `policy`'s undo window says what an undo still needs.
+    def find_key(
+        self, name: TopicName, matches: Matches, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
+    ) -> Sequence[KeyInTable]:
+        """Of every table of the topic, the log first; the `policy`'s undo window says what an undo still needs, of plans that are
+        `undoable` by the ledger also when it has passed since their commits.
 
         Raises UnsupportedErasure where a part of the topic cannot be searched."""
         ...

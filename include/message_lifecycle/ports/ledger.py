@@ -126,6 +126,10 @@ class PlanReader(Protocol):
         """When the oldest plan of these operations was recorded whose outcome came after that time, as `published_at` tells it."""
         ...
 
+    def published_since(self, topic: TopicName, operations: Collection[Operation], *, published_after: Instant) -> frozenset[str]:
+        """Ids of the plans of these operations whose outcome came after that time, as `published_at` tells it."""
+        ...
+
     def published_at(self, plan_id: str) -> Instant | None:
         """When the outcome of a plan that was published was recorded, `failed` where something else was found after it; None: it has no
         such outcome."""

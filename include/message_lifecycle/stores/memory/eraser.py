@@ -3,7 +3,7 @@ the key."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 
@@ -34,7 +34,15 @@ class MemoryEraser:
     def __init__(self, store: MemoryStore, documents: MemoryDocuments, *, server: Mapping[str, Value]) -> None:
         self._store, self._documents, self._server = store, documents, server
 
-    def find_key(self, name: TopicName, matches: Matches, policy: Policy, *, as_of: Instant) -> Sequence[KeyInTable]:  # noqa: ARG002  # no undo ends here
+    def find_key(
+        self,
+        name: TopicName,
+        matches: Matches,
+        policy: Policy,  # noqa: ARG002  # no undo ends here
+        *,
+        as_of: Instant,  # noqa: ARG002
+        undoable: Collection[str] = (),  # noqa: ARG002
+    ) -> Sequence[KeyInTable]:
         table = self._store._table(name)
         if (documents := self._documents_of(name)) is not None:
             return erased_documents.key_in_documents(documents, matches)

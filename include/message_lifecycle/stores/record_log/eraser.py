@@ -6,7 +6,7 @@ that dies between leaves a log that still shows what there is to erase.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -37,7 +37,15 @@ class RecordLogEraser:
     def __init__(self, logs: RecordLogs, *, server: Mapping[str, Value], frames: Callable[[Evidence], Evidence] = as_rows) -> None:
         self._logs, self._server, self._frames = logs, server, frames
 
-    def find_key(self, name: TopicName, matches: Matches, policy: Policy, *, as_of: Instant) -> Sequence[KeyInTable]:  # noqa: ARG002  # no undo ends here
+    def find_key(
+        self,
+        name: TopicName,
+        matches: Matches,
+        policy: Policy,  # noqa: ARG002  # no undo ends here
+        *,
+        as_of: Instant,  # noqa: ARG002
+        undoable: Collection[str] = (),  # noqa: ARG002
+    ) -> Sequence[KeyInTable]:
         log = self._logs.open(name)
         if isinstance(log, DamagedRecords):
             # No search of the log would see them; a removal that died may have left there what it removed.

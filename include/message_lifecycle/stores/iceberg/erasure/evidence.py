@@ -17,7 +17,6 @@ from message_lifecycle.model.actions import EraseRows, EraseTable
 from message_lifecycle.model.erased import Matches, TableKind
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.data_rows import Vectors
 from message_lifecycle.stores.iceberg.erasure.heads import MAIN, Heads, UndoWindow
 from message_lifecycle.stores.iceberg.erasure.held_rows import by_position, names_of, opened, rows_with
@@ -57,7 +56,7 @@ def of_table(catalog: Catalog, identifier: Identifier, io: FileIO, plan: Plan, a
     named = {absolute(prefix, row.file): row for row in plan.erased_rows if row.table == action.table}
     written = {file.old: file.path for file in staged.files}
     rewritten = tuple(_rewritten(io, path, written.get(path), row) for path, row in named.items())
-    heads = Heads.of(document_at(io, staged.base), UndoWindow.of(Policy.of_values(plan.policy), plan.as_of))
+    heads = Heads.of(document_at(io, staged.base), UndoWindow.planned(plan, action))
     # Counted where it was planned: an append may have come before it was staged (DEL-4).
     planned = dict(action.refs).get(MAIN)
     base = before.snapshot_by_id(planned) if planned is not None else None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from message_lifecycle.model.actions import EraseTable
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.undo import TAKEN_BACK
 from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID
@@ -22,17 +24,26 @@ _STAGES = re.compile(r"lc_[0-9a-f]{16}|in_[0-9A-Za-z_-]+_[0-9a-f]{8}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoWindow:
-    """Decides which undo is still open at `at_ms`: by the topic's settings, for a table's own property is as old as the last change of it."""
+    """Decides which undo is still open at `at_ms`: by the topic's settings, for a table's own property is as old as the last change of it.
+
+    An undo counts from the plan's outcome, which may have come long after its commit. `undoable`: plans whose undo is open by that."""
 
     at_ms: int
     length_ms: int
+    undoable: Collection[str] = ()
 
     @classmethod
-    def of(cls, policy: Policy, as_of: Instant) -> UndoWindow:
-        return cls(at_ms=as_of // 1000, length_ms=policy.undo_window_us // 1000)
+    def of(cls, policy: Policy, as_of: Instant, undoable: Collection[str]) -> UndoWindow:
+        return cls(at_ms=as_of // 1000, length_ms=policy.undo_window_us // 1000, undoable=undoable)
 
-    def end(self, committed_ms: int) -> int:
-        return committed_ms + self.length_ms
+    @classmethod
+    def planned(cls, plan: Plan, action: EraseTable) -> UndoWindow:
+        """As the erasure was planned: it has named whose undo is open."""
+        return cls.of(Policy.of_values(plan.policy), plan.as_of, {plan_id for plan_id, _ in action.undo})
+
+    def end(self, plan_id: str, committed_ms: int) -> int:
+        """An outcome that is known has come by `at_ms`: the undo does not end later than a window from there."""
+        return max(committed_ms, self.at_ms if plan_id in self.undoable else committed_ms) + self.length_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +73,12 @@ class Heads:
         kept = {name: snapshot_id for name, snapshot_id in refs.items() if name not in stages}
         undo, until = dict[str, int](), dict[str, int]()
         for snapshot in ancestors(document, refs.get(MAIN)):
-            summary, parent, ends = (
-                snapshot.get("summary", {}),
-                snapshot.get("parent-snapshot-id"),
-                window.end(int(snapshot["timestamp-ms"])),
-            )
+            summary, parent = snapshot.get("summary", {}), snapshot.get("parent-snapshot-id")
             plan_id = summary.get(PLAN_ID)
-            if plan_id is None or summary.get(OPERATION) not in TAKEN_BACK or ends < window.at_ms:
+            if plan_id is None or summary.get(OPERATION) not in TAKEN_BACK:
+                continue
+            ends = window.end(plan_id, int(snapshot["timestamp-ms"]))
+            if ends < window.at_ms:
                 continue
             if parent is not None and undo_ref(plan_id) not in refs and cls.snapshot(document, parent) is not None:
                 undo[plan_id], until[plan_id] = int(parent), ends

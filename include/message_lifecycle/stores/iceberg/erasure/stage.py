@@ -16,7 +16,6 @@ from message_lifecycle.model.actions import EraseTable
 from message_lifecycle.model.erased import Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.erasure.heads import UndoWindow
 from message_lifecycle.stores.iceberg.erasure.held_rows import opened
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
@@ -77,7 +76,7 @@ def stage_table(catalog: Catalog, identifier: Identifier, io: FileIO, plan: Plan
         identifier=identifier,
         io=io,
         plan_id=plan.plan_id,
-        window=UndoWindow.of(Policy.of_values(plan.policy), plan.as_of),
+        window=UndoWindow.planned(plan, action),
         action=action,
         files={},
         held=frozenset(named | {absolute(prefix, name) for name in action.files}),

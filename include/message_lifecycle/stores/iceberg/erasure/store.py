@@ -51,8 +51,10 @@ class IcebergEraser:
         self._tables = tables or Tables()
         self._steps = steps or (lambda _: None)
 
-    def find_key(self, name: TopicName, matches: Matches, policy: Policy, *, as_of: Instant) -> Sequence[KeyInTable]:
-        window = UndoWindow.of(policy, as_of)
+    def find_key(
+        self, name: TopicName, matches: Matches, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
+    ) -> Sequence[KeyInTable]:
+        window = UndoWindow.of(policy, as_of, undoable)
         with reaching_catalog():
             # Files of another table in there would look like what dead writers left.
             topic_tables.check_alone(self._tables, name)
@@ -184,7 +186,7 @@ class IcebergEraser:
             identifier=identifier,
             io=io,
             plan_id=plan.plan_id,
-            window=UndoWindow.of(Policy.of_values(plan.policy), plan.as_of),
+            window=UndoWindow.planned(plan, action),
             action=action,
             files={} if staged is None else {file.old: file for file in staged.files},
             held=frozenset(held | {absolute(prefix, name) for name in action.files}),
