@@ -7,9 +7,11 @@ import pytest
 from message_lifecycle.app import steps
 from message_lifecycle.app.erasure_requests import ask, carry_out
 from message_lifecycle.app.scenario import World
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic
-from message_lifecycle.model.errors import NotPublished
+from message_lifecycle.model.errors import CannotUndo, NotPublished
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import RemoveMessages, UndoPlan
 from tests.contract.conftest import MakeWorld
@@ -17,7 +19,7 @@ from tests.contract.test_requests import append, topic_of
 from tests.contract.test_undo_view import compacted, view
 from tests.contract.test_undo_view_halfway import half_purged
 from tests.logs import SECOND
-from tests.undone import approved, run, stored, undone
+from tests.undone import approved, published, run, stored, undone
 
 
 def erased(world: World, name: TopicName, at_s: int, key: bytes) -> None:
@@ -65,3 +67,34 @@ def test_what_has_stopped_between_its_commits_comes_back_to_the_view(make_world:
     assert view(world, half.name) == []
     undone(world, half.name, 13, half.plan_id)
     assert (stored(world, half.name), view(world, half.name)) == (half.log[:1], half.view[:1])
+
+
+def test_a_later_compaction_that_failed_after_its_commit_is_still_named(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:  # P3
+    world = make_world({})
+    name = compacted(world, b"a", b"z")
+    newer = NewMessage(append_time=Instant(3 * SECOND), key=b"a", value=None)
+    world.writer.append(name, [newer], policy_of(world.services, name))
+    first = published(world, name, 5, RemoveMessages(positions=((0, 0),)))
+    with monkeypatch.context() as patched:
+        patched.setattr(steps, "differences", lambda *_: ["something else"])
+        later = run(world, name, 6, "compaction")
+    assert later.name == "failed" and later.plan_id is not None
+    erased(world, name, 7, b"z")
+    with pytest.raises(CannotUndo, match=later.plan_id):
+        run(world, name, 8, UndoPlan(plan_id=first))
+
+
+def test_a_later_compaction_that_was_never_judged_is_no_hindrance(make_world: MakeWorld) -> None:
+    world = make_world({})
+    name = compacted(world, b"a", b"z")
+    append(world, name, 3, b"a")
+    rows = view(world, name)
+    plan_id = published(world, name, 5, RemoveMessages(positions=((0, 0),)))
+    world.set_now(Instant(6 * SECOND))
+    made = steps.plan(world.services, name, as_of=Instant(6 * SECOND), work="compaction").plan
+    steps.close(world.services, made, "failed", "its run ended")
+    erased(world, name, 7, b"z")
+    undone(world, name, 8, plan_id)
+    assert view(world, name) == rows[:1]

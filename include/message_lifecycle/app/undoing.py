@@ -101,7 +101,8 @@ def is_undone(s: Services, plan: Plan) -> bool:
 
 def later(s: Services, plan: Plan, *operations: Operation) -> list[Plan]:
     """What was published since and still stands, the first of each operation first. One that was found to have done something else than
-    planned has done it all the same; of those that failed, compactions alone may have done nothing."""
+    planned has done it all the same; of those that failed, compactions alone may have done nothing: such as were never
+    judged, or are not in the view's history as far as they would be."""
     undone = {known.plan_id for known in s.ledger.undone(plan.topic)}
     found = (
         other
@@ -114,7 +115,7 @@ def later(s: Services, plan: Plan, *operations: Operation) -> list[Plan]:
         for other in found
         if other.plan.operation != "compaction"
         or (other.outcome is not None and other.outcome.name == "published")
-        or s.views.published(plan.topic, other.plan.plan_id) is not None
+        or (other.report is not None and not s.views.never_compacted(other.plan))
     ]
 
 

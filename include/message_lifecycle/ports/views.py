@@ -63,6 +63,11 @@ class ViewReader(Protocol):
         """As `HistoryReader.has_committed`, of the view."""
         ...
 
+    def never_compacted(self, plan: Plan) -> bool:
+        """Whether the view's history tells that this compaction has not had its commit; False also where an erasure has ended what would
+        tell."""
+        ...
+
 
 class ViewStore(Protocol):
     """Compaction: staged where no reader sees it, published in one fenced commit of the view and its horizons (CMP-4)."""

@@ -114,6 +114,9 @@ class MemoryViews:
     def view_has_committed(self, name: TopicName, plan_id: str) -> bool:
         return self.published(name, plan_id) is not None
 
+    def never_compacted(self, plan: Plan) -> bool:
+        return self.published(plan.topic, plan.plan_id) is None
+
     # ViewStore
 
     def stage(self, plan: Plan) -> Staged:

@@ -69,6 +69,9 @@ class NoViews(_Absent):
     def view_has_committed(self, name: TopicName, plan_id: str) -> bool:
         return False
 
+    def never_compacted(self, plan: Plan) -> bool:
+        return True
+
     def stage(self, plan: Plan) -> Staged:
         self._refuse("compaction", plan.topic)
 

@@ -18,7 +18,7 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.inputs import columns_of, files_by_partition
 from message_lifecycle.stores.iceberg.compaction.tails import tails_of
 from message_lifecycle.stores.iceberg.compaction.view_table import document_of, state_of
-from message_lifecycle.stores.iceberg.layout import COMPACTED, COUNTS, PLAN_ID
+from message_lifecycle.stores.iceberg.layout import COMPACTED, COUNTS, OPERATION, PLAN_ID
 from message_lifecycle.stores.iceberg.message_rows import messages_of, micros, rows_in_order
 from message_lifecycle.stores.iceberg.read import ancestors
 
@@ -112,6 +112,20 @@ class IcebergViewReader:
         from message_lifecycle.stores.iceberg.undo_sources import has_committed
 
         return document_of(self._tables, name) is not None and has_committed(self._tables.load(name, kind=COMPACTED), plan_id)
+
+    def never_compacted(self, plan: Plan) -> bool:
+        if document_of(self._tables, plan.topic) is None:
+            return True
+        base_id, whole = None if plan.view is None else plan.view.snapshot_id, True
+        for snapshot in ancestors(self._tables.load(plan.topic, kind=COMPACTED)):
+            summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
+            if summary.get(PLAN_ID) == plan.plan_id:
+                return False
+            if snapshot.snapshot_id == base_id:
+                return True
+            # An erasure's commit has no parent, though much may have come before it.
+            whole = snapshot.parent_snapshot_id is None and summary.get(OPERATION) != "erasure"
+        return whole
 
 
 def _view_rows(rows: pa.Table) -> Iterator[ViewRow]:
