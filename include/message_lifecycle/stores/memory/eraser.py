@@ -40,8 +40,8 @@ class MemoryEraser:
         matches: Matches,
         policy: Policy,  # noqa: ARG002  # no undo ends here
         *,
-        as_of: Instant,  # noqa: ARG002
-        undoable: Collection[str] = (),  # noqa: ARG002
+        as_of: Instant,  # noqa: ARG002  # as above
+        undoable: Collection[str] = (),  # noqa: ARG002  # as above
     ) -> Sequence[KeyInTable]:
         table = self._store._table(name)
         if (documents := self._documents_of(name)) is not None:

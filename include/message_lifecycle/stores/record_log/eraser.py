@@ -43,8 +43,8 @@ class RecordLogEraser:
         matches: Matches,
         policy: Policy,  # noqa: ARG002  # no undo ends here
         *,
-        as_of: Instant,  # noqa: ARG002
-        undoable: Collection[str] = (),  # noqa: ARG002
+        as_of: Instant,  # noqa: ARG002  # as above
+        undoable: Collection[str] = (),  # noqa: ARG002  # as above
     ) -> Sequence[KeyInTable]:
         log = self._logs.open(name)
         if isinstance(log, DamagedRecords):

@@ -123,8 +123,9 @@ class IcebergViewReader:
                 return False
             if snapshot.snapshot_id == base_id:
                 return True
-            # An erasure's commit has no parent, though much may have come before it.
-            whole = snapshot.parent_snapshot_id is None and summary.get(OPERATION) != "erasure"
+            if summary.get(OPERATION) == "erasure":
+                return False  # it has ended the history before it
+            whole = snapshot.parent_snapshot_id is None
         return whole
 
 
