@@ -1,9 +1,9 @@
 """An erasure's one commit on a table, and what comes after it: the files that nothing names any more are deleted at once.
 
-The commit swaps the table's metadata for one in which every ref reads nothing of the key and no history is left: readers see all of it
-or nothing. Before it, the names of all files that it makes unreachable are written to a list, and the commit itself names that list in
-a table property: whoever comes after a run that died finds it, and goes on. Appends that came since the plan are searched first; one
-that holds the key refuses the commit, and is planned for again.
+The commit swaps the table's metadata for one in which every ref reads nothing of the key and no history is left that reads anything:
+readers see all of it or nothing. Before it, the names of all files that it makes unreachable are written to a list, and the commit itself
+names that list in a table property: whoever comes after a run that died finds it, and goes on. Appends that came since the plan are
+searched first; one that holds the key refuses the commit, and is planned for again.
 """
 
 from __future__ import annotations
