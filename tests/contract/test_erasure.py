@@ -134,6 +134,18 @@ def test_a_request_of_which_something_went_is_not_refused_later(make_world: Make
     assert (asked.state, asked.forbids(NAME)) == ("requested", True)
 
 
+@MEMORY
+def test_a_run_that_died_before_anybody_was_asked_keeps_nobody_from_refusing(make_world: MakeWorld) -> None:
+    world = make(make_world({}))
+    append(world, KEY)
+    request = ask(world.services, KEY, topics=[NAME], forbid=True, by="ada", why="a letter")
+    died = steps.plan(world.services, NAME, as_of=AS_OF, work=EraseKey(request_id=request.request_id)).plan
+    steps.close(world.services, died, "failed", "its run ended")
+    world.set_now(Instant(AS_OF + 1))
+    carry_out(world.services, request.request_id, approver=lambda *_: (False, "bob", "not now"))
+    assert world.services.ledger.erasure(request.request_id).state == "refused"
+
+
 @EVERY
 def test_neither_plan_nor_ledger_tells_the_key(make_world: MakeWorld, store_kind: Backend) -> None:
     world = make(make_world({}))

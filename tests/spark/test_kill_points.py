@@ -86,7 +86,10 @@ def test_two_runs_of_one_interval_at_once_publish_once(topic: Topic) -> None:
 def test_what_is_staged_of_a_plan_that_has_ended_meanwhile_is_taken_away(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = steps.plan(topic.s, topic.name, as_of=AS_OF).plan
 
+    staged = []
+
     def late(s: Services, plan: Plan) -> Staged:
+        staged.append(plan.plan_id)
         steps.close(s, plan, "superseded", "another took its place")  # the other looks for what is staged before it is there
         return stage(s, plan)
 
@@ -96,3 +99,4 @@ def test_what_is_staged_of_a_plan_that_has_ended_meanwhile_is_taken_away(topic: 
         with pytest.raises(NotReady):
             steps.stage(topic.s, plan.plan_id)
         assert set(Tables().load(topic.name).metadata.refs) == {"main"}
+    assert staged == [plan.plan_id]

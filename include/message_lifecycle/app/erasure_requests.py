@@ -27,6 +27,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.plan import Operation
 from message_lifecycle.model.request import EraseKey
+from message_lifecycle.ports import PlanRecord
 
 _ERASURE: tuple[Operation, ...] = ("erasure",)
 _SHORT = 12
@@ -108,15 +109,15 @@ def latest(s: Services, request: ErasureRequest) -> list[Erased]:
 
 
 def _newest(s: Services, request: ErasureRequest, name: TopicName) -> tuple[Instant, Outcome] | None:
-    return next(_outcomes(s, request, name), None)
+    return next(((at, outcome) for at, outcome, _ in _outcomes(s, request, name)), None)
 
 
-def _outcomes(s: Services, request: ErasureRequest, name: TopicName) -> Iterator[tuple[Instant, Outcome]]:
+def _outcomes(s: Services, request: ErasureRequest, name: TopicName) -> Iterator[tuple[Instant, Outcome, PlanRecord]]:
     """What the request's plans of the topic came to, the newest first."""
     for at, outcome in s.ledger.history(name, operations=_ERASURE):
-        plan = None if outcome.plan_id is None else s.ledger.record(outcome.plan_id).plan
-        if plan is not None and plan.erasure is not None and plan.erasure.request_id == request.request_id:
-            yield at, outcome
+        record = None if outcome.plan_id is None else s.ledger.record(outcome.plan_id)
+        if record is not None and record.plan.erasure is not None and record.plan.erasure.request_id == request.request_id:
+            yield at, outcome, record
 
 
 def settle_latest(s: Services, request: ErasureRequest) -> ErasureRequest:
@@ -160,7 +161,7 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
             if (not request.topics or topic.topic in request.topics) and not _was_reached(s, request, topic)
         ]
         + [
-            f"{left.topic}: deleted by plan {left.plan_id}, and somebody dropped its log since; what is left of it was not looked into, and "
+            f"{left.topic}: deleted by plan {left.plan_id}, and somebody dropped its log since; what is left of it may hold the key, and "
             f"nothing brings it back: drop it with its files ({', '.join(left.tables)})"
             for left in (() if s.deleter is None else s.deleter.remnants())
             if not request.topics or left.topic in request.topics
@@ -215,5 +216,9 @@ def _is_refused(one: Erased) -> bool:
 
 
 def _has_gone(s: Services, request: ErasureRequest, name: TopicName) -> bool:
-    """Whether a plan of it was ever committed: what came after it, a run that found nothing more for one, takes nothing back."""
-    return any(outcome.name in ("published", "failed") for _, outcome in _outcomes(s, request, name))
+    """Whether something may have gone: nothing goes before a person's word, and after it a run may die between the commits of two tables.
+    What came later, a run that found nothing more for one, takes nothing back."""
+    return any(
+        outcome.name == "published" or (record.approval is not None and record.approval.granted)
+        for _, outcome, record in _outcomes(s, request, name)
+    )

@@ -27,9 +27,7 @@ from message_lifecycle.model.plan import CLEANING, MARKING, Plan
 from message_lifecycle.model.request import ReclaimDeleted
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Withheld, decide
-from message_lifecycle.ports import (
-    PlanRecord,
-)
+from message_lifecycle.ports import PlanRecord
 
 REPLANS = 3
 """How often a run plans again after the table changed under it, before it gives up as `starved`."""
@@ -101,12 +99,9 @@ def _finished(s: Services, record: PlanRecord) -> PlanRecord | None:
 
 def stage(s: Services, plan_id: str) -> Staged:
     """Do the work where no reader sees it."""
-    plan = s.ledger.record(plan_id).plan
+    plan = _open(s, plan_id)
     with _staging(s, plan):
-        ended = s.ledger.record(plan_id).outcome
-        if ended is not None:
-            raise NotReady(plan_id, ended.name, "an open plan")
-        staged = deeds.stage(s, plan)
+        staged = deeds.stage(s, _open(s, plan_id))
         try:
             s.ledger.record_staged(staged)
         except NotReady:
@@ -114,6 +109,13 @@ def stage(s: Services, plan_id: str) -> Staged:
                 deeds.discard(s, plan)  # whoever ended it meanwhile found no stage to take away
             raise
     return staged
+
+
+def _open(s: Services, plan_id: str) -> Plan:
+    record = s.ledger.record(plan_id)
+    if record.outcome is not None:
+        raise NotReady(plan_id, record.outcome.name, "an open plan")
+    return record.plan
 
 
 @contextmanager

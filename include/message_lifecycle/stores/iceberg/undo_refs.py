@@ -9,8 +9,8 @@ with vectors for the new positions. So:
 - an offset that the plan took and that the head does not have was erased, and never comes back;
 - what came after the plan's commit is not in it; what main has beside it stands on main.
 
-A second erasure writes the branch's head again like every other ref. The branch ends by itself with the plan's window
-(`max-ref-age-ms`), and with the undo.
+A second erasure writes the branch's head again like every other ref. The branch ends with the undo, and by itself when a whole window has
+passed since the erasure was planned (`max-ref-age-ms`), which is not before the plan's own window ends.
 """
 
 from __future__ import annotations

@@ -118,12 +118,13 @@ def drop_stage(io: FileIO, document: Document, plan_id: str, *, keep_files: bool
     location = str(document["location"])
     staged = read_stage(io, document, plan_id)
     # What is not there was never staged, or another run that ends the same plan takes it away just now.
+    only, kinds = set[str](), ("list", "manifest")
     with suppress(FileNotFoundError):
         with io.new_input(f"{location}/{metadata_name(plan_id)}").open() as stream:
             as_staged = json.loads(stream.read())
-        now = {file.name for file in reachable(io, document, snapshot_ids(document))}
-        kinds = ("list", "manifest")
-        only = {file.name for file in reachable(io, as_staged, snapshot_ids(as_staged)) if file.kind in kinds} - now
+        only = {file.name for file in reachable(io, as_staged, snapshot_ids(as_staged)) if file.kind in kinds}
+    if only:
+        only -= {file.name for file in reachable(io, document, snapshot_ids(document))}
         delete_files(io, location, with_checksums(sorted(only)))
     if staged is not None and not keep_files:
         remove(io, staged.files)
