@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.app import erasing, receipts, steps
-from message_lifecycle.app.copying import copy_topic
-from message_lifecycle.app.erasure_requests import ask, carry_out, settle_latest
+from message_lifecycle.app import receipts, steps
+from message_lifecycle.app.erasure_requests import ask, carry_out
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.backends import Backend, StoreOptions
-from message_lifecycle.model.errors import HeldByLegalHold, TopicBusy
+from message_lifecycle.model.errors import HeldByLegalHold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
@@ -99,51 +98,6 @@ def test_the_receipt_tells_what_went_and_holds(make_world: MakeWorld) -> None:
     assert receipts.verify(world.services, request_id) == []
     append(world, KEY)
     assert receipts.verify(world.services, request_id) != [], "nothing forbade it"
-
-
-@EVERY
-def test_a_person_is_asked_and_may_refuse(make_world: MakeWorld) -> None:
-    world = make(make_world({}))
-    append(world, b"a", KEY)
-    request = ask(world.services, KEY, topics=[NAME], forbid=True, by="ada", why="a letter")
-    (found,) = carry_out(world.services, request.request_id)
-    assert found.outcome is not None
-    assert found.outcome.name == "needs_approval"
-    assert keys(world) == [b"a", KEY]
-    assert world.services.ledger.erasure(request.request_id).state == "requested"
-    asked: list[tuple[Plan, GateReport]] = []
-    carry_out(world.services, request.request_id, approver=lambda plan, report: asked.append((plan, report)) or (False, "bob", "not now"))
-    assert keys(world) == [b"a", KEY]
-    refused = world.services.ledger.erasure(request.request_id)
-    assert (refused.state, refused.forbids(NAME)) == ("refused", False)
-
-
-@MEMORY
-def test_a_request_of_which_something_went_is_not_refused_later(make_world: MakeWorld) -> None:
-    """Where its first topic was erased, a later run finds nothing there; what somebody refuses then is the rest alone."""
-    world = make(make_world({}))
-    s, other = world.services, TopicName(stream="erasure", topic="returns")
-    create_topic(s, other, settings={})
-    append(world, KEY, b"a")
-    append(world, KEY, name=other)
-    request = ask(s, KEY, topics=[NAME, other], forbid=True, by="ada", why="a letter")
-    carry_out(s, request.request_id, approver=lambda plan, _report: YES if plan.topic == NAME else None)
-    found = carry_out(s, request.request_id, approver=lambda *_: (False, "bob", "not now"))
-    assert {one.topic: one.outcome and one.outcome.name for one in found} == {NAME: "no_op", other: "refused"}
-    asked = s.ledger.erasure(request.request_id)
-    assert (asked.state, asked.forbids(NAME)) == ("requested", True)
-
-
-@MEMORY
-def test_a_run_that_died_before_anybody_was_asked_keeps_nobody_from_refusing(make_world: MakeWorld) -> None:
-    world = make(make_world({}))
-    append(world, KEY)
-    request = ask(world.services, KEY, topics=[NAME], forbid=True, by="ada", why="a letter")
-    died = steps.plan(world.services, NAME, as_of=AS_OF, work=EraseKey(request_id=request.request_id)).plan
-    steps.close(world.services, died, "failed", "its run ended")
-    world.set_now(Instant(AS_OF + 1))
-    carry_out(world.services, request.request_id, approver=lambda *_: (False, "bob", "not now"))
-    assert world.services.ledger.erasure(request.request_id).state == "refused"
 
 
 @EVERY
@@ -341,64 +295,3 @@ def test_a_hold_that_may_touch_what_history_alone_has_refuses_the_erasure(make_w
     with pytest.raises(HeldByLegalHold):
         steps.plan(world.services, NAME, as_of=AS_OF, work=EraseKey(request_id=request.request_id))
     assert keys(world) == [b"a", KEY, b"b"]
-
-
-@MEMORY
-def test_an_erasure_waits_for_somebody_else_than_who_asked(make_world: MakeWorld) -> None:
-    """The ledger's request says who asked, whoever plans it: a DAG's task knows the request alone."""
-    world = make(make_world({}), approver_is_not_requester=True)
-    append(world, b"a", KEY)
-    request = ask(world.services, KEY, topics=[NAME], forbid=False, by="Ada", why="a letter of 3 May")
-    (waits,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: YES)
-    assert waits.outcome is not None
-    assert (waits.outcome.name, keys(world)) == ("needs_approval", [b"a", KEY]), waits.told()
-    (done,) = carry_out(world.services, request.request_id, approver=lambda _plan, _report: (True, "bob", "seen"))
-    assert done.is_done, done.told()
-    assert keys(world) == [b"a"]
-
-
-def test_a_copy_that_was_erased_before_its_origin_is_looked_at_again(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a person answers for each topic, the copy's answer may come first."""
-    world = make_world({})
-    world.set_now(AS_OF)
-    s, stream = world.services, f"{world.scratch}.erasure" if world.scratch else "erasure"
-    origin, mirror = TopicName(stream=stream, topic="orders"), TopicName(stream=stream, topic="mirror")
-    create_topic(s, origin, partitions=2, settings={})
-    create_topic(s, mirror, settings={"role": "mirror", "origin": str(origin)})
-    append(world, KEY, b"a", name=origin)
-    request = ask(s, KEY, topics=[origin, mirror], forbid=False, by="ada", why="a letter")
-
-    def erased(name: TopicName) -> str:
-        outcome = steps.run(s, name, as_of=AS_OF, approver=lambda *_: YES, work=EraseKey(request_id=request.request_id))
-        assert outcome.name in ("published", "no_op"), outcome.detail
-        world.set_now(Instant(s.ledger.now() + 1))
-        return settle_latest(s, request).state
-
-    assert erased(mirror) == "requested"
-    copy_topic(s, mirror)
-    assert KEY in [message.key for message in s.reader.messages(mirror)]
-    assert erased(origin) == "requested"
-    assert f"{mirror}: the key came from its origin again" in s.ledger.erasure(request.request_id).detail
-    monkeypatch.setattr(erasing, "_WAIT_SECONDS", 0.0)
-    with s.ledger.lock(mirror, wait_seconds=0, purpose="copy"), pytest.raises(TopicBusy):
-        settle_latest(s, request)
-    assert erased(mirror) == "erased"
-    assert KEY not in [message.key for message in s.reader.messages(mirror)]
-
-
-@MEMORY
-def test_a_copy_under_way_is_waited_for_where_nothing_is_found(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may have read its origin before that was erased, and would store the key behind the search."""
-    monkeypatch.setattr(erasing, "_WAIT_SECONDS", 0.0)
-    world = make(make_world({}))
-    s, mirror = world.services, TopicName(stream="erasure", topic="mirror")
-    create_topic(s, mirror, settings={"role": "mirror", "origin": str(NAME)})
-    copy_topic(s, mirror)
-    append(world, KEY)
-    request_id = ask(s, KEY, topics=[NAME, mirror], forbid=False, by="ada", why="a letter").request_id
-    with s.ledger.lock(mirror, wait_seconds=0, purpose="copy"):
-        of_origin, of_mirror = carry_out(s, request_id, approver=lambda *_: YES)
-    assert (of_origin.is_done, type(of_mirror.error)) == (True, TopicBusy)
-    assert s.ledger.erasure(request_id).state == "requested"
-    carry_out(s, request_id, approver=lambda *_: YES)
-    assert s.ledger.erasure(request_id).state == "erased"
