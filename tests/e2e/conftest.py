@@ -17,12 +17,8 @@ from message_lifecycle.local.environment import applied, read_environment
 from message_lifecycle.local.layout import Layout, find_layout
 from message_lifecycle.local.postgres_place import find_place
 from message_lifecycle.local.python_home import venv_bin, venv_python
-from tests.e2e.stack import DAG, DAY, KEPT, Agent, Stack
+from tests.e2e.stack import DAG, KEPT, Agent, Days, Stack
 
-# A day: unpausing starts one run at once, for the day that ended at midnight, and no other one gets between the tests.
-SETTINGS = f"[message_cleaner]\ninterval = {DAY}\n"
-# Were it midnight meanwhile, there would be one more.
-LONGEST_S = 20 * 60
 OTHER_STACKS = ("LIFECYCLE_", "AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_")
 
 
@@ -45,21 +41,16 @@ def stack() -> Iterator[Stack]:
     with (users.state / "e2e.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # two test runs at once would stop each other's stack
         _clear(layout, environ)
-        config.write_text(SETTINGS)
-        _pass_midnight()
+        # Unpausing starts one run at once, for the newest day, and no other one gets between the tests.
+        days = Days.at(int(time.time()))
+        config.write_text(f"[message_cleaner]\ninterval = {days.length}\n")
         try:
             _lifecycle("up", environ)
             settings = read_environment(layout)
             assert settings is not None
-            yield from _running(layout, applied(settings, environ))
+            yield from _running(layout, applied(settings, environ), days)
         finally:
             _clear(layout, environ)
-
-
-def _pass_midnight() -> None:
-    left = DAY - time.time() % DAY
-    if left < LONGEST_S:
-        time.sleep(left + 1)  # no clock of Airflow's can be set: its scheduler reads the machine's
 
 
 def _lifecycle(verb: str, environ: dict[str, str]) -> None:
@@ -78,7 +69,7 @@ def _clear(layout: Layout, environ: dict[str, str]) -> None:
     layout.prepare()
 
 
-def _running(layout: Layout, environment: dict[str, str]) -> Iterator[Stack]:
+def _running(layout: Layout, environment: dict[str, str], days: Days) -> Iterator[Stack]:
     command = [str(venv_python()), "-m", "tests.e2e.agent"]
     errors = layout.logs / "agent.log"
     with (
@@ -98,7 +89,7 @@ def _running(layout: Layout, environment: dict[str, str]) -> Iterator[Stack]:
                 api=api,
                 viewer=connect(layout, "viewer"),
                 agent=agent,
-                midnight=int(time.time()) // DAY * DAY,
+                days=days,
             )
         except BaseException:
             print(errors.read_text()[-3000:], file=sys.stderr)

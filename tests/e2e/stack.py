@@ -24,6 +24,23 @@ KEPT = ("jars", "cds", "java", "ivy")
 RUN_SECONDS = 420.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Days:
+    """Intervals of about a day. `length` in seconds; `end`: of the newest one, seconds since 1970.
+
+    Airflow counts intervals from 1970 by the machine's clock. With days of exactly 24 hours one would end at midnight, perhaps amid the tests."""
+
+    length: int
+    end: int
+
+    @classmethod
+    def at(cls, now: int) -> Days:
+        """Of such a length that the newest one has ended within the last six hours: the next one ends no sooner than in eighteen."""
+        number = now // DAY
+        length = now // number
+        return cls(length=length, end=number * length)
+
+
 @dataclass(slots=True, kw_only=True)
 class Agent:
     """`agent.do(...)`: see tests/e2e/agent.py."""
@@ -47,14 +64,14 @@ class Agent:
 
 @dataclass(slots=True, kw_only=True)
 class Stack:
-    """`midnight`: the end of the newest daily interval, seconds since 1970. `before`: how topics looked, for tests to come."""
+    """`before`: how topics looked, for tests to come."""
 
     layout: Layout
     environment: Mapping[str, str]
     api: AirflowApi
     viewer: AirflowApi
     agent: Agent
-    midnight: int
+    days: Days
     before: dict[str, Any] = field(default_factory=dict)
 
     def airflow(self, *command: str) -> str:

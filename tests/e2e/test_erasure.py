@@ -87,7 +87,7 @@ def land(stack: Stack, key: bytes, folder: Path) -> None:
 def asked(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Asked:
     key = token_bytes(32)
     stack.agent("create", SPACE, undo_window=1)
-    stack.agent("append", SPACE, [{"base": 0, "times": [stack.midnight] * 90}, {"base": 90, "times": [stack.midnight] * 10}])
+    stack.agent("append", SPACE, [{"base": 0, "times": [stack.days.end] * 90}, {"base": 90, "times": [stack.days.end] * 10}])
     assert stack.agent("remove", SPACE, list(range(90))) == "published"
     land(stack, key, tmp_path_factory.mktemp("source"))
     before, topics = places_with(stack, key), ["--topic", PEOPLE, "--topic", MIRROR]

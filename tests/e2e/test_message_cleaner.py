@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.postgres]
 
 HOUR = 3_600
 EXPIRY = {"message_expiry": 2 * DAY}
-"""What is fresh at midnight stays so for the whole of the day on which the tests run."""
+"""What is fresh when the newest day ends stays so for as long as the tests run."""
 # Error -> the configuration of a run that ends with it, and whether the run has a logical date.
 WRONG: dict[str, tuple[dict[str, object], bool]] = {
     "InvalidSetting": ({"topix": ["e2e/quiet"]}, True),
@@ -28,16 +28,16 @@ WRONG: dict[str, tuple[dict[str, object], bool]] = {
 }
 
 
-def _segments(midnight: int, *, old: int, fresh: int) -> list[dict[str, Any]]:
-    """`old` messages that are expired at midnight, and `fresh` ones in a segment that takes more."""
+def _segments(end: int, *, old: int, fresh: int) -> list[dict[str, Any]]:
+    """`old` messages that are expired when the day ends, and `fresh` ones in a segment that takes more."""
     return [
-        {"base": 0, "times": [midnight - 3 * DAY] * old},
-        {"base": old, "times": [midnight - HOUR] * fresh},
+        {"base": 0, "times": [end - 3 * DAY] * old},
+        {"base": old, "times": [end - HOUR] * fresh},
     ]
 
 
 def _ends(stack: Stack, days: float) -> str:
-    return datetime.fromtimestamp(stack.midnight + days * DAY, UTC).isoformat().replace("+00:00", "Z")
+    return datetime.fromtimestamp(stack.days.end + days * stack.days.length, UTC).isoformat().replace("+00:00", "Z")
 
 
 def _now() -> str:
@@ -49,11 +49,11 @@ def scheduled(stack: Stack) -> str:
     """The scheduled run over topics that end in every way; returns when its questions are asked."""
     for topic, old, fresh in (("plain", 4, 6), ("granted", 8, 2), ("refused", 7, 3), ("quiet", 0, 5)):
         stack.agent("create", f"e2e/{topic}", **EXPIRY)
-        stack.agent("append", f"e2e/{topic}", _segments(stack.midnight, old=old, fresh=fresh)[0 if old else 1 :])
+        stack.agent("append", f"e2e/{topic}", _segments(stack.days.end, old=old, fresh=fresh)[0 if old else 1 :])
     stack.agent("create", "e2e/blocked", **EXPIRY)
-    young = stack.midnight - HOUR
+    young = stack.days.end - HOUR
     stack.agent("append", "e2e/blocked", [{"base": 0, "times": [young] * 3}, {"base": 3, "times": [young] * 5}])
-    stack.agent("misstate", "e2e/blocked", 0, stack.midnight - 3 * DAY)
+    stack.agent("misstate", "e2e/blocked", 0, stack.days.end - 3 * DAY)
     stack.before = {topic: stack.agent("look", f"e2e/{topic}") for topic in ("blocked", "refused", "quiet")}
     stack.api.set_paused(DAG, False)
     run_id = stack.run_of("scheduled")
@@ -71,7 +71,7 @@ def daily(stack: Stack, scheduled: str) -> None:
     stack.agent("create", "e2e/daily", message_expiry=DAY)
     # Two segments are expired on different days; the others keep their bytes below half of the log's, too.
     ages = {0: -7.5, 3: -4.5, 6: -0.3, 9: -0.2}
-    segments = [{"base": base, "times": [stack.midnight + days * DAY] * 3} for base, days in ages.items()]
+    segments = [{"base": base, "times": [stack.days.end + days * DAY] * 3} for base, days in ages.items()]
     stack.agent("append", "e2e/daily", segments)
     # By the command, whose default of ten runs at a time would let later intervals overtake.
     dates = ["--from-date", _ends(stack, -8), "--to-date", _ends(stack, -3)]
@@ -161,7 +161,7 @@ def test_what_is_wrong_is_refused_by_name_before_anything_starts(stack: Stack, w
 
 def test_a_dry_run_prints_the_plan_and_changes_nothing(stack: Stack, scheduled: str) -> None:
     stack.agent("create", "e2e/named", **EXPIRY)
-    stack.agent("append", "e2e/named", _segments(stack.midnight, old=3, fresh=5))
+    stack.agent("append", "e2e/named", _segments(stack.days.end, old=3, fresh=5))
     before = stack.agent("look", "e2e/named")
     run_id = stack.api.trigger(DAG, conf={"topics": ["e2e/named"], "dry_run": True, "as_of": _ends(stack, 0)})
     assert stack.finished(run_id) == "success"
@@ -175,7 +175,7 @@ def test_a_dry_run_prints_the_plan_and_changes_nothing(stack: Stack, scheduled: 
 
 def test_a_triggered_run_takes_the_named_topics_alone(stack: Stack, scheduled: str) -> None:
     stack.agent("create", "e2e/unnamed", **EXPIRY)
-    stack.agent("append", "e2e/unnamed", _segments(stack.midnight, old=3, fresh=5))
+    stack.agent("append", "e2e/unnamed", _segments(stack.days.end, old=3, fresh=5))
     before = stack.agent("look", "e2e/unnamed")
     logical_date = _now()
     run_id = stack.api.trigger(DAG, conf={"topics": ["e2e/named"]}, logical_date=logical_date)
