@@ -10,8 +10,10 @@ from typing import Any, assert_never
 import great_expectations as gx
 import pandas as pd
 from great_expectations import expectations as exported
+from great_expectations.compatibility import pydantic
 from great_expectations.core.batch_definition import BatchDefinition
 from great_expectations.data_context.types.base import ProgressBarsConfig
+from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
 from message_lifecycle.gates.declared import Number
 from message_lifecycle.gates.parts import Part
@@ -23,20 +25,48 @@ _expectations: Any = exported  # which does not export its names in a way that a
 _RESULT_FORMAT = {"result_format": "BASIC", "partial_unexpected_count": 0}
 
 
+class _ConfiguredOnce:
+    """An expectation that is made once and not changed. Great Expectations asks each some sixty times for its configuration, and would put
+    it together each time: half of what judging costs. Each class names the place for it, as pydantic has no other for what is no field."""
+
+    _configured: ExpectationConfiguration | None
+
+    @property
+    def configuration(self) -> ExpectationConfiguration:
+        if self._configured is None:
+            self._configured = super().configuration  # type: ignore[misc]  # of the expectation, which comes next in line
+        return self._configured
+
+
+class ExpectRowCount(_ConfiguredOnce, _expectations.ExpectTableRowCountToBeBetween):  # type: ignore[misc]
+    _configured = pydantic.PrivateAttr(default=None)
+
+
+class ExpectKnown(_ConfiguredOnce, _expectations.ExpectColumnValuesToNotBeNull):  # type: ignore[misc]
+    _configured = pydantic.PrivateAttr(default=None)
+
+
+class ExpectInSet(_ConfiguredOnce, _expectations.ExpectColumnValuesToBeInSet):  # type: ignore[misc]
+    _configured = pydantic.PrivateAttr(default=None)
+
+
 # As Great Expectations declares them, bounds become doubles, which do not know every whole number from 2^53 on.
 
 
-class ExpectExactColumnSum(_expectations.ExpectColumnSumToBeBetween):  # type: ignore[misc]
+class ExpectExactColumnSum(_ConfiguredOnce, _expectations.ExpectColumnSumToBeBetween):  # type: ignore[misc]
+    _configured = pydantic.PrivateAttr(default=None)
     min_value: Number | None = None
     max_value: Number | None = None
 
 
-class ExpectExactColumnMin(_expectations.ExpectColumnMinToBeBetween):  # type: ignore[misc]
+class ExpectExactColumnMin(_ConfiguredOnce, _expectations.ExpectColumnMinToBeBetween):  # type: ignore[misc]
+    _configured = pydantic.PrivateAttr(default=None)
     min_value: Number | None = None
     max_value: Number | None = None
 
 
-class ExpectExactColumnMax(_expectations.ExpectColumnMaxToBeBetween):  # type: ignore[misc]
+class ExpectExactColumnMax(_ConfiguredOnce, _expectations.ExpectColumnMaxToBeBetween):  # type: ignore[misc]
+    _configured = pydantic.PrivateAttr(default=None)
     min_value: Number | None = None
     max_value: Number | None = None
 
@@ -66,11 +96,11 @@ def _expectation(part: Part, meta: dict[str, int]) -> Any:
     bounds = {"min_value": part.minimum, "max_value": part.maximum}
     match part.asks:
         case "rows":
-            return _expectations.ExpectTableRowCountToBeBetween(**bounds, meta=meta)
+            return ExpectRowCount(**bounds, meta=meta)
         case "known":
-            return _expectations.ExpectColumnValuesToNotBeNull(column=part.column, meta=meta)
+            return ExpectKnown(column=part.column, meta=meta)
         case "in_set":
-            return _expectations.ExpectColumnValuesToBeInSet(column=part.column, value_set=[part.value], meta=meta)
+            return ExpectInSet(column=part.column, value_set=[part.value], meta=meta)
         case "sum":
             return ExpectExactColumnSum(column=part.column, **bounds, meta=meta)
         case "min":
