@@ -71,9 +71,10 @@ def spark_session(app_name: str) -> SparkSession:
         context = SparkContext.getOrCreate(SparkConf().setAppName(app_name))
     except (PySparkRuntimeError, OSError) as error:
         raise SparkUnavailable(f"the Java process did not start: {error}") from error
-    if context.getConf().get(_PROPERTIES) is None:
-        raise SparkUnavailable(f"its configuration names no catalog {CATALOG!r} ({_PROPERTIES})")
     if _of_process is None or _of_process.sparkContext is not context:
+        # Asked once: each time, the whole configuration would come over from Java.
+        if context.getConf().get(_PROPERTIES) is None:
+            raise SparkUnavailable(f"its configuration names no catalog {CATALOG!r} ({_PROPERTIES})")
         _of_process = LazySession(context)
     return cast("SparkSession", _of_process)
 
