@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from tests.spark import dying
+
 from message_lifecycle.app.services import Services
 from message_lifecycle.ledger.ledger import migrate_ledger
 from message_lifecycle.model.instants import Instant
@@ -20,6 +22,7 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.scratch import drop_stream
 
 ROOT = Path(__file__).parents[2]
+LIVES = "none"
 # Of a process with a JVM of its own, on a machine that does other things as well.
 _ENDS_WITHIN_SECONDS = 300
 
@@ -28,13 +31,24 @@ BEFORE_ERASED = ("after_stage", "before_commit", "inside_commit")
 ERASURE_STEPS = (*BEFORE_ERASED, "after_commit", "before_delete", "inside_delete", "after_delete")
 
 
+class Run(Protocol):
+    """A process, as `subprocess.Popen` has it."""
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def communicate(self, *, timeout: float) -> tuple[str, str]:
+        """Its output, once it has ended."""
+        ...
+
+
 class Topic(Protocol):
     """A topic of a suite, with something to remove and a ledger of its own."""
 
     name: TopicName
 
-    def start(self, last_step: str) -> subprocess.Popen[str]:
-        """A run that dies at the step, or lives: `none`."""
+    def start(self, last_step: str) -> Run:
+        """A run that dies at the step, or lives (`LIVES`)."""
         ...
 
     def run(self) -> Outcome:
@@ -47,8 +61,15 @@ class Topic(Protocol):
 Made = TypeVar("Made", bound=Topic)
 
 
-def start_dying(name: TopicName, as_of: Instant, last_step: str, *operation: str, ledger_url: str) -> subprocess.Popen[str]:
-    """`last_step`: where it dies by SIGKILL; `none`: it lives. `operation`: none is the message cleaner."""
+def start_dying(name: TopicName, as_of: Instant, last_step: str, *operation: str, ledger_url: str) -> Run:
+    """`last_step`: where it dies by SIGKILL; `none`: it lives, as `start_whole` starts it. `operation`: none is the message cleaner."""
+    if last_step == LIVES:
+        return start_whole(name, as_of, last_step, *operation, ledger_url=ledger_url)
+    return dying.start([str(name), str(as_of), last_step, *operation], {**os.environ, "LIFECYCLE_LEDGER_URL": ledger_url})
+
+
+def start_whole(name: TopicName, as_of: Instant, last_step: str, *operation: str, ledger_url: str) -> Run:
+    """The same with a Java of its own, which dies with it."""
     command = [sys.executable, "-m", "tests.spark.run_and_die", str(name), str(as_of), last_step, *operation]
     environment = {**os.environ, "LIFECYCLE_LEDGER_URL": ledger_url}
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -69,7 +90,7 @@ def dies(topic: Topic, step: str) -> None:
     is_killed(topic.start(step))
 
 
-def is_killed(run: subprocess.Popen[str]) -> None:
+def is_killed(run: Run) -> None:
     """It has come to the step at which it was to die."""
     _, log = run.communicate(timeout=_ENDS_WITHIN_SECONDS)
     assert run.returncode == -signal.SIGKILL, log
@@ -82,7 +103,7 @@ def next_run_finishes(topic: Topic) -> None:
 
 def two_at_once_publish_once(topic: Topic) -> None:
     """One does it; the other finds it done, or is refused and says so."""
-    both = [topic.start("none") for _ in range(2)]
+    both = [topic.start(LIVES) for _ in range(2)]
     ends = [(process.communicate(timeout=_ENDS_WITHIN_SECONDS), process.returncode) for process in both]
     told = [out.split()[-1] if out.split() else f"exit {status}" for (out, _), status in ends]
     logs = "\n".join(log for (_, log), _ in ends)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -27,8 +28,8 @@ from message_lifecycle.stores.iceberg.session import spark_session
 from message_lifecycle.stores.iceberg.store import IcebergStore
 
 
-def main() -> int:
-    topic, as_of, last_step, *operation = sys.argv[1:]
+def main(arguments: Sequence[str]) -> int:
+    topic, as_of, last_step, *operation = arguments
 
     def die(step: str) -> None:
         if step == last_step:
@@ -66,4 +67,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    run_application(main)
+    run_application(lambda: main(sys.argv[1:]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -12,7 +11,7 @@ from secrets import token_hex
 import pytest
 from pyspark.sql import SparkSession
 from tests.logs import SECOND
-from tests.spark.kill_points import dies, is_killed, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
+from tests.spark.kill_points import Run, dies, is_killed, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
 from tests.spark.lake import LEDGER, let_pass
 from tests.spark.tables import unheard
 
@@ -61,7 +60,7 @@ class Topic:
     def append(self, *messages: NewMessage) -> None:
         self.writer.append(self.name, messages, policy_of(self.s, self.name))
 
-    def start(self, last_step: str) -> subprocess.Popen[str]:
+    def start(self, last_step: str) -> Run:
         return start_dying(self.name, AS_OF, last_step, "compaction", ledger_url=self.ledger_url)
 
     def run(self, as_of: Instant = AS_OF, work: Scheduled = "compaction") -> Outcome:

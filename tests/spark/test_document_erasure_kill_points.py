@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from tests.spark.key_search import files_with
 from tests.spark.kill_points import (
     BEFORE_ERASED,
     ERASURE_STEPS,
+    Run,
     dies,
     next_run_finishes,
     start_dying,
@@ -54,7 +54,7 @@ class Topic(Documents):
         digest = self.s.key_secret(True).digest(GONE.encode())
         self.s.ledger.add_erasure(self.request_id, digest, topics=[self.name], forbid=False, requested_by="tester", why="test")
 
-    def start(self, last_step: str) -> subprocess.Popen[str]:
+    def start(self, last_step: str) -> Run:
         return start_dying(self.name, AS_OF, last_step, "erasure", self.request_id, ledger_url=self.ledger_url)
 
     def run(self) -> Outcome:  # type: ignore[override]  # the kill points' run, of the erasure

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +12,7 @@ from secrets import token_hex
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.documents import AS_OF, KINDS, LATER, Documents, text_at, typed
-from tests.spark.kill_points import dies, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
+from tests.spark.kill_points import Run, dies, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
 from tests.spark.lake import LEDGER, let_pass, tables
 from tests.spark.tables import unheard
 
@@ -46,7 +45,7 @@ class Topic(Documents):
         self.add(*typed("one", 1, 12), *typed("two", 1, 9))
         self.sync("one", a=8, b=12)
 
-    def start(self, last_step: str) -> subprocess.Popen[str]:
+    def start(self, last_step: str) -> Run:
         return start_dying(self.name, AS_OF, last_step, "snapshot_with_purge", ledger_url=self.ledger_url)
 
     def judged(self) -> Plan:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from tests.spark.key_search import files_with
 from tests.spark.kill_points import (
     BEFORE_ERASED,
     ERASURE_STEPS,
+    Run,
     dies,
     next_run_finishes,
     published,
@@ -66,7 +66,7 @@ class Topic:
         messages = [NewMessage(append_time=Instant(10 * SECOND), key=key, value=b"v") for key in keys]
         self.writer.append(self.name, messages, policy_of(self.s, self.name))
 
-    def start(self, last_step: str) -> subprocess.Popen[str]:
+    def start(self, last_step: str) -> Run:
         return start_dying(self.name, AS_OF, last_step, "erasure", self.request_id, ledger_url=self.ledger_url)
 
     def run(self) -> Outcome:

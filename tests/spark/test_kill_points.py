@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from secrets import token_hex
 
 import pytest
 from tests.logs import SECOND
-from tests.spark.kill_points import dies, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
+from tests.spark.kill_points import Run, dies, next_run_finishes, published, start_whole, two_at_once_publish_once, with_ledger
 
 from message_lifecycle.app import deeds, steps
 from message_lifecycle.app.services import Services, policy_of
@@ -47,8 +46,8 @@ class Topic:
         messages = [NewMessage(append_time=Instant(t * SECOND), key=b"k", value=b"v", segment=base) for t, base in times]
         self.writer.append(self.name, messages, policy_of(self.s, self.name))
 
-    def start(self, last_step: str) -> subprocess.Popen[str]:
-        return start_dying(self.name, AS_OF, last_step, ledger_url=self.ledger_url)
+    def start(self, last_step: str) -> Run:
+        return start_whole(self.name, AS_OF, last_step, ledger_url=self.ledger_url)
 
     def run(self) -> Outcome:
         """The next run, uninterrupted."""

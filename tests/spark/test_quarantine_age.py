@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.holds import When, held, run_with_hold
-from tests.spark.kill_points import dies, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
+from tests.spark.kill_points import Run, dies, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
 from tests.spark.quarantines import AS_OF, Refused
 
 from message_lifecycle.app import steps, tasks
@@ -31,7 +30,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 class Topic(Refused):
     """As the kill points have it."""
 
-    def start(self, last_step: str) -> subprocess.Popen[str]:
+    def start(self, last_step: str) -> Run:
         return start_dying(self.name, AS_OF, last_step, "quarantine", ledger_url=self.ledger_url)
 
     def is_as_after_one_run(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.holds import held
-from tests.spark.kill_points import dies, next_run_finishes, start_dying, two_at_once_publish_once, with_ledger
+from tests.spark.kill_points import Run, dies, next_run_finishes, start_dying, two_at_once_publish_once, with_ledger
 from tests.spark.quarantines import AS_OF, YES, Refused
 
 from message_lifecycle.app import steps
@@ -58,7 +57,7 @@ class Topic(Refused):
         work = UndoPlan(plan_id=self.plan_id)
         return steps.run(self.s, self.name, as_of=AS_OF, work=work, approver=lambda _plan, _report: YES)
 
-    def start(self, last_step: str) -> subprocess.Popen[str]:
+    def start(self, last_step: str) -> Run:
         return start_dying(self.name, AS_OF, last_step, "undo", self.plan_id, ledger_url=self.ledger_url)
 
     def run(self) -> Outcome:

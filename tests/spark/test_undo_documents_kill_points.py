@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -11,7 +10,7 @@ from secrets import token_hex
 
 import pytest
 from tests.spark.documents import KINDS, LATER, Documents, text_at, typed
-from tests.spark.kill_points import dies, next_run_finishes, start_dying, two_at_once_publish_once, with_ledger
+from tests.spark.kill_points import Run, dies, next_run_finishes, start_dying, two_at_once_publish_once, with_ledger
 from tests.spark.lake import tables
 from tests.spark.test_document_kill_points import losing
 
@@ -50,7 +49,7 @@ class Topic(Documents):
     def changes(self, document: str) -> list[object]:
         return list(self.s.documents.changes(self.name, document))
 
-    def start(self, last_step: str) -> subprocess.Popen[str]:
+    def start(self, last_step: str) -> Run:
         return start_dying(self.name, LATER, last_step, "undo", self.plan_id, ledger_url=self.ledger_url)
 
     def undo(self) -> Outcome:

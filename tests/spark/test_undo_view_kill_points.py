@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from secrets import token_hex
 
 import pytest
 from tests.logs import SECOND
-from tests.spark.kill_points import dies, next_run_finishes, start_dying, two_at_once_publish_once, with_ledger
+from tests.spark.kill_points import Run, dies, next_run_finishes, start_dying, two_at_once_publish_once, with_ledger
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.compacted_read import read_compacted
@@ -71,7 +70,7 @@ class Topic:
     def work(self, work: Work) -> Outcome:
         return steps.run(self.s, self.name, as_of=AS_OF, approver=lambda _plan, _report: (True, "tester", "as expected"), work=work)
 
-    def start(self, last_step: str) -> subprocess.Popen[str]:
+    def start(self, last_step: str) -> Run:
         return start_dying(self.name, AS_OF, last_step, "undo", self.plan_id, ledger_url=self.ledger_url)
 
     def run(self) -> Outcome:
