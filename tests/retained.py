@@ -1,4 +1,4 @@
-"""Logs under limits by age, number and bytes for property tests, and section 5 said once more, quadratically, message by message."""
+"""Logs under limits by age, number and bytes for property tests, and RET-1 to RET-4 said once more, quadratically, message by message."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def logs(draw: st.DrawFn) -> Log:
 
 
 def kept_by_the_rules(stored: Iterable[Message], chosen: Mapping[str, Value]) -> list[Message]:
-    """Section 5 as it reads, one filter after the other, each message looked at for itself."""
+    """RET-1 to RET-4 as they read, one filter after the other, each message looked at for itself."""
     age, records, size = chosen.get("max_age_seconds"), chosen.get("max_records"), chosen.get("max_total_bytes")
     young = [m for m in stored if age is None or m.append_time is None or AS_OF - m.append_time <= float(age) * SECOND]
 

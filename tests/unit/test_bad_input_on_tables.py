@@ -1,4 +1,4 @@
-"""What nobody should have asked of tables, or put beside them, by undo, reclaim, erasure and deletion: a named error, and nothing changed (NUM-1, DEL-7)."""
+"""What nobody should have asked of tables, or put beside them, by undo, reclaim, erasure and deletion: a named error, and nothing changed (ERR-1, NUM-1, DEL-7)."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def run(lake: Lake, *arguments: str) -> Told:
 
 
 def purged(lake: Lake, file: Path) -> None:
-    """30 changes; A has 18 of them, B all, C 25: 1 to 17 go (section 4)."""
+    """30 changes; A has 18 of them, B all, C 25: 1 to 17 go (SNP-4)."""
     assert add(lake, file, 1, 30).status == 0
     for client, seq in (("a", 18), ("b", 30), ("c", 25)):
         assert lake.say("document", "sync", LETTERS, "letter", client, str(seq)).status == 0

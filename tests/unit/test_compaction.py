@@ -1,4 +1,4 @@
-"""Compaction in memory against its rules, said again quadratically in tests/compacted.py (section 3, P3, P6, P9, P12)."""
+"""Compaction in memory against its rules, said again quadratically in tests/compacted.py (CMP-1 to CMP-9, CMP-12, P3, P6, P9, P12)."""
 
 from __future__ import annotations
 

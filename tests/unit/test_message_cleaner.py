@@ -1,4 +1,4 @@
-"""The planner against the rules of section 1, said again quadratically in tests/logs.py."""
+"""The planner against EXP-1 to EXP-7, said again quadratically in tests/logs.py."""
 
 from __future__ import annotations
 

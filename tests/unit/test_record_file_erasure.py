@@ -1,4 +1,4 @@
-"""An erasure from files that dies between any two file operations: whoever carries it out again ends with no byte of the key (RET-6)."""
+"""An erasure from files that dies between any two file operations: whoever carries it out again ends with no byte of the key (DEL-4, DEL-5)."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def logs(draw: st.DrawFn) -> list[Row]:
 
 
 def reasons_by_the_rules(rows: list[Row], limits: Limits) -> dict[tuple[int, int], LimitReason]:
-    """Quadratic, and as section 5 reads."""
+    """Quadratic, and as RET-1 to RET-4 read."""
 
     def newness(row: Row) -> tuple[object, ...]:
         times = [

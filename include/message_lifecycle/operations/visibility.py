@@ -1,4 +1,4 @@
-"""What a logical read shows: the table under "What a read shows" in the rules."""
+"""What a logical read shows: the table under "What a read shows" in docs/rules.md."""
 
 from __future__ import annotations
 
