@@ -22,8 +22,9 @@ down: install ## stop everything that was started; the data stays in .lifecycle
 status: install ## say what runs
 	@$(BIN)/python -m message_lifecycle.local status
 
+# Three workers for two cores: one of them waits for Airflow most of the time.
 test: install ## all tests, with Spark, PostgreSQL, Airflow and a NATS server
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 3
 
 test-fast: install ## tests of pure code: no JVM, no server, no Airflow; seconds
 	@$(BIN)/python -m pytest -n 2 tests/unit tests/contract -m "not spark and not postgres and not redis and not airflow"

@@ -46,6 +46,11 @@ def pytest_configure() -> None:
     os.environ.setdefault("LIFECYCLE_JARS", str(clones.jars))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The end-to-end tests first: they wait for Airflow more than they work, and begun last they would be waited for alone."""
+    items.sort(key=lambda item: group_of(item.nodeid) != GROUPS["e2e"])
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Groups by folder. Marks for `--dist loadgroup` would be lost without a word: pytest 9.2 keeps node ids where xdist 3.8 does not look."""
@@ -55,7 +60,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return group_of(nodeid)
 
-    # In the order of collection: by number of tests, the few of e2e, which take longest, would come last.
+    # In the order of collection: by number of tests, the few of e2e would come last.
     config.option.loadscopereorder = False
     return ByGroup(config, log)
 

@@ -36,7 +36,7 @@ def test_nothing_is_to_be_installed_twice() -> None:
 
 
 def test_what_the_words_do() -> None:
-    assert make("-n", "test").strip() == ".venv/bin/python -m pytest -n 2"
+    assert make("-n", "test").strip() == ".venv/bin/python -m pytest -n 3"
     assert make("-n", "demo").strip() == ".venv/bin/lifecycle demo"
     assert [line.split()[0] for line in make("-n", "check").splitlines()] == [
         f".venv/bin/{tool}" for tool in ("ruff", "ruff", "mypy", "lint-imports")
@@ -49,4 +49,4 @@ def test_ci_runs_check_and_then_test() -> None:
     lines = script.read_text(encoding="utf-8").splitlines()
     assert lines[0] == "#!/usr/bin/env bash"
     assert "set -euo pipefail" in lines
-    assert lines[-3:] == ['export PYTEST_ADDOPTS="${PYTEST_ADDOPTS:-} --hypothesis-profile=ci"', "make check", "make test"]
+    assert lines[-3:] == ['export PYTEST_ADDOPTS="${PYTEST_ADDOPTS:-} --hypothesis-profile=ci --durations=10"', "make check", "make test"]
