@@ -3,12 +3,12 @@ marker generation asked (MRK-1, MRK-3 to MRK-5)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.marker import REASON_HEADER, Marker, digest, go_duration
@@ -43,7 +43,7 @@ def marker_evidence(start: Callable[[], SparkSession], plan: Plan, staged: Stage
         return MarkerEvidence(frames={"markers": MARKERS.empty_table(), "unmarked": UNMARKED.empty_table(), "marked": MARKED.empty_table()})
     session = start()
     forget_cached(session, plan.topic)
-    marks = {
+    marks: dict[str, object] = {
         "table": sql_table(plan.topic),
         "before": plan.requirements.snapshot_id,
         "after": staged.snapshot_id,
@@ -53,23 +53,24 @@ def marker_evidence(start: Callable[[], SparkSession], plan: Plan, staged: Stage
         "as_of": int(plan.as_of),
         "ttl": go_duration(policy.marker_ttl_us),
     }
-    questions = {**sql.VIEWS, "gate_emptied": owed(session, plan)} if plan.swept else sql.VIEWS
-    with removal_list(session, plan.row_removals + staged.superseded) as listed, _views(session, questions, {**marks, "listed": listed}):
-        found = session.sql(sql.JUDGED).toArrow()
-        unmarked = session.sql(sql.UNMARKED).toArrow()
-        renewed = session.sql(sql.RENEWED).collect()
+    with removal_list(session, plan.row_removals + staged.superseded) as listed:
+        marks["listed"] = listed
+        emptied = owed(session, plan) if plan.swept else sql.EMPTIED.format(**marks)
+        answer = session.sql(sql.JUDGED.format(**marks, emptied=emptied)).toArrow()
+    is_marker = pc.is_valid(answer["offset"])
+    found, unmarked = answer.filter(is_marker), answer.filter(pc.invert(is_marker))
     rows = found.to_pylist()
     return MarkerEvidence(
         frames={
             "markers": found.select(MARKERS.names).cast(MARKERS),
-            "unmarked": unmarked.cast(UNMARKED),
+            "unmarked": unmarked.select(UNMARKED.names).cast(UNMARKED),
             "marked": pa.Table.from_pylist(
                 [{"rows": len(rows), "as_made": digest(_as_marker(row, policy.marker_ttl_us) for row in rows) == staged.markers.digest}],
                 schema=MARKED,
             ),
         },
         files=frozenset(row["file"] for row in rows if row["alone"]),
-        renewed=frozenset((row["partition"], row["offset"]) for row in renewed),
+        renewed=frozenset((older["partition"], older["offset"]) for row in rows for older in row["renewed"] or ()),
     )
 
 
@@ -92,14 +93,3 @@ def _reach(plan: Plan, staged: Staged) -> str:
     places = {(action.partition, action.base_offset) for action in plan.row_removals + staged.superseded}
     by_row = " OR ".join(f"(t.partition = {partition} AND t.segment = {segment})" for partition, segment in sorted(places))
     return f"{dropped_places(plan)} OR {by_row or 'false'}"
-
-
-@contextmanager
-def _views(session: SparkSession, questions: Mapping[str, str], marks: Mapping[str, object]) -> Iterator[None]:
-    for name, text in questions.items():
-        session.sql(text.format(**marks)).createOrReplaceTempView(name)
-    try:
-        yield
-    finally:
-        for name in sql.VIEWS:
-            session.catalog.dropTempView(name)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -44,10 +45,11 @@ def mark(session: SparkSession, io: FileIO, plan: Plan, staged: Staged, policy: 
     assert policy.marker_ttl_us is not None
     staged = _start_over(session, plan, staged)
     assert staged.branch is not None
-    made = tuple(_markers(session, plan, staged, policy.marker_ttl_us))
+    emptied = _emptied(session, plan, staged)
+    made = tuple(_marker(row, plan.as_of, policy.marker_ttl_us) for row in emptied)
     superseded: tuple[RemoveRows, ...] = ()
     if made:
-        superseded = tuple(_older(session, plan, staged, made))
+        superseded = tuple(_older(session, plan, emptied))
         if superseded:
             delete_rows(session, io, plan.topic, staged.branch, superseded)
         table = java_table(session, plan.topic)
@@ -75,7 +77,8 @@ def _start_over(session: SparkSession, plan: Plan, staged: Staged) -> Staged:
     return replace(staged, snapshot_id=removal_id, markers=None)
 
 
-def _markers(session: SparkSession, plan: Plan, staged: Staged, marker_ttl_us: int) -> Iterator[Marker]:
+def _emptied(session: SparkSession, plan: Plan, staged: Staged) -> list[dict[str, Any]]:
+    """See `marks_sql.MARKED`."""
     # What goes by number or size makes none (DEL-9), and may be most of a log.
     with removal_list(session, [action for action in plan.row_removals if action.reason in REASONS]) as listed:
         marks: dict[str, object] = {
@@ -85,18 +88,20 @@ def _markers(session: SparkSession, plan: Plan, staged: Staged, marker_ttl_us: i
             "listed": listed,
             "dropped": dropped_places(plan),
         }
-        newest = {row["partition"]: row["newest"] for row in session.sql(sql.NEWEST.format(**marks)).collect()}
-        question = owed(session, plan) if plan.swept else sql.EMPTIED.format(**marks)
-        emptied = session.sql(question).toArrow().to_pylist()
-    for row in emptied:
-        yield Marker(
-            partition=row["partition"],
-            replaces=row["offset"],
-            key=row["key"],
-            reason=REASONS[row["reason"]],
-            append_time=Instant(max(plan.as_of, newest.get(row["partition"]) or plan.as_of)),
-            ttl_us=marker_ttl_us,
-        )
+        emptied = owed(session, plan) if plan.swept else sql.EMPTIED.format(**marks)
+        found: list[dict[str, Any]] = session.sql(sql.MARKED.format(**marks, emptied=emptied)).toArrow().to_pylist()
+    return found
+
+
+def _marker(row: Mapping[str, Any], as_of: Instant, ttl_us: int) -> Marker:
+    return Marker(
+        partition=row["partition"],
+        replaces=row["offset"],
+        key=row["key"],
+        reason=REASONS[row["reason"]],
+        append_time=Instant(max(as_of, row["newest"] or as_of)),
+        ttl_us=ttl_us,
+    )
 
 
 def owed(session: SparkSession, plan: Plan) -> str:
@@ -108,13 +113,13 @@ def owed(session: SparkSession, plan: Plan) -> str:
     return sql.OWED.format(left_empty=left_empty, table=name, before=plan.requirements.snapshot_id)
 
 
-def _older(session: SparkSession, plan: Plan, staged: Staged, made: Iterable[Marker]) -> Iterator[RemoveRows]:
-    with keys_view(session, plan.plan_id, (marker.key for marker in made)) as keys:
-        text = sql.OLDER.format(table=sql_table(plan.topic), after=staged.snapshot_id, keys=keys)
-        found = session.sql(text).toArrow().to_pylist()
+def _older(session: SparkSession, plan: Plan, emptied: Iterable[Mapping[str, Any]]) -> Iterator[RemoveRows]:
+    """The older markers of these keys, but for what the plan spares (MRK-5)."""
+    columns = itemgetter("partition", "segment", "file", "offset")
+    found = sorted(columns(older) for row in emptied for older in row["older"] or ())
     prefix = location_prefix(str(java_table(session, plan.topic).location()))
-    for (partition, segment, file), group in groupby(found, key=lambda row: (row["partition"], row["segment"], row["file"])):
-        offsets = [row["offset"] for row in group if not plan.spares(partition, row["offset"])]
+    for (partition, segment, file), group in groupby(found, key=itemgetter(0, 1, 2)):
+        offsets = [offset for *_, offset in group if not plan.spares(partition, offset)]
         if not offsets:
             continue
         yield RemoveRows(

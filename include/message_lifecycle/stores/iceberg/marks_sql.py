@@ -6,8 +6,6 @@ from __future__ import annotations
 IS_MARKER = "exists(coalesce(headers, array()), h -> h.name = 'Nats-Marker-Reason')"
 CAUSES_NONE = f"({IS_MARKER} OR exists(coalesce(headers, array()), h -> h.name = 'KV-Operation' AND h.value = CAST('PURGE' AS binary)))"
 
-NEWEST = "SELECT partition, max(unix_micros(append_time)) AS newest FROM {table} VERSION AS OF {before} GROUP BY partition"
-
 # Per key the newest message that goes; a key of which anything but a marker stays is not emptied (MRK-3).
 EMPTIED = f"""
     WITH going AS (
@@ -25,7 +23,6 @@ EMPTIED = f"""
         SELECT key FROM {{table}} VERSION AS OF {{after}} WHERE key IS NOT NULL AND NOT {IS_MARKER}
     ) a ON a.key = n.key
     WHERE NOT last.causes_none AND last.reason <> 'superseded'
-    ORDER BY partition, offset
 """
 
 # What another writer took of keys that it left without a live message, in one snapshot.
@@ -50,14 +47,21 @@ OWED = f"""
         SELECT key, offset, {IS_MARKER} AS is_marker FROM {{table}} VERSION AS OF {{before}} WHERE key IS NOT NULL
     ) a ON a.key = n.key AND (NOT a.is_marker OR a.offset > n.last.offset)
     WHERE NOT n.last.causes_none
-    ORDER BY partition, offset
 """
 
-OLDER = f"""
-    SELECT t.partition, t.segment, t._file AS file, t.offset
-    FROM {{table}} VERSION AS OF {{after}} t LEFT SEMI JOIN {{keys}} k ON k.key = t.key
-    WHERE {IS_MARKER}
-    ORDER BY partition, segment, file, offset
+# All that their markers are made of, in one question, for each costs a planning and a job whatever it is asked of: the emptied keys in
+# the order of their markers, the newest time of the partition, and where older markers of the key lie.
+MARKED = f"""
+    SELECT e.partition, e.offset, e.key, e.reason, w.newest, o.older
+    FROM ({{emptied}}) e
+    LEFT JOIN (
+        SELECT partition, max(unix_micros(append_time)) AS newest FROM {{table}} VERSION AS OF {{before}} GROUP BY partition
+    ) w ON w.partition = e.partition
+    LEFT JOIN (
+        SELECT t.key, collect_list(struct(t.partition, t.segment, t._file AS file, t.offset)) AS older
+        FROM {{table}} VERSION AS OF {{after}} t WHERE t.key IS NOT NULL AND {IS_MARKER} GROUP BY t.key
+    ) o ON o.key = e.key
+    ORDER BY partition, offset
 """
 
 # Keys of a list that another writer's messages have met since the plan.
