@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -137,6 +137,43 @@ def test_nothing_goes_when_a_client_turns_up_that_needs_it(topic: Topic) -> None
     topic.sync("one", late=3)
     with pytest.raises(PlanConflict, match="one"):
         steps.publish(topic.s, plan.plan_id)
+    assert topic.stored("one") == list(range(1, 13))
+    topic.s.document_store.discard_documents(plan)
+
+
+def other_snapshots(topic: Topic) -> None:
+    """Another writer's commit on the snapshots."""
+    java_table(spark_session("tests"), topic.name, kind=SNAPSHOTS).newAppend().commit()
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+@pytest.mark.parametrize(
+    ("happens", "told"),
+    [
+        (other_snapshots, "other snapshots of its documents were published since"),
+        (lambda topic: topic.sync("one", a=3), "clients of one"),
+    ],
+    ids=["snapshots", "client"],
+)
+def test_what_a_purge_rests_on_is_asked_in_each_attempt(topic: Topic, happens: Callable[[Topic], None], told: str, attempt: int) -> None:
+    """Its own snapshots are the newest, and no client needs what goes (SNP-7, SNP-9). A first attempt that finds both true fails because of
+    an append, and the second asks again."""
+    plan, asked = topic.judged(), list[str]()
+
+    def step(name: str) -> None:
+        if name != "inside_purge_commit":
+            return
+        asked.append(name)
+        if len(asked) == attempt:
+            happens(topic)
+        else:
+            topic.add(*typed("two", 10, 10))
+
+    s = topic.stepping(IcebergDocuments(lambda: spark_session("tests"), tables=tables(), steps=step))
+    with pytest.raises(PlanConflict, match=told):
+        steps.publish(s, plan.plan_id)
+    assert len(asked) == attempt
+    assert (topic.plans(SNAPSHOTS), topic.plans("")) == ([plan.plan_id], []), "only the first of its commits was made"
     assert topic.stored("one") == list(range(1, 13))
     topic.s.document_store.discard_documents(plan)
 
