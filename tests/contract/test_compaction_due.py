@@ -10,11 +10,15 @@ from message_lifecycle.app.compaction_due import due_compactions, due_purges
 from message_lifecycle.app.previews import Scheduled
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.request import RemoveMessages
 from tests.contract.conftest import MakeWorld
+from tests.contract.test_undo_view import compacted
+from tests.logs import SECOND
+from tests.undone import published, run, undone
 
 AS_OF = Instant(1_800_000_000_000_000)
 
@@ -27,7 +31,7 @@ def append(world: World, name: TopicName, partition: int, *pairs: str) -> None:
     world.writer.append(name, messages, policy_of(world.services, name))
 
 
-def run(world: World, name: TopicName, work: Scheduled) -> str:
+def run_now(world: World, name: TopicName, work: Scheduled) -> str:
     outcome = steps.run(world.services, name, as_of=AS_OF, work=work, approver=lambda _plan, _report: (True, "tester", "as expected"))
     return outcome.name
 
@@ -48,19 +52,62 @@ def test_from_new_messages_to_a_purged_log(make_world: MakeWorld) -> None:
     append(world, name, 0, "a:1", "b:1", "a:2")
     append(world, name, 2, "c:1")
     assert is_due()
-    assert run(world, name, "compaction") == "published"
+    assert run_now(world, name, "compaction") == "published"
     assert not is_due()
     world.writer.foreign_delete(name, [(0, 0)])
     assert not is_due(), "what another writer removed is nothing new"
     world.writer.seal(name, 0)
     append(world, name, 0, "b:2")
     assert is_due()
-    assert run(world, name, "compaction") == "published"
+    assert run_now(world, name, "compaction") == "published"
     (purge,) = due_purges(s, [name], as_of=AS_OF)
     assert purge.due, purge.reason
-    assert run(world, name, "purge_compacted") == "published"
+    assert run_now(world, name, "purge_compacted") == "published"
     assert [(m.partition, m.offset) for m in s.reader.messages(name)] == [(0, 3), (2, 0)], "what is sealed and compacted went"
     assert not is_due(), "the log's end has not moved"
     (purge,) = due_purges(s, [name], as_of=AS_OF)
     assert not purge.due
     assert [(m.key, m.value) for m in read_compacted(s, name)] == [(b"a", b"2"), (b"b", b"2"), (b"c", b"1")]
+
+
+def due(world: World, name: TopicName, at_s: int) -> bool:
+    (answer,) = due_compactions(world.services, [name], as_of=Instant(at_s * SECOND))
+    assert answer.error is None
+    return answer.due
+
+
+def test_what_a_request_takes_from_a_view_applies_no_setting_to_it(make_world: MakeWorld) -> None:
+    world = make_world({})
+    name = compacted(world, b"a", None, b"b", cleanup_policy="compact")
+    alter_topic(world.services, name, {"retain_null_key": False})
+    assert due(world, name, 5)
+    plan_id = published(world, name, 5, RemoveMessages(positions=((0, 0),)))
+    assert due(world, name, 6), "no message was judged by the new setting"
+    undone(world, name, 7, plan_id)
+    assert due(world, name, 8)
+    assert dict(run(world, name, 8, "compaction").removed) == {"null_key": 1}
+    assert not due(world, name, 9)
+
+
+def test_what_comes_back_from_before_a_setting_is_judged_by_it(make_world: MakeWorld) -> None:
+    world = make_world({})
+    name = compacted(world, b"a", None, b"b", cleanup_policy="compact")
+    plan_id = published(world, name, 5, RemoveMessages(positions=((0, 1),)))
+    alter_topic(world.services, name, {"retain_null_key": False})
+    assert run(world, name, 6, "compaction").name == "published"
+    assert not due(world, name, 7)
+    undone(world, name, 7, plan_id)
+    assert due(world, name, 8)
+    assert dict(run(world, name, 8, "compaction").removed) == {"null_key": 1}
+    assert not due(world, name, 9)
+
+
+def test_a_request_between_two_changes_of_a_setting_hides_nothing_that_is_due(make_world: MakeWorld) -> None:
+    """By the setting of the time of the request nothing is due."""
+    world = make_world({})
+    name = compacted(world, b"a", b"b", cleanup_policy="compact", max_age_seconds=50.0)
+    alter_topic(world.services, name, {"max_age_seconds": None})
+    published(world, name, 5, RemoveMessages(positions=((0, 0),)))
+    alter_topic(world.services, name, {"max_age_seconds": 50.0})
+    assert due(world, name, 100)
+    assert dict(run(world, name, 100, "compaction").removed) == {"retention_age": 1}

@@ -41,7 +41,7 @@ class ViewState:
     size_bytes: int
     due_at: Instant | None
     settings_hash: str
-    """Of the settings by which `due_at` was told (`Policy.view_hash`)."""
+    """Of the settings by which its messages were judged and `due_at` was told (`Policy.view_hash`); empty where not all by the same."""
 
     def horizon(self, partition: int) -> int:
         return self.horizons.get(partition, NOTHING)

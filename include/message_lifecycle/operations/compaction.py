@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from message_lifecycle.model.actions import CompactPartition
@@ -79,6 +80,13 @@ def is_due(view: ViewState | None, policy: Policy, *, as_of: Instant) -> bool:
     """Whether something in the view may be due at `as_of` (CMP-5). Under other settings than those by which the view was made nobody
     knows what is due until it was looked at."""
     return view is not None and ((view.due_at is not None and as_of >= view.due_at) or view.settings_hash != policy.view_hash)
+
+
+def settings_hash_after(plan: Plan, judged: Iterable[str]) -> str:
+    """Of the settings by which every message in the view has been judged once the plan is published; empty where they are not the same.
+    `judged`: by those the view was before it, and by those what comes back was then. Only a compaction judges messages."""
+    now = Policy.of_values(plan.policy).view_hash
+    return now if plan.compactions or all(earlier == now for earlier in judged) else ""
 
 
 def _rewrite(facts: CompactionFacts, policy: Policy) -> bool:

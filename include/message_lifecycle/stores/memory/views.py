@@ -17,6 +17,7 @@ from message_lifecycle.model.rules import holds_from
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.undo import ReturningView
 from message_lifecycle.model.view import NOTHING, Outlived, StagedView, Tail, ViewRow, ViewState
+from message_lifecycle.operations.compaction import settings_hash_after
 from message_lifecycle.operations.compaction_fold import Folded, FoldRules, fold, rules_of
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.memory.log import Position
@@ -177,7 +178,7 @@ class MemoryViews:
             rows={(row.message.partition, row.message.offset): row for row in folded.rows},
             horizons=horizons,
             due_at=_due_at(folded.rows, plan),
-            settings_hash=Policy.of_values(plan.policy).view_hash,
+            settings_hash=settings_hash_after(plan, _judged(view.commits, plan)),
             plan_id=plan.plan_id,
             removed=_counts(folded.removed),
         )
@@ -238,6 +239,12 @@ def _rules(plan: Plan) -> FoldRules:
 
 def _counts(removed: Counter[ViewReason]) -> tuple[tuple[ViewReason, int], ...]:
     return tuple(sorted((reason, count) for reason, count in removed.items() if count))
+
+
+def _judged(commits: Sequence[ViewCommit], plan: Plan) -> Iterator[str]:
+    """Hashes of settings, as `settings_hash_after` asks for them."""
+    yield from (commit.settings_hash for commit in commits[-1:])
+    yield from (commits[action.source_id].settings_hash for action in plan.view_returns)
 
 
 def _due_at(rows: list[ViewRow], plan: Plan) -> Instant | None:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from message_lifecycle.model.errors import CommitRefused, CommitUnknown, PlanConflict
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations.compaction import settings_hash_after
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
 from message_lifecycle.stores.iceberg.compaction.due_at import due_at
@@ -114,10 +116,18 @@ def _properties(session: SparkSession, tables: Tables, table: Java, verdict: Ver
         COUNTS: json.dumps(dict(told.removed)),
         LEDGER: ledger_text(ledger),
         HORIZONS: by_partition(horizons),
-        SETTINGS: Policy.of_values(plan.policy).view_hash,
+        SETTINGS: settings_hash_after(plan, _judged(table, plan)),
         MEMORIES: str(_memories(session, table, verdict, staged.snapshot_id)),
         **({} if due is None else {DUE_AT: str(due)}),
     }
+
+
+def _judged(table: Java, plan: Plan) -> Iterator[str]:
+    """Hashes of settings, as `settings_hash_after` asks for them."""
+    assert plan.view is not None
+    for snapshot_id in (plan.view.snapshot_id, *(action.source_id for action in plan.view_returns)):
+        snapshot = None if snapshot_id is None else table.snapshot(snapshot_id)
+        yield "" if snapshot is None else str(snapshot.summary().get(SETTINGS) or "")
 
 
 def _memories(session: SparkSession, table: Java, verdict: Verdict, staged_id: int) -> int:

@@ -22,7 +22,7 @@ RAW_PROPERTY = "lifecycle._raw-table"
 HORIZONS = "lifecycle.horizons"
 DUE_AT = "lifecycle.due-at"
 SETTINGS = "lifecycle.view-settings"
-"""Hash of the settings by which that was told."""
+"""Hash of the settings by which the view's messages were judged and that was told; empty where not all by the same."""
 MEMORIES = "lifecycle.memories"
 """Rows of the view that are no messages any more (CMP-12)."""
 
