@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog.sql import IcebergTables
+from sqlalchemy import update
+from sqlalchemy.orm import Session
 
 from message_lifecycle.app import steps
-from message_lifecycle.model.errors import NotDeletable, PlanConflict, UnknownTopic
+from message_lifecycle.app.live_view import keep_view
+from message_lifecycle.model.errors import NotDeletable, NotReady, PlanConflict, UnknownTopic
 from message_lifecycle.model.request import DeleteTopic, UndoPlan
 from message_lifecycle.stores.iceberg import table_file
-from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED
-from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter
+from message_lifecycle.stores.iceberg.catalog import IcebergTopics
+from message_lifecycle.stores.iceberg.compaction.view_table import HORIZONS, RAW_PROPERTY
+from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED, LATEST, LIVE, SCRATCH_PROPERTY, by_partition
+from message_lifecycle.stores.iceberg.pointers import Place
+from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter, place_of
 from tests.deleted_topics import OWN, names_in, offsets, topic_in
 from tests.reclaiming import NAME, NOW, Past
+
+DELETE = DeleteTopic()
 
 
 def test_all_tables_go_and_come_back_with_their_history(tmp_path: Path) -> None:
@@ -35,9 +45,28 @@ def test_all_tables_go_and_come_back_with_their_history(tmp_path: Path) -> None:
     assert not [name for name in properties if name.startswith("lifecycle._deleted")]
 
 
-def judged(past: Past) -> str:
-    """A deletion that has been approved and waits to be published."""
-    plan_id = steps.plan(past.services, NAME, as_of=NOW, work=DeleteTopic()).plan.plan_id
+def test_the_views_beside_a_topic_go_with_it_and_are_made_anew(tmp_path: Path) -> None:
+    """A view that stays would fail, or show another topic of the name."""
+    past = topic_in(tmp_path)
+    past.append(3, days_old=0, kind=COMPACTED, **{HORIZONS: by_partition({0: 4})})
+    for kind in ("", COMPACTED):  # beside a scenario's topic no views are kept
+        properties = {SCRATCH_PROPERTY: None, RAW_PROPERTY: str(past.log.metadata.table_uuid)}
+        table_file.set_properties(past.catalog, (NAME.namespace, NAME.table(kind)), properties)
+    object.__setattr__(past.services, "topics", IcebergTopics(past.tables))
+    object.__setattr__(past.services, "deleter", IcebergDeleter(past.tables))
+    keep_view(past.services, NAME)
+    with_views = OWN | {NAME.table(LIVE), NAME.table(LATEST)}
+    assert names_in(past, NAME.namespace) == with_views
+    plan_id = past.delete_whole().plan_id
+    assert plan_id is not None
+    assert names_in(past, NAME.namespace) == set()
+    assert past.undo(plan_id).name == "published"
+    assert names_in(past, NAME.namespace) == with_views
+
+
+def judged(past: Past, work: DeleteTopic | UndoPlan = DELETE) -> str:
+    """What has been approved and waits to be published: a deletion, if nothing else is named."""
+    plan_id = steps.plan(past.services, NAME, as_of=NOW, work=work).plan.plan_id
     steps.stage(past.services, plan_id)
     assert steps.gate(past.services, plan_id).judgement == "needs_approval"
     steps.approve(past.services, plan_id, granted=True, by="ada", text="not needed")
@@ -62,8 +91,7 @@ def test_a_commit_beside_the_log_since_the_plan_refuses(tmp_path: Path) -> None:
     assert names_in(past, NAME.namespace) == OWN
 
 
-@pytest.mark.parametrize("at", ["written", "inside_commit"])
-def test_a_commit_that_comes_first_at_the_last_moment_is_not_lost(tmp_path: Path, at: str) -> None:
+def test_a_commit_that_comes_first_at_the_last_moment_is_not_lost(tmp_path: Path) -> None:
     past = topic_in(tmp_path)
     plan_id = judged(past)
     files = past.files()
@@ -79,6 +107,37 @@ def test_a_commit_that_comes_first_at_the_last_moment_is_not_lost(tmp_path: Path
     assert names_in(past, DELETED) == set()
     left = [name for name in past.files() - files if name.endswith(".metadata.json")]
     assert len(left) == 2, f"of the append and its age alone: {left}"
+
+
+def stays(past: Past, now: Place, before: Place) -> None:
+    """One table is where it was, with the metadata that it had, as if the catalog moved table by table and a run had died in between."""
+    of = IcebergTables
+    back = {"table_namespace": before[0], "table_name": before[1], "metadata_location": of.previous_metadata_location}
+    with Session(past.catalog.engine) as session:
+        session.execute(update(of).where(of.table_namespace == now[0], of.table_name == now[1]).values(back))
+        session.commit()
+    assert past.tables.pointers.one(before) is not None
+
+
+@pytest.mark.parametrize("left", ["", COMPACTED], ids=["log", "view"])
+@pytest.mark.parametrize("operation", ["delete", "undo"])
+def test_a_topic_of_which_a_table_was_not_moved_is_not_told_as_moved(tmp_path: Path, operation: str, left: str) -> None:
+    """A SQL catalog moves all or none. Wherever a part alone is moved, no plan ends as done before the rest is (DEL-6)."""
+    past = topic_in(tmp_path)
+    here, away = (NAME.namespace, NAME.table(left)), place_of(str(past.made[left].metadata.table_uuid))
+    if operation == "delete":
+        plan_id, before, after = judged(past), here, away
+    else:
+        before, after = away, here
+        plan_id = judged(past, UndoPlan(plan_id=past.delete_whole().plan_id or ""))
+    steps.publish(past.services, plan_id)
+    stays(past, after, before)
+    for verb in (steps.publish, steps.verify):
+        with suppress(PlanConflict, NotReady):
+            verb(past.services, plan_id)
+    outcome = past.ledger.record(plan_id).outcome
+    is_whole = past.tables.pointers.one(before) is None
+    assert is_whole or outcome is None or outcome.name not in ("published", "no_op"), outcome
 
 
 def test_an_undo_finds_a_strangers_table_in_its_place(tmp_path: Path) -> None:
