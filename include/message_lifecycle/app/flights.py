@@ -29,7 +29,7 @@ class FlightsMissing(Unavailable):
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        super().__init__(f"the demo's flights are not to be had: {reason}. Install what requirements.txt lists (`make setup`).")
+        super().__init__(f"the demo's flights are not to be had: {reason}. Install what requirements.txt lists (`make install`).")
 
 
 def ingest_flights(topic: TopicName, *, folder: Path | None = None, shift_to: date | None = None) -> IngestResult:
