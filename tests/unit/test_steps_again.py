@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from message_lifecycle.app import steps
@@ -9,6 +12,7 @@ from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
+from message_lifecycle.model.errors import CommitUnknown
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
@@ -47,6 +51,37 @@ def test_markers_are_made_once_however_often_they_are_asked_for(died_before_it_w
     assert steps.mark(s, plan.plan_id) == first
     report = steps.gate(s, plan.plan_id)
     assert [check.id for check in report.blocking] == []
+
+
+class Losing:
+    """A store whose catalog does not say how a commit has ended."""
+
+    def __init__(self, store: Any, *, made: bool) -> None:
+        self._store, self._made = store, made
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def publish(self, *given: Any, **named: Any) -> None:
+        if self._made:
+            self._store.publish(*given, **named)
+        raise CommitUnknown("publishing")
+
+
+@pytest.mark.parametrize("made", [True, False], ids=["made", "not made"])
+def test_a_commit_of_unknown_result_leaves_its_plan_to_the_next_run(made: bool) -> None:  # DEL-4
+    w = world(message_expiry=1)
+    append(w, one(1, segment=0), one(99, segment=1), one(100, segment=1))
+    s = w.services
+    with pytest.raises(CommitUnknown):
+        steps.run(replace(s, store=Losing(s.store, made=made)), NAME, as_of=AS_OF)
+    open_ = s.ledger.open_plan(NAME)
+    assert open_ is not None and open_.staged is not None, "nobody knows yet how it has ended, so nothing of it is taken away"
+    outcome = steps.run(s, NAME, as_of=AS_OF)
+    published = [(found.plan_id, found.removed) for _, found in s.ledger.history(NAME) if found.name == "published"]
+    assert published == [(open_.plan.plan_id, (("expiry", 1),))], "once, by that very plan"
+    assert (outcome.name, outcome.first_plan_id) == (("no_op", open_.plan.plan_id) if made else ("published", None))
+    assert [message.offset for message in s.reader.messages(NAME)] == [1, 2]
 
 
 def test_a_consumer_that_moves_on_after_the_plan_does_not_fail_it() -> None:  # DEL-6
