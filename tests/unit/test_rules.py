@@ -77,6 +77,16 @@ def test_columns_begin_when_messages_do(rule: Rule, stored: list[Row]) -> None:
     rule=After("expires_at", 0), stored=[Row(append_time=None, expires_at=Instant(t), never=None) for t in (INT64_MIN, 5)], unknown=set()
 )
 @example(rule=Either((Never(), After("append_time", 1))), stored=[Row(append_time=Instant(1), expires_at=None, never=False)], unknown=set())
+@example(
+    rule=After("append_time", 1),
+    stored=[Row(append_time=time, expires_at=None, never=None) for time in (Instant(1), None)],
+    unknown={"unknown_times"},
+)
+@example(
+    rule=After("expires_at", 1),
+    stored=[Row(append_time=None, expires_at=time, never=None) for time in (Instant(1), None)],
+    unknown={"without_expiry"},
+)
 def test_bounds_promise_no_more_than_every_row_keeps(rule: Rule, stored: list[Row], unknown: set[str]) -> None:
     found = rule_bounds.begins(rule, metrics(stored, unknown))
     begins = by_columns(rule, stored)
