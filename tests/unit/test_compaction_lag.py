@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from message_lifecycle.app import steps
 from message_lifecycle.app.due import due
 from message_lifecycle.app.previews import preview
 from message_lifecycle.app.wiring import memory_world
-from message_lifecycle.model.errors import InvalidSetting
+from message_lifecycle.model.errors import InvalidSetting, PlanConflict
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.outcome import Check, GateReport
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import BY_NAME
 from message_lifecycle.model.topic_config import altered, created
 from message_lifecycle.model.view import ViewState
 from message_lifecycle.operations.compaction_lag import Lag
+from message_lifecycle.operations.verdict import Verdict, decide
 from tests.compacted import Log, Topic
 from tests.logs import SECOND
 
@@ -95,3 +99,49 @@ def test_unknown_times_are_not_old(topic: Topic) -> None:
     topic.world.set_now(Instant(10**9 * SECOND))
     plan = preview(s, topic.name, as_of=Instant(10**9 * SECOND))
     assert [bound.offset for bound in plan.bounds if bound.name == "compaction"] == [1]
+
+
+def compacted_beside(topic: Topic, as_of: Instant) -> None:
+    """By a run that the ledger does not know of."""
+    s = topic.world.services
+    plan = preview(s, topic.name, as_of=as_of, work="compaction")
+    staged = s.compactor.stage(plan)
+    check = Check(id="any", says="", kind="rule", evaluated=True, passed=True, found="")
+    report = GateReport(plan_id=plan.plan_id, staged_snapshot_id=staged.snapshot_id, declared=1, checks=(check,))
+    verdict = decide(plan, staged, report, None, asked_at=as_of, now=as_of, approval_ttl_us=1)
+    assert isinstance(verdict, Verdict)
+    s.compactor.publish(verdict, ledger=s.ledger.next_identity(topic.name))
+
+
+def judged(topic: Topic, as_of: Instant) -> Plan:
+    """A plan of the cleaner, up to its publish."""
+    s = topic.world.services
+    topic.world.set_now(as_of)
+    plan = steps.plan(s, topic.name, as_of=as_of).plan
+    steps.stage(s, plan.plan_id)
+    assert steps.gate(s, plan.plan_id).judgement == "passed"
+    return plan
+
+
+def test_a_cleaner_that_relies_on_a_view_is_refused_where_another_has_come(topic: Topic) -> None:  # CMP-9
+    """Also where nothing of the view goes with it: it holds only for the view that it was planned with."""
+    topic.world.writer.foreign_delete(topic.name, [(0, 2)])
+    topic.append([message(81, b"c", ("Nats-TTL", b"1s"))])
+    s, as_of = topic.world.services, Instant(91 * SECOND + 1)
+    plan = judged(topic, as_of)
+    assert plan.past_horizon and not plan.view_removals
+    compacted_beside(topic, as_of)
+    with pytest.raises(PlanConflict, match="compacted since it was planned"):
+        steps.publish(s, plan.plan_id)
+    assert [m.offset for m in s.reader.messages(topic.name)] == [0, 1, 3, 4]
+
+
+def test_a_cleaner_that_was_planned_before_the_first_compaction_is_refused_after_it() -> None:  # CMP-9
+    made = Topic(memory_world({}), Log(settings={"max_age_seconds": 10.0, "max_removed_fraction": 1.0}, batches=(), partitions=1))
+    made.append([message(70, b"a"), message(80, b"a")])
+    as_of = Instant(85 * SECOND)
+    plan = judged(made, as_of)
+    compacted_beside(made, as_of)
+    with pytest.raises(PlanConflict, match="compacted since it was planned"):
+        steps.publish(made.world.services, plan.plan_id)
+    assert [m.offset for m in made.world.services.reader.messages(made.name)] == [0, 1]

@@ -14,7 +14,7 @@ from message_lifecycle.model.facts import Facts, Progress
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.plan import Plan, Selection
 from message_lifecycle.model.rows import DueRows, RowAnswer, RowQuestion
 from message_lifecycle.model.settings import Policy, Value, resolve
 from message_lifecycle.model.spared import Spared
@@ -240,6 +240,28 @@ def test_plan_id_is_a_function_of_the_plan() -> None:
     store = stored(Log(batches=((one(1),),), seals=((),), consumers=(), partitions=1, segment_bytes=1), policy())
     assert planned(store, policy()).plan_id == planned(store, policy()).plan_id
     assert planned(store, policy()).plan_id != planned(store, policy(), as_of=Instant(AS_OF + 1)).plan_id
+
+
+def test_no_two_plans_that_do_other_things_have_one_id() -> None:  # DEL-1
+    """All that a plan names is in its id: else a person's word on one plan, or the gate's, would stand for another."""
+    plan = plan_of(actions=(drop(0, 1), drop(2, 5)))
+    first, second = plan.actions
+    assert isinstance(first, DropSegments)
+    others = [
+        replace(plan, actions=()),
+        replace(plan, actions=(first,)),
+        replace(plan, actions=(replace(first, last_offset=first.last_offset + 1), second)),
+        replace(plan, selection=Selection(files=(*plan.selection.files, "another"))),
+        replace(plan, expected=replace(plan.expected, rows_in=plan.expected.rows_in + 1)),
+        replace(plan, requirements=replace(plan.requirements, snapshot_id=0)),
+        replace(plan, requirements=replace(plan.requirements, heeded=("a hold",))),
+        replace(plan, operation="retention"),
+        replace(plan, asks=("?",)),
+        replace(plan, parent="a plan"),
+    ]
+    assert len({other.plan_id for other in (plan, *others)}) == len(others) + 1
+    with pytest.raises(AttributeError):
+        plan.actions = ()  # type: ignore[misc]  # what was hashed stays what it is
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(0, 3)), max_size=6), st.integers(0, 1), st.integers(0, 40))

@@ -16,6 +16,7 @@ from message_lifecycle.model.settings import (
     BY_NAME,
     SETTINGS,
     Policy,
+    Value,
     parse_topic_settings,
     property_text,
     resolve,
@@ -128,6 +129,50 @@ def test_a_broken_or_missing_file_is_named(tmp_path: Path) -> None:
         server_settings_file(broken)
     with pytest.raises(InvalidSetting, match="an existing TOML file"):
         server_settings_file(tmp_path / "missing.toml")
+
+
+def test_every_setting_says_what_it_does_and_why_its_default_is_what_it_is() -> None:
+    assert [setting.name for setting in SETTINGS if not setting.help.strip() or not setting.reason.strip()] == []
+    assert len({setting.name for setting in SETTINGS}) == len(SETTINGS)
+
+
+ASKING: dict[str, tuple[Value | None, ...]] = {
+    "message_expiry": (0, 100, 10),
+    "enabled": (False, True),
+    "consumer_expiry": (100, 10),
+    "allow_msg_ttl": (False, True),
+    "ttl_overrides_age": (True, False),
+    "max_age_seconds": (None, 10.0, 0.5, 0.0),
+    "max_records": (None, 100, 10),
+    "max_total_bytes": (None, 100, 10),
+    "min_keep": (1, 0),
+    "retention_scope": ("key", "partition", "topic"),
+    "on_remove": ("archive", "delete"),
+    "quarantine_max_age": (100, 10),
+    "cleanup_policy": ("delete", "compact"),
+    "max_compaction_lag": (None, 100, 10),
+    "retain_null_key": (True, False),
+    "empty_is_value": (True, False),
+    "delete_retention": (10.0, 0.5, 0.0),
+    "snapshot_with_purging_changes": (False, True),
+    "client_deactivate_after": (100, 10),
+    "changes_max_age": ("permanent", "1 year", "2 months", "1 week", 10, None),
+    "changes_keep_last": (100, 10, None),
+    "snapshots_keep": (3, 1),
+}
+"""Settings that may make more go, each with values of which every one takes more than the one before: such a change asks a person (DEL-3)."""
+
+
+def test_which_settings_ask_when_they_are_tightened() -> None:
+    assert {setting.name for setting in SETTINGS if setting.tightness is not None} == ASKING.keys()
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_the_tighter_value_is_the_one_that_takes_more(name: str) -> None:
+    tightness = BY_NAME[name].tightness
+    assert tightness is not None
+    found = [tightness(value) for value in ASKING[name]]
+    assert found == sorted(set(found))
 
 
 def test_the_page_of_settings_is_written_from_the_settings() -> None:
