@@ -1,0 +1,176 @@
+"""The project's own services over a lake whose clock stands, and what a reader of a topic sees, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from message_lifecycle.app.previews import Work
+from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.wiring import record_log
+from message_lifecycle.gates.plain import PlainGate
+from message_lifecycle.gates.runner import GreatExpectationsGate
+from message_lifecycle.ledger.ledger import SqlLedger
+from message_lifecycle.model import request as requests
+from message_lifecycle.model.erasure import KeySecret
+from message_lifecycle.model.errors import UnknownTopic
+from message_lifecycle.model.message import Message
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.sources.ttl import with_own_lifetimes
+from message_lifecycle.stores.archive.parquet import ParquetArchive
+from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
+from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
+from message_lifecycle.stores.iceberg.copying import IcebergCopier
+from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
+from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
+from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
+from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY
+from message_lifecycle.stores.iceberg.quarantine import KIND as QUARANTINE
+from message_lifecycle.stores.iceberg.quarantine_age import IcebergQuarantine
+from message_lifecycle.stores.iceberg.read import IcebergReader
+from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
+from message_lifecycle.stores.iceberg.store import IcebergStore
+from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter
+from message_lifecycle.stores.json_file.files import JsonFiles
+from message_lifecycle.stores.record_log.eraser import RecordLogEraser
+from message_lifecycle.stores.record_log.store import RecordLogStore
+from tests.spark.lake import tables
+
+STREAM = "head"
+SECOND = 1_000_000
+# Of tests alone: the digests of erased keys in the fixture are made with it.
+SECRET = KeySecret(b"the fixture's own and no secret!")
+DOCUMENTS = ("one", "two")
+_REQUESTS = {
+    kind.__name__: kind
+    for kind in (
+        requests.RemoveMessages,
+        requests.PurgeKey,
+        requests.EraseKey,
+        requests.UndoPlan,
+        requests.DeleteTopic,
+        requests.ReclaimDeleted,
+    )
+}
+
+
+def services(
+    session: Callable[[], SparkSession], ledger: SqlLedger, *, of_lake: Tables | None = None, steps: Callable[[str], None] | None = None
+) -> Services:
+    """`steps` is told every step of every store by its name; of the compacted view as `view:STEP`."""
+
+    def of_view(step: str) -> None:
+        if steps is not None:
+            steps(f"view:{step}")
+
+    of_lake = of_lake or tables()
+    views = IcebergViews(session, tables=of_lake, steps=of_view)
+    documents = IcebergDocuments(session, tables=of_lake, steps=steps)
+    return Services(
+        topics=IcebergTopics(of_lake),
+        reader=IcebergReader(of_lake),
+        store=IcebergStore(session, tables=of_lake, steps=steps),
+        copier=IcebergCopier(session, own_lifetimes=with_own_lifetimes, tables=of_lake),
+        views=views,
+        compactor=views,
+        documents=documents,
+        document_store=documents,
+        reclaimer=IcebergReclaimer(of_lake, steps=steps),
+        gate=GreatExpectationsGate(),
+        ledger=ledger,
+        server={},
+        eraser=IcebergEraser(of_lake, steps=steps),
+        quarantine=IcebergQuarantine(session, tables=of_lake, steps=steps),
+        deleter=IcebergDeleter(of_lake, steps=steps),
+        deleted_reclaimer=IcebergDeletedReclaimer(of_lake, steps=steps),
+        key_secret=lambda _: SECRET,
+    )
+
+
+def record_logs(folder: Path, ledger: SqlLedger) -> tuple[Services, RecordLogStore]:
+    """Services over logs of single records below the folder, and their writer."""
+    logs = JsonFiles(folder / "record_logs")
+    store = RecordLogStore(logs, server={})
+    return record_log(store, logs, {}, ledger=ledger, gate=PlainGate(), eraser=RecordLogEraser(logs, server={})), store
+
+
+def archive_of(folder: Path) -> Path:
+    """Where the topics of such logs keep what goes from them."""
+    return folder / "archive"
+
+
+def seen(s: Services, name: TopicName, of_lake: Tables | None = None) -> dict[str, Any]:
+    """Every row of every table of the topic, without a JVM, all of it but the segment; of a topic that is no more whether it is deleted, and
+    not gone for good."""
+    if isinstance(s.store, RecordLogStore):
+        return {"log": [value_of(message) for message in s.reader.messages(name)], "archive": _archived(s, name)}
+    of_lake = of_lake or tables()
+    try:
+        properties = of_lake.document(name).properties
+    except UnknownTopic:
+        return {"deleted": s.deleter is not None and any(one.topic == name for one in s.deleter.deletions())}
+    found: dict[str, Any] = {}
+    if FOLD_PROPERTY in properties:
+        found["changes"] = [value_of(row) for document in DOCUMENTS for row in s.documents.changes(name, document)]
+        found["snapshots"] = [value_of(row) for document in DOCUMENTS for row in s.documents.snapshots(name, document)]
+    else:
+        found["log"] = [value_of(message) for message in s.reader.messages(name)]
+        view = s.views.view(name)
+        if view is not None:
+            found["view"] = sorted((value_of(row) for row in s.views.view_rows(name, view)), key=repr)
+    if of_lake.pointers.one((name.namespace, name.table(QUARANTINE))) is not None:
+        rows = of_lake.load(name, kind=QUARANTINE).scan().to_arrow().to_pylist()
+        found["quarantine"] = sorted([row["batch"], row["position"], row["raw"]] for row in rows)
+    return found
+
+
+def _archived(s: Services, name: TopicName) -> list[Any]:
+    """Of all plans of the topic."""
+    to = policy_of(s, name).archive_to
+    assert to is not None
+    there = [one.plan_id for one in s.ledger.plans(name) if ParquetArchive(Path(to)).file(name, one.plan_id).exists()]
+    return [value_of(message) for plan_id in there for message in ParquetArchive(Path(to)).read(name, plan_id)]
+
+
+def past(name: TopicName, of_lake: Tables | None = None) -> dict[str, list[int]]:
+    """Of a topic's log how many snapshots it has, and how many files lie below it that hold data."""
+    document = (of_lake or tables()).document(name)
+    files = [path for path in local_path(str(document.content["location"])).rglob("data/**/*") if path.is_file()]
+    return {"log": [len(document.content["snapshots"]), len([file for file in files if file.suffix in (".parquet", ".puffin")])]}
+
+
+def value_of(value: object) -> Any:
+    """As JSON has it; bytes as text of one character each."""
+    if is_dataclass(value):
+        named = [field.name for field in fields(value) if not (isinstance(value, Message) and field.name == "segment")]
+        return {name: value_of(getattr(value, name)) for name in named}
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, tuple | list):
+        return [value_of(one) for one in value]
+    return value
+
+
+def work_text(work: Work) -> Any:
+    """A work of the fixture as JSON has it."""
+    return work if isinstance(work, str) else {"request": type(work).__name__, **value_of(work)}
+
+
+def work_of(found: Any) -> Work:
+    """As `work_text` wrote it."""
+    if isinstance(found, str):
+        return found  # type: ignore[return-value]  # a scheduled operation's name
+    values: Mapping[str, Any] = {name: _given(name, value) for name, value in found.items() if name != "request"}
+    made: Work = _REQUESTS[found["request"]](**values)
+    return made
+
+
+def _given(name: str, value: Any) -> Any:
+    if name == "key":
+        return value.encode("latin-1")
+    return tuple((partition, offset) for partition, offset in value) if name == "positions" else value
