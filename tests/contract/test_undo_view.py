@@ -179,6 +179,40 @@ def test_a_newer_message_of_the_key_that_a_later_request_took_is_named_until_tha
     assert (stored(world, name), view(world, name)) == (was, rows)
 
 
+def test_what_went_from_the_view_and_then_by_a_later_request_from_the_log_is_named_until_that_is_undone(  # PRG-1
+    make_world: MakeWorld,
+) -> None:
+    """The view had lost it as the older message of its key; a person then had it removed by itself."""
+    world = make_world({})
+    name = compacted(world, b"a", b"b")
+    append(world, name, 3, b"a")
+    was, rows = stored(world, name), view(world, name)
+    first = published(world, name, 5, RemoveMessages(positions=((0, 2),)))
+    assert view(world, name) == rows[1:]
+    second = published(world, name, 6, RemoveMessages(positions=((0, 0),)))
+    with pytest.raises(LaterPlan, match=second):
+        run(world, name, 7, UndoPlan(plan_id=first))
+    assert shown(world, name) == [(1, b"b")], "nobody is shown what was removed"
+    undone(world, name, 8, second)
+    undone(world, name, 9, first)
+    assert (stored(world, name), view(world, name)) == (was, rows)
+
+
+def test_what_went_from_the_view_and_then_by_its_age_from_the_log_comes_back_to_the_view(make_world: MakeWorld) -> None:
+    """A rule of ages takes it from the log alone, where the view has it as well."""
+    world = make_world({})
+    name = compacted(world, b"a", b"b", message_expiry=50)
+    world.writer.seal(name, 0)
+    append(world, name, 55, b"a")
+    rows = view(world, name)
+    first = published(world, name, 56, RemoveMessages(positions=((0, 2),)))
+    assert view(world, name) == rows[1:]
+    published(world, name, 60)
+    assert stored(world, name) == []
+    undone(world, name, 61, first)
+    assert ([m.offset for m in stored(world, name)], view(world, name)) == ([2], rows)
+
+
 @pytest.mark.parametrize("work", [RemoveMessages(positions=((0, 2),)), "compaction"], ids=["request", "compaction"])
 def test_a_later_plan_that_failed_after_its_commit_is_named_too(  # P3
     make_world: MakeWorld, work: Work, monkeypatch: pytest.MonkeyPatch

@@ -134,8 +134,8 @@ def _check_newer(s: Services, log: LogState, plan: Plan, of_view: ReturningView)
         spans = [span for partition in sorted(partitions) if (span := undo.passed_over(other, partition)) is not None]
         then = replace(log, snapshot_id=other.requirements.snapshot_id)
         try:
-            if any(undo.passes_over(other, message, of_view.newest) for span in spans for message in _within(s, then, span)):
-                reason = "compacted, or removed, a newer message of a key that it took from the view"
+            if any(undo.passes_over(other, message, plan, of_view.newest) for span in spans for message in _within(s, then, span)):
+                reason = "compacted, or removed, a newer message of a key that it took from the view, or removed what it took from there"
                 raise LaterPlan(plan.plan_id, other.plan_id, reason)
         except PlanConflict as gone:
             reason = f"whether plan {other.plan_id}, which came later, builds on it cannot be told: {gone.reason}"

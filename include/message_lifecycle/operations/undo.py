@@ -95,11 +95,18 @@ def passed_over(plan: Plan, partition: int) -> Range | None:
     return (partition, min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
 
 
-def passes_over(plan: Plan, message: Message, newest: Mapping[tuple[int, bytes], int]) -> bool:
-    """Whether the plan took up, or took away, this message of `passed_over`, and it is newer than one of its key that is to come back to
-    the view. `newest`: as `ReturningView`. Its key would show a value that is older than what the view has, or than what was removed (P3)."""
-    if message.key is None or message.offset <= newest.get((message.partition, message.key), message.offset):
+def passes_over(plan: Plan, message: Message, undone: Plan, newest: Mapping[tuple[int, bytes], int]) -> bool:
+    """Whether the later plan is in the way of `undone` because of this message of `passed_over`. `newest`: as `ReturningView`.
+
+    It took up, or took away, a newer message of a key of which one is to come back to the view: the key would show a value that is older
+    than what the view has, or than what was removed (P3). Or a person had that very one removed, which the log alone had by then: it would
+    be shown again (PRG-1)."""
+    back = None if message.key is None else newest.get((message.partition, message.key))
+    if back is None or message.offset < back:
         return False
+    if message.offset == back:
+        in_log_alone = plan.operation == "message_request" and undone.taking(message.partition, back) is None
+        return in_log_alone and plan.taking(message.partition, back) is not None
     return plan.operation == "compaction" or plan.taking(message.partition, message.offset) is not None
 
 
