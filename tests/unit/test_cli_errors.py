@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import message_lifecycle
 from message_lifecycle.app.cli import main
 from message_lifecycle.app.cli.context import Wiring
 from message_lifecycle.app.services import Services
@@ -218,21 +219,62 @@ def test_a_real_interrupt_prints_no_trace() -> None:
 HEAVY = ("pyiceberg", "pyspark", "pendulum", "great_expectations", "sqlalchemy", "pandas", "airflow", "message_lifecycle.app.scenario_file")
 
 
+def imported(program: str) -> list[str]:
+    """The modules that a new process has after the program."""
+    program = f"import json, sys\nfrom message_lifecycle.app.cli.commands import tree\n{program}\nprint(json.dumps(sorted(sys.modules)))"
+    environment = {**os.environ, "PYTHONPATH": str(Path(message_lifecycle.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, env=environment)
+    return list(json.loads(done.stdout.splitlines()[-1]))
+
+
 def test_a_command_imports_only_what_it_needs() -> None:
     """The due check of idle topics has two seconds of CPU in all: nothing may be imported for commands that are not run."""
-    program = "import json, sys\nfrom message_lifecycle.app.cli import commands\nprint(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, env={**os.environ, "PYTHONPATH": ""})
-    loaded = json.loads(done.stdout)
+    loaded = imported("list(tree().commands.values())")
     assert [name for name in loaded if name.startswith(HEAVY) or name in ("rich.table", "pydantic")] == []
+
+
+def test_a_call_imports_no_other_command() -> None:
+    called = imported("assert tree().main(['down', '--help'], standalone_mode=False) == 0")
+    commands = {f"message_lifecycle.app.cli.{name}" for name in ("planning", "topics", "verbs", "results", "health", "stack")}
+    assert commands & set(called) == {"message_lifecycle.app.cli.stack"}
+    completed = imported("assert tree().list_commands(None)[:2] == ['demo', 'up']")
+    assert commands & set(completed) == set()
+
+
+def test_a_module_that_fails_at_its_import_is_no_unknown_command(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    from message_lifecycle.app.cli import commands
+
+    def broken(name: str) -> object:
+        raise KeyError(name)
+
+    commands.tree.cache_clear()
+    monkeypatch.setattr(commands, "_made", broken)
+    told = lake.say("status")
+    commands.tree.cache_clear()
+    assert (told.status, told.err.split(":")[0]) == (70, "InternalError")
+
+
+def test_a_second_call_is_answered_as_a_first_one(lake: Lake) -> None:
+    """The command tree is built once a process: nothing of a call may stay in it."""
+    lake.say("topic", "create", "orders", "--set", "message_expiry=3600")
+    lake.say("topic", "create", "payments")
+    for topic, own in [("orders", ["message_expiry"]), ("payments", [])]:
+        told = lake.say("topic", "describe", topic, "-o", "json").document
+        assert [setting["setting"] for setting in told["settings"] if setting["origin"] == "topic"] == own
+    assert lake.say("topic", "describe", "orders").out.startswith("default/orders")
+    assert lake.say("topic", "describe", "payments").out.startswith("default/payments")
+
+
+def test_an_unknown_command_is_told_what_it_is_most_like(lake: Lake) -> None:
+    told = lake.say("statsu", "-o", "json")
+    assert (told.status, told.document["message"]) == (2, "No such command 'statsu'. Did you mean 'status'?")
 
 
 GROUPS = ("topic", "consumer", "document", "ledger", "scenario")
 
 
 def test_every_command_and_option_says_what_it_is_for(lake: Lake) -> None:
-    from typer.main import get_command
-
-    from message_lifecycle.app.cli.commands import app
+    from message_lifecycle.app.cli.commands import tree
 
     silent = []
 
@@ -245,7 +287,7 @@ def test_every_command_and_option_says_what_it_is_for(lake: Lake) -> None:
         for name, inner in getattr(command, "commands", {}).items():
             look(inner, f"{path} {name}")
 
-    look(get_command(app), "lifecycle")
+    look(tree(), "lifecycle")
     assert silent == []
     told = lake.say("--help")
     assert told.status == 0

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 
-from message_lifecycle.app.cli.commands import app
+from message_lifecycle.app.cli.commands import tree
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))]
@@ -28,7 +27,7 @@ def typed(page: str) -> Iterator[list[str]]:
 
 def subcommand(words: list[str]) -> tuple[Any, list[str]]:
     """The command that the words name, and the words after it."""
-    found: Any = get_command(app)
+    found: Any = tree()
     for place, word in enumerate(words):
         if not (commands := getattr(found, "commands", None)) or word.startswith("-") or not word[0].isalpha():
             return found, words[place:]
@@ -58,5 +57,5 @@ def described(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
 
 
 def test_what_a_list_of_commands_says_of_each_is_one_line() -> None:
-    told = dict(described(get_command(app), ("lifecycle",)))
+    told = dict(described(tree(), ("lifecycle",)))
     assert [path for path, text in told.items() if "\n" in text.strip().partition("\n\n")[0]] == []

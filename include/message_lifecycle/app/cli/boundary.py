@@ -45,11 +45,10 @@ def main(arguments: Sequence[str] | None = None, *, wiring: Wiring | None = None
 
 
 def _run(given: list[str], wiring: Wiring) -> int:
-    from message_lifecycle.app.cli.commands import app
+    from message_lifecycle.app.cli.commands import tree
 
-    command = typer.main.get_command(app)
     try:
-        return int(command.main(given, prog_name=PROGRAM, standalone_mode=False, obj=wiring) or 0)
+        return int(tree().main(given, prog_name=PROGRAM, standalone_mode=False, obj=wiring) or 0)
     except SystemExit as left:
         # Typer leaves by itself in two cases: to complete a line for a shell, and when the reader of our output has gone.
         if isinstance(left.__context__, BrokenPipeError):

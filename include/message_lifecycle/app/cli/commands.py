@@ -1,118 +1,91 @@
-"""All commands, in the order of work."""
+"""All commands, in the order of work. One is imported and built when it is called or listed: no call pays for the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import UserDict
+from functools import cache
+from pkgutil import resolve_name
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from message_lifecycle.app.cli import (
-    backends,
-    compaction,
-    consumers,
-    documents,
-    erasures,
-    explaining,
-    health,
-    holds,
-    landing,
-    ledger,
-    planning,
-    reading,
-    reclaiming,
-    requests,
-    scenarios,
-    stack,
-    topics,
-    undoing,
-    verbs,
-)
+_ORDER = {
+    "Start here": {
+        "demo": "stack:demo",
+        "up": "stack:up",
+        "down": "stack:down",
+    },
+    "Topics and their messages": {
+        "topic": "topics:app",
+        "ingest": "landing:ingest",
+        "read": "reading:read",
+        "consumer": "consumers:app",
+        "compact": "compaction:compact",
+        "document": "documents:app",
+    },
+    "Remove what is due: all steps at once, or one by one": {
+        "due": "planning:due",
+        "run": "planning:run",
+        "plan": "planning:plan",
+        "stage": "verbs:stage",
+        "mark": "verbs:mark",
+        "gate": "verbs:gate",
+        "approve": "verbs:approve",
+        "refuse": "verbs:refuse",
+        "publish": "verbs:publish",
+        "verify": "verbs:verify",
+        "message": "requests:messages",
+        "key": "requests:keys",
+        "undo": "undoing:undo",
+        "hold": "holds:app",
+        "erase": "erasures:app",
+        "quarantine": "planning:quarantine",
+        "reclaim": "reclaiming:app",
+    },
+    "See what is, what was done, and why": {
+        "status": "health:status",
+        "explain": "explaining:explain",
+        "receipt": "erasures:receipts",
+        "backends": "backends:backends",
+        "ledger": "ledger:app",
+    },
+    "Try a policy before it touches data": {
+        "scenario": "scenarios:app",
+    },
+}
+"""Panel of the help: command: its module and, there, its function or its group."""
+_PANELS = {name: panel for panel, places in _ORDER.items() for name in places}
 
-_SETUP, _TOPICS, _RUN, _LOOK, _TRY = (
-    "Start here",
-    "Topics and their messages",
-    "Remove what is due: all steps at once, or one by one",
-    "See what is, what was done, and why",
-    "Try a policy before it touches data",
-)
+
+class _Commands(UserDict[str, Any]):
+    """Commands by name, each made when it is first asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(dict.fromkeys(_PANELS))
+
+    def __getitem__(self, name: str) -> Any:
+        if self.data[name] is None:
+            self.data[name] = _made(name)
+        return self.data[name]
 
 
-class _InOrder(TyperGroup):
-    """Lists commands as they are declared below; typer would put groups before commands."""
+class _Lazy(TyperGroup):
+    """Names its commands without making them: to complete a word, and to tell what an unknown one is most like."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands = _Commands()
 
     def list_commands(self, _ctx: Any) -> list[str]:
-        return [name for names in _ORDER.values() for name in names]
+        return list(self.commands)
 
+    def get_command(self, _ctx: Any, name: str) -> Any:
+        return self.commands[name] if name in self.commands else None  # noqa: SIM401 - `get` would take a module's own KeyError for no command
 
-_ORDER = {
-    _SETUP: ("demo", "up", "down"),
-    _TOPICS: ("topic", "ingest", "read", "consumer", "compact", "document"),
-    _RUN: (
-        "due",
-        "run",
-        "plan",
-        "stage",
-        "mark",
-        "gate",
-        "approve",
-        "refuse",
-        "publish",
-        "verify",
-        "message",
-        "key",
-        "undo",
-        "hold",
-        "erase",
-        "quarantine",
-        "reclaim",
-    ),
-    _LOOK: ("status", "explain", "receipt", "backends", "ledger"),
-    _TRY: ("scenario",),
-}
-_GROUPS = {
-    "topic": topics.app,
-    "consumer": consumers.app,
-    "document": documents.app,
-    "ledger": ledger.app,
-    "scenario": scenarios.app,
-    "message": requests.messages,
-    "key": requests.keys,
-    "erase": erasures.app,
-    "receipt": erasures.receipts,
-    "hold": holds.app,
-    "reclaim": reclaiming.app,
-}
-_COMMANDS: dict[str, Callable[..., int | None]] = {
-    "demo": stack.demo,
-    "up": stack.up,
-    "down": stack.down,
-    "ingest": landing.ingest,
-    "read": reading.read,
-    "compact": compaction.compact,
-    "due": planning.due,
-    "run": planning.run,
-    "quarantine": planning.quarantine,
-    "plan": planning.plan,
-    "stage": verbs.stage,
-    "mark": verbs.mark,
-    "gate": verbs.gate,
-    "approve": verbs.approve,
-    "refuse": verbs.refuse,
-    "publish": verbs.publish,
-    "verify": verbs.verify,
-    "undo": undoing.undo,
-    "status": health.status,
-    "explain": explaining.explain,
-    "backends": backends.backends,
-}
-
-# A request like those of `message` and `key`, which people look for beside what else is done to a topic.
-topics.app.command()(requests.truncate)
 
 app = typer.Typer(
-    cls=_InOrder,
+    cls=_Lazy,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -121,14 +94,27 @@ app = typer.Typer(
     epilog="Exit status: 0 done (or nothing to do), 1 something does not hold, 2 wrong input, 3 refused by a rule, "
     "4 a system does not answer, 5 waits for a person, 70 a fault of the program.",
 )
-for _panel, _names in _ORDER.items():
-    for _name in _names:
-        if _name in _GROUPS:
-            app.add_typer(_GROUPS[_name], name=_name, rich_help_panel=_panel)
-        else:
-            app.command(_name, rich_help_panel=_panel)(_COMMANDS[_name])
 
 
 @app.callback()
 def _root() -> None:
     """Keeps `lifecycle` a group whatever it holds."""
+
+
+@cache
+def tree() -> Any:
+    """`lifecycle`; the same one at every call, for what is made of it holds nothing of a call."""
+    return typer.main.get_command(app)
+
+
+def _made(name: str) -> Any:
+    panel = _PANELS[name]
+    found = resolve_name(f"{__package__}.{_ORDER[panel][name]}")
+    alone = typer.Typer(add_completion=False)
+    alone.callback()(_root)
+    if isinstance(found, typer.Typer):
+        alone.add_typer(found, name=name, rich_help_panel=panel)
+    else:
+        alone.command(name, rich_help_panel=panel)(found)
+    group = typer.main.get_group(alone)
+    return group.commands[name]

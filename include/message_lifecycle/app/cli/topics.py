@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from message_lifecycle.app.cli import document_screen, topic_delete
+from message_lifecycle.app.cli import document_screen, requests, topic_delete
 from message_lifecycle.app.cli.context import (
     OutputOption,
     TopicArgument,
@@ -206,6 +206,8 @@ def list_(
 
 
 app.command("delete")(topic_delete.delete)
+# A request like those of `message` and `key`, which people look for beside what else is done to a topic.
+app.command()(requests.truncate)
 
 
 def _recorded(text: str, *, topic: str | None, partitions: int | None, settings: Mapping[str, Value]) -> RecordedTopic:
