@@ -90,7 +90,7 @@ def test_every_row_is_as_it_was(head_lake: Restored, title: str) -> None:
 
 
 def test_every_size_that_is_told_of_a_manifest_is_its_own(head_lake: Restored) -> None:
-    told = {}
+    told: dict[str, int] = {}
     for place, location in head_lake.of_lake.pointers.all("head"):
         if not place[1].endswith(("__live", "__latest")):
             table = StaticTable.from_metadata(location, {"py-io-impl": f"{LocalFileIO.__module__}.{LocalFileIO.__name__}"})
