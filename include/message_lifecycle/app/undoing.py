@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Operation, Plan, ViewRequirements
 from message_lifecycle.model.request import UndoPlan
-from message_lifecycle.model.rows import offsets_of
+from message_lifecycle.model.rows import offsets_of, ranges_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.spared import SparedOffsets
 from message_lifecycle.model.undo import Range, Returning, ReturningView, Undone, ranges_in
@@ -40,11 +40,11 @@ def plan_undo(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, a
     check(s, record, policy, s.topics.describe(name).uuid, lambda: has_committed(name, taken_back.plan_id))
     log = s.reader.log(name)
     assert record.staged is not None and record.outcome is not None, "a published plan was staged, and has its outcome"
-    before = [s.ledger.record(known.plan_id).outcome for known in s.ledger.undone(name)]
-    without = [span for outcome in before if outcome is not None for span in outcome.marker_offsets]
     found = Returning(source_id=None)
     if of_log:
-        found = s.reader.returning(log, taken_back, record.staged, own=record.outcome.marker_offsets, without=without)
+        undone = [(s.ledger.record(known.plan_id), known.undone_by) for known in s.ledger.undone(name)]
+        without = [span for other, undone_by in undone for span in markers_of(s, other, undone_by)]
+        found = s.reader.returning(log, taken_back, record.staged, own=markers_of(s, record), without=without)
     view = s.views.view(name)
     of_view = _of_view(s, view, taken_back)
     if of_log:
@@ -61,6 +61,28 @@ def plan_undo(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, a
     if view is None:
         return made
     return replace(made, view=ViewRequirements(table_uuid=view.table_uuid, snapshot_id=view.snapshot_id, rows=view.rows))
+
+
+def markers_of(s: Services, record: PlanRecord, undone_by: str | None = None) -> Sequence[Range]:
+    """What a plan's markers were given. Versions before undo did not keep it with the outcome: then the log's history tells it, or the undo
+    that has taken the markers away. Raises UndoSourceGone where neither tells of all: a marker that stays hides what comes back."""
+    outcome = record.outcome
+    if outcome is None:
+        return ()
+    if outcome.marker_offsets is not None:
+        return outcome.marker_offsets
+    found = list(s.reader.marker_offsets(record.plan.topic, record.plan.plan_id))
+    if _rows_in(found) == outcome.markers:
+        return found
+    taken = () if undone_by is None else s.ledger.record(undone_by).plan.row_removals
+    found = [(action.partition, run.start, run.stop - 1) for action in taken for run in ranges_of(action.offsets)]
+    if _rows_in(found) == outcome.markers:
+        return found
+    raise UndoSourceGone(record.plan.plan_id, f"nothing tells any more which messages are the {outcome.markers} markers that it made")
+
+
+def _rows_in(spans: Sequence[Range]) -> int:
+    return sum(last - first + 1 for _, first, last in spans)
 
 
 def check(s: Services, record: PlanRecord, policy: Policy, table_uuid: str, has_committed: Callable[[], bool]) -> None:

@@ -1,7 +1,8 @@
 """Plans, what is staged, reports, approvals and outcomes as JSON text and back, strictly.
 
 To: the model's canonical JSON. From: pydantic over the model's own dataclasses; a wrong type, a missing or an unknown field
-is CorruptRecord, for a deed that is read only in part may be another deed.
+is CorruptRecord, for a deed that is read only in part may be another deed. What an earlier version recorded is read as
+`older_formats` says, and as strictly.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from message_lifecycle.ledger.errors import CorruptRecord
+from message_lifecycle.ledger.older_formats import OLDEST_PLAN_FORMAT, Content, NeverWritten, update_plan, update_record
 from message_lifecycle.model.actions import Action
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
 from message_lifecycle.model.plan import PLAN_FORMAT, Plan
@@ -65,9 +67,19 @@ def to_json(value: Recorded) -> str:
 
 def from_json(kind: type[T], text: str) -> T:
     """Raises CorruptRecord."""
-    value: T = _read(kind, text, f"a record of {kind.__name__}")
-    if to_json(value) != text:
-        raise CorruptRecord(f"a record of {kind.__name__}", "it holds more than this program knows")
+    what = f"a record of {kind.__name__}"
+    value: T = _read(kind, text, what)
+    if to_json(value) == text:
+        return value
+    record = _decoded(text, what)
+    try:
+        update_record(kind.__name__, record, frozenset(field.name for field in fields(kind)))
+    except NeverWritten as error:
+        raise CorruptRecord(what, str(error)) from error
+    updated = canonical(record)
+    value = _read(kind, updated, what)
+    if to_json(value) != updated:
+        raise CorruptRecord(what, "it holds more than this program knows")
     return value
 
 
@@ -78,17 +90,51 @@ def plan_id_of(document: str) -> str:
 
 def plan_from_json(document: str, plan_id: str, text_id: str | None = None) -> Plan:
     """Raises CorruptRecord, also where the text or what is read from it is not the plan of that id. `text_id`: that of the text since an
-    erasure has taken a name out of it."""
+    erasure has taken a name out of it. Of a plan of an earlier format, `Plan.format` says so."""
     what, known = f"plan {plan_id}", text_id or plan_id
     if plan_id_of(document) != known:
         raise CorruptRecord(what, "its text was changed after it was recorded")
-    recorded: Plan = _read(_recorded_plan(), document, what)
+    # A quote within a text is escaped: only a field can read so.
+    is_todays = f'"format":{PLAN_FORMAT},' in document
+    text = document if is_todays else _of_today(document, what)
+    recorded: Plan = _read(_recorded_plan(), text, what)
     plan = Plan(**{field.name: getattr(recorded, field.name) for field in fields(Plan)})
-    if plan.format != PLAN_FORMAT:
-        raise CorruptRecord(what, f"its format is {plan.format}, this program knows {PLAN_FORMAT}")
-    if plan.plan_id != known:
+    if (plan.format == PLAN_FORMAT) != is_todays or (plan.plan_id != known if is_todays else plan.to_json() != text):
         raise CorruptRecord(what, "it holds more than this program knows")
-    return plan if text_id is None else plan.known_as(plan_id)
+    return plan if is_todays and text_id is None else plan.known_as(plan_id)
+
+
+def _of_today(document: str, what: str) -> str:
+    """The text of a plan of an earlier format with all that today's plans say. Raises CorruptRecord, of an unknown format too."""
+    plan = _decoded(document, what)
+    found, reads = plan.get("format"), f"this program reads {OLDEST_PLAN_FORMAT} to {PLAN_FORMAT}"
+    if type(found) is not int:
+        raise CorruptRecord(what, f"its format is {found!r}, {reads}")
+    if found > PLAN_FORMAT:
+        reason = f"its format is {found}, {reads}: a newer version wrote it"
+        raise CorruptRecord(what, reason, advice="Upgrade to that version, or use the program that wrote it.")
+    if found < OLDEST_PLAN_FORMAT:
+        reason = f"its format is {found}, {reads}: what such a plan says is not known, and it is not guessed"
+        raise CorruptRecord(
+            what, reason, advice="Use the program that wrote it: to look at it, to take it back, or to end it while it is open."
+        )
+    if found == PLAN_FORMAT or canonical(plan) != document:
+        raise CorruptRecord(what, "it is not written as plans are")
+    try:
+        update_plan(plan)
+    except NeverWritten as error:
+        raise CorruptRecord(what, f"{error}, and no plan of format {found} says that") from error
+    return canonical(plan)
+
+
+def _decoded(text: str, what: str) -> Content:
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise CorruptRecord(what, "it is not JSON") from error
+    if not isinstance(content, dict):
+        raise CorruptRecord(what, "it is not an object of JSON")
+    return content
 
 
 def settings_from_json(text: str) -> dict[str, Value | None]:

@@ -44,14 +44,17 @@ class LedgerTooNew(Refused):
 
 
 class CorruptRecord(LifecycleError):
-    """What the ledger holds is not what was written, or was written by a program that knows more."""
+    """What the ledger holds is not what was written, or was written by a program that knows more. `advice`: what to do."""
 
-    def __init__(self, what: str, reason: str) -> None:
+    def __init__(
+        self,
+        what: str,
+        reason: str,
+        *,
+        advice: str = "Use the program that wrote it, or restore the newest backup: `lifecycle ledger restore FILE`.",
+    ) -> None:
         self.what, self.reason = what, reason
-        super().__init__(
-            f"{what} in the ledger cannot be read: {reason}. Nothing is done with it. "
-            "Use the program that wrote it, or restore the newest backup: `lifecycle ledger restore FILE`."
-        )
+        super().__init__(f"{what} in the ledger cannot be read: {reason}. Nothing is done with it. {advice}")
 
 
 class BackupNotWritten(Unavailable):

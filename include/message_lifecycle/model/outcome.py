@@ -171,8 +171,9 @@ class Outcome:
     """Of the messages that went, those that the archive has (RET-7)."""
     restored: int = 0
     """Messages, or changes of documents, that an undo brought back (DEL-7)."""
-    marker_offsets: tuple[tuple[int, int, int], ...] = ()
-    """What the plan's markers were given, as (partition, first offset, last offset): they go with it when it is taken back (DEL-7)."""
+    marker_offsets: tuple[tuple[int, int, int], ...] | None = ()
+    """What the plan's markers were given, as (partition, first offset, last offset): they go with it when it is taken back (DEL-7). None:
+    not known, for versions before undo did not keep it."""
     reclaimed_files: int | None = None
     reclaimed_bytes: int | None = None
     """Space that came back, as measured on the file system (RET-5, DEL-7); None: not known, or not what the operation does."""

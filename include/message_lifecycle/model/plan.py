@@ -39,6 +39,7 @@ from message_lifecycle.model.rows import Place, RemovalReason, ranges_of
 from message_lifecycle.model.settings import Value
 
 PLAN_FORMAT = 5
+"""Raised with every change of what a plan's text may say; `ledger.older_formats` then needs a step from the one before."""
 
 Operation = Literal[
     "message_cleaner",
@@ -197,6 +198,12 @@ class Plan:
     source_id: int | None = None
     """Of an undo: the snapshot of the log, of the changes of documents, or of the quarantine, that holds what comes back."""
     format: int = PLAN_FORMAT
+    """In which it was recorded; what that format did not say has the value that it had then, or None."""
+
+    @property
+    def is_older(self) -> bool:
+        """Whether an earlier version planned it: what judged it then may have known less than what would judge it now."""
+        return self.format < PLAN_FORMAT
 
     @property
     def is_empty(self) -> bool:
@@ -381,7 +388,8 @@ class Plan:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:32]
 
     def known_as(self, plan_id: str) -> Plan:
-        """Under the id that it was recorded by: an erasure has since taken a name out of the text that the id was made of."""
+        """Under the id that it was recorded by. It is the hash of the text as it was then: of an earlier format, or with a name in it that
+        an erasure has taken out since."""
         known = replace(self)
         known.__dict__["plan_id"] = plan_id
         return known

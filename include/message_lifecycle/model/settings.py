@@ -54,11 +54,12 @@ class Policy:
 
     @classmethod
     def of_values(cls, values: Iterable[tuple[str, Value | None]]) -> Policy:
-        """The policy that a plan was made under, out of the plan."""
+        """The policy that a plan was made under, out of the plan. A setting that was not known then did what its default does."""
         return cls(settings=tuple((name, Resolved(value=value, origin="topic")) for name, value in values))
 
     def __getitem__(self, name: str) -> Value | None:
-        return self._by_name[name].value
+        known = self._by_name.get(name)
+        return BY_NAME[name].default if known is None else known.value
 
     def _int(self, name: str) -> int:
         value = self[name]
@@ -277,6 +278,11 @@ class Policy:
         """Of the settings that decide what stays in a compacted view."""
         values = self.values
         return hashlib.sha256(json.dumps({name: values[name] for name in ACTS_ON_VIEW}).encode()).hexdigest()[:16]
+
+    def changed_since(self, earlier: Mapping[str, Value | None]) -> tuple[str, ...]:
+        """Names of settings that have another value than under `earlier`. One that was not known then had its default."""
+        changed = [name for name, value in self.values.items() if earlier.get(name, BY_NAME[name].default) != value]
+        return (*changed, *sorted(earlier.keys() - self.values.keys()))
 
     def tightened_since(self, earlier: Mapping[str, Value | None]) -> tuple[str, ...]:
         """Names of settings that remove more now than under `earlier` (DEL-3)."""
