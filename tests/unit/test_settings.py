@@ -218,3 +218,13 @@ def test_a_yjs_document_has_a_root(roots: object) -> None:  # SNP-6, SNP-10
     assert created({"fold": "yjs", "yjs_roots": {"text": "Text"}}, where="test")["fold"] == "yjs"
     with pytest.raises(InvalidSetting, match="unset for any other fold"):
         created({"fold": "last_write", "yjs_roots": roots or "{}"}, where="test")
+
+
+def test_settings_have_changed_where_their_value_is_another_whoever_knew_them() -> None:
+    now = resolve(topic={"max_records": 5, "retention_scope": "key"}, server={})
+    assert now.changed_since(now.values) == ()
+    assert now.changed_since({**now.values, "max_records": 6, "enabled": False}) == ("enabled", "max_records")
+    # Before these two were known they did what their defaults do; one of the others, which are as they were, need not be told.
+    assert now.changed_since({"message_expiry": 0}) == ("max_records", "retention_scope")
+    assert resolve(topic={}, server={}).changed_since({}) == ()
+    assert now.changed_since({**now.values, "forgotten": 1}) == ("forgotten",), "what is known no more may have meant anything"

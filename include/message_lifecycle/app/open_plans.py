@@ -1,10 +1,14 @@
-"""Whose a topic's open plan is, and whether it waits for a person (DEL-1)."""
+"""Whose a topic's open plan is, whether it waits for a person (DEL-1), and what becomes of one that an earlier version made."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from message_lifecycle.app import deeds, reclaiming
+from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant, seconds
+from message_lifecycle.model.outcome import OutcomeName
+from message_lifecycle.model.plan import PLAN_FORMAT, Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.ports import PlanRecord
 
@@ -31,8 +35,8 @@ def is_compacting(s: Services, record: PlanRecord, run: str | None) -> bool:
 
 
 def waits(s: Services, record: PlanRecord) -> bool:
-    """The gate left it to a person, and the question still stands or has been granted."""
-    if record.report is None or record.reported_at is None or record.report.judgement != "needs_approval":
+    """The gate left it to a person, and the question still stands or has been granted. One of an earlier version is asked again."""
+    if record.report is None or record.reported_at is None or record.report.judgement != "needs_approval" or record.plan.is_older:
         return False
     ttl_us = Policy.of_values(record.plan.policy).approval_ttl_us
     return record.approval is not None or s.ledger.now() <= record.reported_at + ttl_us
@@ -43,3 +47,27 @@ def asked_by_itself(record: PlanRecord, by: str) -> bool:
     if record.requested_by is None or not Policy.of_values(record.plan.policy).approver_is_not_requester:
         return False
     return by.strip().casefold() == record.requested_by.strip().casefold()
+
+
+def require_todays(s: Services, plan: Plan) -> None:
+    """Raises PlanConflict of a plan that an earlier version made and of which nothing is done: what has judged it may have known less than
+    what would judge it now. What takes its place closes it (`replaced`). One of which something is done goes to its end."""
+    if plan.is_older and not has_begun(s, plan):
+        raise PlanConflict(plan.plan_id, _of_earlier_version(plan))
+
+
+def has_begun(s: Services, plan: Plan) -> bool:
+    """Whether any of its commits is there, or any of its files gone."""
+    return deeds.committed(s, plan) or deeds.begun(s, plan) or deeds.is_halfway(s, plan) or reclaiming.begun(s, plan)
+
+
+def replaced(record: PlanRecord, by: str) -> tuple[OutcomeName, str]:
+    """How an open plan ends whose place another takes: the outcome and its words."""
+    if record.plan.is_older:
+        return "superseded", f"{by} took its place: {_of_earlier_version(record.plan)}"
+    asked = record.report is not None and record.report.judgement == "needs_approval"
+    return "lapsed" if asked else "superseded", f"{by} took its place"
+
+
+def _of_earlier_version(plan: Plan) -> str:
+    return f"it was planned by an earlier version, as plans of format {plan.format} are; this one makes format {PLAN_FORMAT}"

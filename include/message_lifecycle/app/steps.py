@@ -14,7 +14,7 @@ from message_lifecycle.app.due_state import note_due
 from message_lifecycle.app.frames import with_frame
 from message_lifecycle.app.horizons import heeds_horizon
 from message_lifecycle.app.live_view import keep_view, latest_view
-from message_lifecycle.app.open_plans import asked_by_itself, belongs_to_another, is_compacting, waits
+from message_lifecycle.app.open_plans import asked_by_itself, belongs_to_another, is_compacting, replaced, require_todays, waits
 from message_lifecycle.app.previews import Work, asked_by, is_of, operation_of, preview, scheduled
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.undoing import remember, told, undone_before
@@ -81,8 +81,7 @@ def plan(
         with sparing.refusals_recorded(s, name, operation_of(work), as_of, run):
             made = preview(s, name, as_of=as_of, work=work)
         if earlier is not None and earlier.plan.plan_id != made.plan_id:
-            lapsed = earlier.report is not None and earlier.report.judgement == "needs_approval"
-            close(s, earlier.plan, "lapsed" if lapsed else "superseded", f"plan {made.plan_id} took its place")
+            close(s, earlier.plan, *replaced(earlier, by=f"plan {made.plan_id}"))
         return s.ledger.add_plan(made, run=run, requested_by=requested_by or asked_by(s, work))
 
 
@@ -156,6 +155,7 @@ def gate(s: Services, plan_id: str) -> GateReport:
     record = s.ledger.record(plan_id)
     if record.outcome is not None or record.staged is None:
         raise NotReady(plan_id, record.outcome.name if record.outcome else record.state, "a staged, open plan")
+    require_todays(s, record.plan)
     policy = Policy.of_values(record.plan.policy)
     sparing.require_heeded(s, record.plan)
     frames = deeds.evidence(s, record.plan, record.staged, policy)
@@ -171,8 +171,11 @@ def gate(s: Services, plan_id: str) -> GateReport:
 
 
 def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str) -> Approval:
-    """Record a person's word; a refusal closes the plan (DEL-3). Raises OwnRequest, and the plan still waits."""
+    """Record a person's word; a refusal closes the plan (DEL-3). Raises OwnRequest, and the plan still waits; PlanConflict of one that is
+    asked again."""
     record = s.ledger.record(plan_id)
+    if granted and record.outcome is None:
+        require_todays(s, record.plan)
     if granted and asked_by_itself(record, by):
         raise OwnRequest(record.plan.plan_id, by)
     approval = Approval(plan_id=record.plan.plan_id, granted=granted, by=by, at=s.ledger.now(), text=text)
@@ -204,8 +207,9 @@ def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
     plan = record.plan
     assert record.staged is not None and record.report is not None and record.reported_at is not None, "the gate has judged it"
     if not deeds.begun(s, plan):
+        require_todays(s, plan)
         # A topic that comes back has its settings from before.
-        if not plan.returned_tables and _policy_now(s, plan).hash != plan.requirements.policy_hash:
+        if not plan.returned_tables and _policy_now(s, plan).changed_since(dict(plan.policy)):
             raise PlanConflict(plan.plan_id, "the topic's settings were changed after it was planned")
         sparing.require_heeded(s, plan)
     verdict = decide(

@@ -21,7 +21,7 @@ from message_lifecycle.app.services import Services
 from message_lifecycle.app.sweeps import due_sweeps as judge_sweeps
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.backends import check_operation
-from message_lifecycle.model.errors import LifecycleError, NotInABackend, UnknownTopic
+from message_lifecycle.model.errors import LifecycleError, NotInABackend, PlanConflict, UnknownTopic
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant, parse_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
@@ -166,7 +166,7 @@ def waiting(*, run: str) -> list[dict[str, Any]]:
         if entry.plan_id is None or entry.judgement != "needs_approval" or entry.state != "gated":
             continue
         record = s.ledger.record(entry.plan_id)
-        if record.approval is None:
+        if record.approval is None and not record.plan.is_older:
             subject = f"{entry.topic}: {views.question_of(record)}"
             question = {"plan_id": entry.plan_id, "topic": str(entry.topic), "subject": subject}
             questions.append({**question, "body": views.approval_text(record), "answer_within": _answer_within(s, record)})
@@ -217,6 +217,10 @@ def _outcome(s: Services, run: str, entry: RunEntry, work: Operation, *, answere
     plan, judgement = record.plan, record.report.judgement if record.report else None
     if deeds.committed(s, plan) or (plan.is_empty and judgement == "passed"):
         return steps.verify(s, entry.plan_id)
+    try:
+        open_plans.require_todays(s, plan)
+    except PlanConflict as older:
+        return steps.close(s, plan, "superseded", older.reason)
     if judgement == "needs_approval" and not (answered and record.approval is not None):
         if open_plans.waits(s, record):
             return steps.outcome_of(plan, "needs_approval", detail="waits for a person")

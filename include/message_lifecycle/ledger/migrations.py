@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from uuid import uuid4
 
-from sqlalchemy import Connection, inspect, select, update
+from sqlalchemy import Connection, inspect, select, text, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.database import Database
@@ -154,13 +154,25 @@ def _text_id(connection: Connection) -> None:
     connection.exec_driver_sql("alter table lifecycle_plan_documents add column text_id text")
 
 
+def _plan_format(connection: Connection) -> None:
+    """Of open plans alone it is asked for. Documents of many MB are not read here: the database looks into them."""
+    connection.exec_driver_sql("alter table lifecycle_plans add column format bigint")
+    connection.execute(
+        text(
+            "update lifecycle_plans set format = 5 where state <> 'closed' and plan_id in "
+            "(select plan_id from lifecycle_plan_documents where document like :said)"
+        ),
+        {"said": '%"format":5,%'},
+    )
+
+
 def _run(connection: Connection, script: str) -> None:
     for statement in script.split(";"):
         if statement.strip():
             connection.exec_driver_sql(statement)
 
 
-STEPS: tuple[Step, ...] = (_first, _replicas, _swept, _views, _documents, _erasures, _holds, _undone, _requested_by, _text_id)
+STEPS: tuple[Step, ...] = (_first, _replicas, _swept, _views, _documents, _erasures, _holds, _undone, _requested_by, _text_id, _plan_format)
 
 
 def version(connection: Connection) -> int:

@@ -14,7 +14,7 @@ from message_lifecycle.model.errors import AmbiguousPlan, UnknownPlan
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
-from message_lifecycle.model.plan import Operation, Plan
+from message_lifecycle.model.plan import PLAN_FORMAT, Operation, Plan
 from message_lifecycle.ports import PlanRecord, PlanSummary
 
 _plans = tables.plans
@@ -129,10 +129,11 @@ class PlanReader(Part):
             return [_summary(row) for row in connection.execute(query)]
 
     def waiting(self) -> Sequence[PlanSummary]:
-        """Plans that need a person and have no answer yet, the longest waiting first."""
+        """See `ports.PlanReader`."""
         query = (
             select(_plans)
             .where(_plans.c.state == "gated", _plans.c.judgement == "needs_approval", _plans.c.approval.is_(None))
+            .where(_plans.c.format == PLAN_FORMAT)
             .order_by(_plans.c.reported_at, _plans.c.event)
         )
         with self._database.reading() as connection:

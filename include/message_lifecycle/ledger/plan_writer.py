@@ -59,6 +59,7 @@ class PlanWriter(Part):
                         expected_rows=plan.expected.removed_rows,
                         expected_bytes=plan.expected.removed_bytes,
                         requested_by=requested_by,
+                        format=plan.format,
                         event=next_event(connection),
                     )
                 )

@@ -73,7 +73,9 @@ plans = Table(
     _text("outcome_name", null=True),
     _number("outcome_event", null=True),
     _text("requested_by", null=True),
+    _number("format", null=True),
 )
+"""`format`: of the plan's document; null: an earlier one than 5, or the plan was closed before this was kept."""
 # DEL-1, should two writers ever get past the topic's row lock.
 Index("lifecycle_one_open_plan", plans.c.topic, unique=True, postgresql_where=text("state <> 'closed'"), sqlite_where=text("state <> 'closed'"))  # fmt: skip
 Index("lifecycle_plans_by_as_of", plans.c.topic, plans.c.operation, plans.c.as_of)

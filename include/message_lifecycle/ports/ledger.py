@@ -155,7 +155,8 @@ class LedgerLists(Protocol):
         ...
 
     def waiting(self) -> Sequence[PlanSummary]:
-        """Plans that need a person and have no answer yet, the longest waiting first."""
+        """Plans that need a person and have no answer yet, the longest waiting first. One that an earlier version made waits no more: it is
+        planned, and asked, again."""
         ...
 
     def history(
