@@ -20,22 +20,24 @@ from sqlalchemy import create_engine, text
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.backup_file import BackupWriter
+from message_lifecycle.ledger.database import Database
 from message_lifecycle.ledger.errors import LedgerNotMigrated, LedgerUnavailable
 from message_lifecycle.ledger.ledger import SqlLedger, migrate_ledger, open_ledger, restore_ledger
-from message_lifecycle.ledger.migrations import STEPS
+from message_lifecycle.ledger.migrations import STEPS, migrate
 from message_lifecycle.local.postgres import Address
 from message_lifecycle.model.document import OwnChanges, OwnSettings, Synced
 from message_lifecycle.model.erasure import KeyDigest
 from message_lifecycle.model.errors import InvalidSetting, LifecycleError, OpenBatch, OpenPlan, TopicBusy
 from message_lifecycle.ports import SourceFile
 from tests.ledgers import AS_OF, OTHER, TOPIC, alter, outcome_of, plan_of, report_of, staged_of
+from tests.older_plans import FILES, insert_all, recorded_in
 from tests.unit.test_ledger_backup import contents, fill
 from tests.unit.test_ledger_batches import *  # noqa: F403 - the same tests, on PostgreSQL
 from tests.unit.test_ledger_documents import *  # noqa: F403 - the same tests, on PostgreSQL
 from tests.unit.test_ledger_erasures import *  # noqa: F403 - the same tests, on PostgreSQL
 from tests.unit.test_ledger_forgetting import *  # noqa: F403 - the same tests, on PostgreSQL
 from tests.unit.test_ledger_identity import *  # noqa: F403 - the same tests, on PostgreSQL
-from tests.unit.test_ledger_migrations import shape
+from tests.unit.test_ledger_migrations import rows_of, shape, wanted_rows
 from tests.unit.test_ledger_plans import *  # noqa: F403 - the same tests, on PostgreSQL
 from tests.unit.test_ledger_runs import *  # noqa: F403 - the same tests, on PostgreSQL
 from tests.unit.test_ledger_topics import *  # noqa: F403 - the same tests, on PostgreSQL
@@ -96,6 +98,28 @@ def test_the_steps_make_the_tables_that_the_code_uses(url: str, empty_url: str, 
         made.dispose()
         wanted.dispose()
         connection.execute("drop schema wanted cascade")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_ledger_of_each_earlier_version_comes_to_this_one_with_all_its_rows(file: str, empty_url: str) -> None:
+    wanted = wanted_rows(file)
+    columns = {table: list(rows[0]) for table, rows in wanted.items()}
+    found = recorded_in(file)["rows"]
+    database = Database(empty_url)
+    migrate(database, steps=STEPS[: found["lifecycle_meta"][0]["version"]])
+    with database.writing() as connection:
+        connection.execute(text("delete from lifecycle_meta"))
+        insert_all(connection, found)
+    database.close()
+    migrate_ledger(empty_url)
+    engine = create_engine(empty_url)
+    with engine.connect() as connection:
+        assert rows_of(connection, columns) == wanted
+    engine.dispose()
+    with open_ledger(empty_url) as ledger:
+        for row in wanted["lifecycle_plans"]:
+            assert ledger.record(row["plan_id"]).plan.plan_id == row["plan_id"]
+        assert [plan.topic.topic for plan in ledger.waiting()] == (["gate"] if file == "format_5" else [])
 
 
 def test_a_wrong_password_is_named_and_not_shown(server: Address, database: str) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, inspect, text
+from sqlalchemy import Connection, Engine, create_engine, inspect, select, text
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.database import Database
 from message_lifecycle.ledger.errors import LedgerNotMigrated, LedgerTooNew
 from message_lifecycle.ledger.ledger import migrate_ledger, open_ledger
 from message_lifecycle.ledger.migrations import STEPS, migrate
+from message_lifecycle.ledger.part import topic_of
 from message_lifecycle.model.instants import Instant
 from tests.ledgers import TOPIC, plan_of
+from tests.older_plans import as_it_was, recorded_in
 
 NEXT = len(STEPS) + 1
 
@@ -117,6 +120,60 @@ def shape(engine: Engine) -> dict[str, Any]:
         }
         for name in found.get_table_names()
     }
+
+
+def rows_of(connection: Connection, columns: Mapping[str, Sequence[str]]) -> dict[str, list[dict[str, Any]]]:
+    """Of each table the columns that are named, in no order."""
+    tables_now, found = tables.metadata.tables, {}
+    for name, names in columns.items():
+        rows = connection.execute(select(*(tables_now[name].c[column] for column in names)))
+        found[name] = sorted((dict(row._mapping) for row in rows), key=repr)
+    return found
+
+
+def wanted_rows(file: str) -> dict[str, list[dict[str, Any]]]:
+    """As that version recorded them, without the version."""
+    found: dict[str, list[dict[str, Any]]] = {table: rows for table, rows in recorded_in(file)["rows"].items() if rows}
+    del found["lifecycle_meta"][0]["version"]
+    return {table: sorted(rows, key=repr) for table, rows in found.items()}
+
+
+@pytest.mark.parametrize(("file", "found"), [("format_3", 4), ("format_4_first", 5), ("format_4", 5), ("format_5", 10)])
+def test_a_ledger_of_each_earlier_version_comes_to_this_one_with_all_its_rows(file: str, found: int, tmp_path: Path) -> None:
+    url, wanted = as_it_was(file, tmp_path), wanted_rows(file)
+    if found < len(STEPS):
+        with pytest.raises(LedgerNotMigrated):
+            open_ledger(url)
+    assert migrate_ledger(url) == (found, len(STEPS))
+    migrated, new = create_engine(url), create_engine(f"sqlite:///{tmp_path}/new.db")
+    migrate_ledger(str(new.url))
+    assert shape(migrated) == shape(new)
+    with migrated.connect() as connection:
+        assert rows_of(connection, {table: list(rows[0]) for table, rows in wanted.items()}) == wanted
+    for engine in (migrated, new):
+        engine.dispose()
+    with open_ledger(url) as ledger:
+        for row in wanted["lifecycle_plans"]:
+            assert ledger.record(row["plan_id"]).requested_by == row.get("requested_by")
+        assert [plan.topic.topic for plan in ledger.waiting()] == (["gate"] if file == "format_5" else []), (
+            "of an earlier version none waits"
+        )
+        assert {progress.kind for topic in wanted["lifecycle_topics"] for progress in ledger.consumers(topic_of(topic["topic"]))} == {
+            "consumer"
+        }
+
+
+@pytest.mark.parametrize(("file", "version"), [("format_3", 4), ("format_4_first", 5), ("format_4", 5), ("format_5", 10)])
+def test_no_step_was_edited_since_a_version_made_its_tables_by_it(file: str, version: int, tmp_path: Path) -> None:
+    then, now = create_engine(as_it_was(file, tmp_path)), create_engine(f"sqlite:///{tmp_path}/now.db")
+    database = Database(str(now.url))
+    migrate(database, steps=STEPS[:version])
+    database.close()
+    statements = text("select sql from sqlite_master where sql is not null order by rowid")
+    with then.connect() as one, now.connect() as other:
+        assert one.execute(statements).scalars().all() == other.execute(statements).scalars().all()
+    for engine in (then, now):
+        engine.dispose()
 
 
 def test_the_steps_make_the_tables_that_the_code_uses(url: str, tmp_path: Path) -> None:
