@@ -32,6 +32,7 @@ from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction import publish as publishing
+from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID
 from message_lifecycle.stores.iceberg.session import Java, java_table, spark_session
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
@@ -128,6 +129,26 @@ def test_of_two_staged_compactions_the_second_is_refused_at_the_commit(topic: To
     assert steps.verify(topic.s, first.plan_id).name == "published"
     assert topic.plans() == [first.plan_id]
     assert topic.read() == [*LATEST, (3, b"a", b"3")]
+
+
+def test_a_commit_on_the_view_inside_the_commit_refuses_it(topic: Topic) -> None:  # DEL-4
+    """Any at all: what was judged is the view as it was. The first attempt passes and comes too late, the second asks again."""
+    assert topic.run().name == "published"
+    topic.append(message(b"a", b"3"))
+    plan, asked = topic.judged(LATER), list[str]()
+
+    def step(reached: str) -> None:
+        if reached == "inside_commit":
+            asked.append(reached)
+            if len(asked) == 1:
+                java_table(spark_session("tests"), topic.name, kind=COMPACTED).newAppend().commit()
+
+    s = replace(topic.s, compactor=IcebergViews(lambda: spark_session("tests"), steps=step))
+    with pytest.raises(PlanConflict, match="the compacted view was changed first"):
+        steps.publish(s, plan.plan_id)
+    assert len(asked) == 2
+    assert plan.plan_id not in topic.plans()
+    topic.s.compactor.discard(plan)
 
 
 def losing(session: SparkSession, name: TopicName, *, kind: str = "", made: bool) -> Java:

@@ -47,6 +47,28 @@ def test_a_difference_names_step_field_expected_and_found_and_ends_with_1(lake: 
     assert "1 of 2 scenarios held" in told.out
 
 
+AFTER_RUN = {
+    "kept": [], "removed": {}, "removed_counts": {}, "markers": [{"key": "k"}], "more": True, "outcome": "no_op", "cancelled_markers": 1,
+    "end_offset": 0, "horizon": 0, "quarantined": 1, "error": "UnknownTopic",
+}  # fmt: skip
+READ, AFTER_READ = {"read": {"raw": True}}, {"messages": [], "offsets": [], "markers": [{"key": "k"}]}
+AFTER_APPEND = {"offsets": [], "refused": [{"index": 0, "code": "x"}]}
+
+
+@pytest.mark.parametrize(
+    ("steps", "word", "wrong"),
+    [
+        *((HOLDS["steps"][:2], word, wrong) for word, wrong in AFTER_RUN.items()),
+        *(([*HOLDS["steps"][:1], READ], word, wrong) for word, wrong in AFTER_READ.items()),
+        *((HOLDS["steps"][:1], word, wrong) for word, wrong in AFTER_APPEND.items()),
+    ],
+)
+def test_each_word_is_compared_also_where_nothing_is_expected(lake: Lake, tmp_path: Path, steps: list[Any], word: str, wrong: Any) -> None:
+    told = lake.say("scenario", "run", write(tmp_path, "one.json", {**HOLDS, "steps": [*steps, {"expect": {word: wrong}}]}))
+    assert told.status == 1
+    assert f"step {len(steps)} (expect): {word}: expected {wrong!r}, found" in told.out
+
+
 def test_json_is_one_object_a_step(lake: Lake, tmp_path: Path) -> None:
     told = lake.say("scenario", "run", write(tmp_path, "all.jsonl", HOLDS, DIFFERS), "--output", "json")
     assert told.status == 1

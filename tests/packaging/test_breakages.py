@@ -1,0 +1,45 @@
+"""The deliberate breakages do not rot: every patch still fits the tree, and every test that is to notice one is there."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from collections import Counter
+
+import pytest
+from bench.breakages import FOLDER, Breakage, applies, index
+
+from tests.packaging.files import ROOT
+
+PROMISES, BREAKAGES = index(ROOT)
+each = pytest.mark.parametrize("breakage", BREAKAGES, ids=lambda breakage: breakage.name)
+
+
+def functions(file: str) -> set[str]:
+    """Names of the tests of a file, those of a class by themselves."""
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+
+
+def test_every_promise_is_broken_more_than_once_and_every_patch_is_listed() -> None:
+    of_promise = Counter(breakage.promise for breakage in BREAKAGES)
+    assert of_promise.keys() == PROMISES.keys()
+    assert min(of_promise.values()) >= 2
+    assert len(BREAKAGES) >= 40
+    names = sorted(breakage.name for breakage in BREAKAGES)
+    assert names == sorted(path.stem for path in (ROOT / FOLDER).glob("*.patch"))
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git alone reads a patch as git does")
+@each
+def test_a_patch_still_fits(breakage: Breakage) -> None:
+    """Code that has moved: make it anew at the new place, from what the index says that it breaks (`git diff -U2` of the change)."""
+    assert applies(ROOT, breakage, check=True) == ""
+
+
+@each
+def test_the_tests_that_are_to_notice_it_are_there(breakage: Breakage) -> None:
+    for test in breakage.selection.tests:
+        file, _, name = test.partition("::")
+        assert (ROOT / file).is_file(), test
+        assert not name or name.rpartition("::")[2].partition("[")[0] in functions(file), test
