@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Published
 from message_lifecycle.model.settings import Value
+from message_lifecycle.stores.record_log import head
 from tests.contract.conftest import MakeWorld, on
 from tests.effort import effort, generated
 from tests.retained import AS_OF, SECOND, Retained, reasons_by_the_rules, retained_logs
@@ -101,6 +103,22 @@ def test_a_published_plan_is_found_again_and_repeated_by_nobody(make_world: Make
     assert again == first
     assert offsets(world, name) == [2]
     assert steps.verify(world.services, plan_id).name == "published"
+
+
+def test_a_plan_that_its_log_has_forgotten_is_not_carried_out_again(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many removals have come since that the log does not tell of it any more, and what it would take now nobody has judged (DEL-5)."""
+    monkeypatch.setattr(head, "COMMITS_KEPT", 2)
+    world = make_world({})
+    name = topic_of(world, max_records=3)
+    append(world, name, 1, 2, 3, 4)
+    plan_id = judged(world, name)
+    steps.publish(world.services, plan_id)
+    for offset in (2, 3):
+        world.writer.foreign_delete(name, [(0, offset)])
+    append(world, name, 1, 2)
+    with suppress(PlanConflict):
+        steps.publish(world.services, plan_id)
+    assert offsets(world, name) == [1, 4, 5]
 
 
 def test_what_is_appended_after_the_plan_survives_whatever_its_time(make_world: MakeWorld) -> None:  # DEL-4

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from tests.verdicts import let_pass
 
 from message_lifecycle.app.services import Services
 from message_lifecycle.gates.runner import GreatExpectationsGate
@@ -18,12 +19,12 @@ from message_lifecycle.ledger.ledger import open_ledger
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Check, GateReport, Published, Staged
+from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.model.settings import Policy, Value, resolve
 from message_lifecycle.operations import message_cleaner
-from message_lifecycle.operations.verdict import Verdict, decide
+from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.sources.ttl import with_own_lifetimes
 from message_lifecycle.stores.iceberg import layout
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables, ledger_text
@@ -55,15 +56,6 @@ class Rows:
     @property
     def place(self) -> int:
         return self.base if self.segment is None else self.segment
-
-
-def let_pass(plan: Plan, staged: Staged) -> Verdict:
-    """As after a gate that passed."""
-    passed = Check(id="all", says="", kind="rule", evaluated=True, passed=True, found="")
-    report = GateReport(plan_id=plan.plan_id, staged_snapshot_id=staged.snapshot_id, declared=1, checks=(passed,))
-    verdict = decide(plan, staged, report, None, asked_at=Instant(0), now=Instant(0), approval_ttl_us=SECOND)
-    assert isinstance(verdict, Verdict)
-    return verdict
 
 
 @cache

@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.logs import SECOND
 from tests.spark.kill_points import Run, dies, is_killed, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
-from tests.spark.lake import LEDGER, let_pass
+from tests.spark.lake import LEDGER
 from tests.spark.tables import unheard
+from tests.verdicts import let_pass
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.compacted_read import read_compacted

@@ -13,8 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.documents import AS_OF, KINDS, LATER, Documents, text_at, typed
 from tests.spark.kill_points import Run, dies, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
-from tests.spark.lake import LEDGER, let_pass, tables
+from tests.spark.lake import LEDGER, tables
 from tests.spark.tables import unheard
+from tests.verdicts import let_pass
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.previews import preview

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Published
 from message_lifecycle.model.settings import Value
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.memory.document_log import DocumentCommit
 from message_lifecycle.stores.memory.documents import MemoryDocuments
 from tests.documents import NAME, Died, Drafts, die, drafts, ten_changes
 
@@ -100,6 +102,45 @@ def test_the_history_is_whole_where_only_the_first_of_both_commits_was_made(topi
     with pytest.raises(PlanConflict):
         steps.publish(topic.s, plan_id)
     assert list(documents.history(topic.s, NAME, "a")) == before
+
+
+def other_snapshots(topic: Drafts) -> None:
+    """Another plan's commit, of which this one knows nothing."""
+    assert isinstance(topic.s.documents, MemoryDocuments)
+    snapshots = topic.s.documents.log(NAME).snapshots
+    snapshots.commits.append(DocumentCommit(rows=dict(snapshots.head), plan_id="other"))
+
+
+def test_other_snapshots_between_the_commits_stop_the_purge(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was proved rests on the plan's own."""
+    plan_id = topic.gated()
+    between(topic, monkeypatch, lambda: other_snapshots(topic))
+    with pytest.raises(PlanConflict, match="other snapshots of its documents were published since"):
+        steps.publish(topic.s, plan_id)
+    assert (topic.stored("a"), topic.snapshots("a")) == (list(range(1, 11)), [10])
+
+
+def test_other_snapshots_since_the_plan_refuse_it_whole(topic: Drafts) -> None:
+    plan_id = topic.gated()
+    other_snapshots(topic)
+    with pytest.raises(PlanConflict, match="the snapshots have changed since it was planned"):
+        steps.publish(topic.s, plan_id)
+    assert (topic.stored("a"), topic.snapshots("a"), topic.epoch("a")) == (list(range(1, 11)), [], 0)
+
+
+def test_a_snapshot_that_is_not_there_after_its_commit_stops_what_comes_next(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a client is taken off, and before a change goes (SNP-7)."""
+    plan_id = topic.gated()
+
+    def loses() -> None:
+        assert isinstance(topic.s.documents, MemoryDocuments)
+        commits = topic.s.documents.log(NAME).snapshots.commits
+        commits[-1] = replace(commits[-1], rows={})
+
+    between(topic, monkeypatch, loses)
+    with pytest.raises(PlanConflict, match="document a: there is no snapshot at server_seq 10"):
+        steps.publish(topic.s, plan_id)
+    assert topic.stored("a") == list(range(1, 11))
 
 
 def test_a_purge_asks_for_the_clients_within_its_commit(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:  # SNP-9
@@ -208,6 +249,15 @@ def test_a_client_that_was_silent_is_out_of_the_ledger_when_the_plan_is_publishe
     assert [warning for warning in outcome.warnings if "old" in warning]
     assert [row.client for row in topic.s.ledger.synced(NAME)] == ["new"]
     assert topic.stored("a") == [7, 8, 9, 10]
+
+
+def test_a_client_that_was_silent_is_out_of_the_ledger_where_nothing_was_to_do_as_well() -> None:  # SNP-3
+    topic = drafts(client_deactivate_after=10)
+    topic.write("a", [1])
+    topic.sync("a", "old", 1, at=0)
+    topic.sync("a", "new", 1, at=9_999_999)
+    assert topic.run(10_000_001).name == "no_op"
+    assert [row.client for row in topic.s.ledger.synced(NAME)] == ["new"]
 
 
 @pytest.mark.parametrize(("as_of", "first"), [(9_999_999, 2), (10_000_000, 2), (10_000_001, 7)])

@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from message_lifecycle.app import verifying
+from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.ledger.codec import from_json
 from message_lifecycle.model.actions import DropQuarantined
@@ -91,6 +94,15 @@ def test_what_came_back_stays_and_is_told_as_long_as_nobody_releases_it() -> Non
 @pytest.mark.parametrize(("accepted", "asks"), [(None, 0), ({"quarantine_max_age": 11}, 1), ({"quarantine_max_age": 10}, 0), ({}, 0)])
 def test_a_shorter_age_than_was_accepted_asks_a_person(accepted: dict[str, Value | None] | None, asks: int) -> None:
     assert len(plan(file("a", 50 * SECOND), accepted=accepted).asks) == asks
+
+
+@pytest.mark.parametrize(("oldest", "then"), [(50 * SECOND, AGE), (95 * SECOND, 11)], ids=["rows went", "nothing went"])
+def test_an_age_by_which_rows_went_is_accepted_and_no_other_setting(oldest: int, then: int) -> None:  # DEL-3
+    s = memory_world({}).services
+    create_topic(s, TOPIC, settings={})
+    s.ledger.set_accepted(TOPIC, {"quarantine_max_age": 11, "message_expiry": 7})
+    verifying.accept(s, plan(file("a", oldest)), None)
+    assert s.ledger.accepted(TOPIC) == {"quarantine_max_age": then, "message_expiry": 7}
 
 
 @given(st.lists(st.none() | st.integers(0, 200 * SECOND)), st.integers(1, 300))

@@ -142,6 +142,15 @@ def test_a_reader_goes_on_with_what_it_began(kind: str, tmp_path: Path) -> None:
     assert offsets(log) == [11]
 
 
+def test_a_log_remembers_its_newest_removals() -> None:  # DEL-5
+    """Older plans were closed long ago, and the ledger answers for them."""
+    head = HEAD
+    for at in range(101):
+        head = replace(head, generation=head.generation + 1, commits=head.with_commit(plan_id=f"p{at}"))
+    assert [commit.plan_id for commit in head.commits] == [f"p{at}" for at in range(1, 101)]
+    assert (head.commit_of("p0"), head.commit_of("p1")) == (None, head.commits[0])
+
+
 @on_both
 def test_a_removal_that_would_take_other_than_it_names_changes_nothing(kind: str, tmp_path: Path) -> None:
     log = log_of(kind, tmp_path)

@@ -16,6 +16,8 @@ from message_lifecycle.model.errors import CommitUnknown
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.request import PurgeKey, RemoveMessages
 from message_lifecycle.model.settings import Value
 from tests.logs import AS_OF, SECOND
 
@@ -82,6 +84,39 @@ def test_a_commit_of_unknown_result_leaves_its_plan_to_the_next_run(made: bool) 
     assert published == [(open_.plan.plan_id, (("expiry", 1),))], "once, by that very plan"
     assert (outcome.name, outcome.first_plan_id) == (("no_op", open_.plan.plan_id) if made else ("published", None))
     assert [message.offset for message in s.reader.messages(NAME)] == [1, 2]
+
+
+def test_a_request_is_not_answered_with_the_plan_of_another_that_waits() -> None:  # DEL-1
+    """What waits for a person is of that request alone, and gives way to the next one."""
+    w = world(max_removed_fraction=0.1)
+    append(w, *(one(1, key=b"k%d" % at) for at in range(4)))
+    s = w.services
+    first, second = (steps.run(s, NAME, as_of=AS_OF, work=RemoveMessages(positions=((0, at),))) for at in (0, 1))
+    assert (first.name, second.name) == ("needs_approval", "needs_approval")
+    plans = [s.ledger.record(outcome.plan_id or "") for outcome in (first, second)]
+    assert [[action.offsets for action in record.plan.row_removals] for record in plans] == [["0"], ["1"]]
+    assert [record.outcome and record.outcome.name for record in plans] == ["lapsed", None]
+
+
+def test_what_a_request_takes_from_the_view_alone_is_told_in_no_count_of_the_log() -> None:  # CNT-1
+    w = world(cleanup_policy="compact")
+    append(w, one(1, key=b"a", segment=0), one(1, key=b"b", segment=1))
+    w.writer.seal(NAME, 0)
+    append(w, one(1, key=b"z"))
+    s = w.services
+    for work in ("compaction", "purge_compacted"):
+        steps.run(s, NAME, as_of=AS_OF, work=work, approver=lambda *_: (True, "tester", "as expected"))
+    assert [m.offset for m in s.reader.messages(NAME)] == [2]
+    plan_id = steps.plan(s, NAME, as_of=AS_OF, work=PurgeKey(key=b"a")).plan.plan_id
+    steps.stage(s, plan_id)
+    steps.gate(s, plan_id)
+    done = steps.publish(s, plan_id)
+    assert isinstance(done, Published)
+    outcome = steps.verify(s, plan_id)
+    assert (done.removed, outcome.name, outcome.removed, outcome.rows_in, outcome.rows_kept) == ((), "published", (), 1, 1)
+    view = s.views.view(NAME)
+    assert view is not None
+    assert [row.message.key for row in s.views.view_rows(NAME, view)] == [b"b", b"z"]
 
 
 def test_a_consumer_that_moves_on_after_the_plan_does_not_fail_it() -> None:  # DEL-6
