@@ -26,7 +26,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
-from tests.spark.lake import Lake, let_pass, tables
+from tests.spark.lake import Lake, tables
+from tests.verdicts import let_pass
 
 from bench.process_tree import cpu_of_tree
 from message_lifecycle.app.editing_trace import editing_trace
