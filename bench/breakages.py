@@ -27,7 +27,7 @@ from message_lifecycle.local.processes import end, find_process
 FOLDER = Path("tests/breakages")
 PAGE = Path("docs/breakages.md")
 # Of one run of pytest. The longest starts a Spark session and kills processes.
-LIMIT_SECONDS = 900
+LIMIT_SECONDS = 1800
 # The same generated logs each time: a property that notices notices again.
 ARGUMENTS = ("-p", "no:cacheprovider", "--tb=no", "--hypothesis-profile=ci")
 PASSED, FAILED = 0, 1

@@ -7,7 +7,7 @@ import shutil
 from collections import Counter
 
 import pytest
-from bench.breakages import FOLDER, Breakage, applies, index
+from bench.breakages import FOLDER, PAGE, Breakage, applies, index
 
 from tests.packaging.files import ROOT
 
@@ -43,3 +43,8 @@ def test_the_tests_that_are_to_notice_it_are_there(breakage: Breakage) -> None:
         file, _, name = test.partition("::")
         assert (ROOT / file).is_file(), test
         assert not name or name.rpartition("::")[2].partition("[")[0] in functions(file), test
+
+
+def test_the_page_tells_of_all_of_them() -> None:
+    text = (ROOT / PAGE).read_text(encoding="utf-8")
+    assert [breakage.name for breakage in BREAKAGES if f"| {breakage.name} | {breakage.breaks} |" not in text] == []
