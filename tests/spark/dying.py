@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -32,7 +33,9 @@ class Dying:
         self.process.join(timeout)
         assert self.process.exitcode is not None, "it did not end in time"
         take_calls_back()
-        return (self.folder / "out").read_text(), (self.folder / "err").read_text()
+        told = (self.folder / "out").read_text(), (self.folder / "err").read_text()
+        shutil.rmtree(self.folder)
+        return told
 
     @property
     def returncode(self) -> int | None:

@@ -38,34 +38,34 @@ class _ConfiguredOnce:
         return self._configured
 
 
-class ExpectRowCount(_ConfiguredOnce, _expectations.ExpectTableRowCountToBeBetween):  # type: ignore[misc]
+class ExpectRowCount(_ConfiguredOnce, _expectations.ExpectTableRowCountToBeBetween):  # type: ignore[misc]  # a base of any type
     _configured = pydantic.PrivateAttr(default=None)
 
 
-class ExpectKnown(_ConfiguredOnce, _expectations.ExpectColumnValuesToNotBeNull):  # type: ignore[misc]
+class ExpectKnown(_ConfiguredOnce, _expectations.ExpectColumnValuesToNotBeNull):  # type: ignore[misc]  # a base of any type
     _configured = pydantic.PrivateAttr(default=None)
 
 
-class ExpectInSet(_ConfiguredOnce, _expectations.ExpectColumnValuesToBeInSet):  # type: ignore[misc]
+class ExpectInSet(_ConfiguredOnce, _expectations.ExpectColumnValuesToBeInSet):  # type: ignore[misc]  # a base of any type
     _configured = pydantic.PrivateAttr(default=None)
 
 
 # As Great Expectations declares them, bounds become doubles, which do not know every whole number from 2^53 on.
 
 
-class ExpectExactColumnSum(_ConfiguredOnce, _expectations.ExpectColumnSumToBeBetween):  # type: ignore[misc]
+class ExpectExactColumnSum(_ConfiguredOnce, _expectations.ExpectColumnSumToBeBetween):  # type: ignore[misc]  # a base of any type
     _configured = pydantic.PrivateAttr(default=None)
     min_value: Number | None = None
     max_value: Number | None = None
 
 
-class ExpectExactColumnMin(_ConfiguredOnce, _expectations.ExpectColumnMinToBeBetween):  # type: ignore[misc]
+class ExpectExactColumnMin(_ConfiguredOnce, _expectations.ExpectColumnMinToBeBetween):  # type: ignore[misc]  # a base of any type
     _configured = pydantic.PrivateAttr(default=None)
     min_value: Number | None = None
     max_value: Number | None = None
 
 
-class ExpectExactColumnMax(_ConfiguredOnce, _expectations.ExpectColumnMaxToBeBetween):  # type: ignore[misc]
+class ExpectExactColumnMax(_ConfiguredOnce, _expectations.ExpectColumnMaxToBeBetween):  # type: ignore[misc]  # a base of any type
     _configured = pydantic.PrivateAttr(default=None)
     min_value: Number | None = None
     max_value: Number | None = None
