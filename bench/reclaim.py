@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from tests.spark.lake import LEDGER, Lake
 
-from message_lifecycle.app.previews import preview
+from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.local.environment import load_environment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, create_engine, text
 
-from message_lifecycle.app import deeds, steps
+from message_lifecycle.app import changes, steps
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.wiring import memory_world
@@ -117,18 +117,18 @@ def _carry_out(s: Services, record: PlanRecord, until: str) -> None:
     _name_tables(s, plan)
     if until == "plan":
         return
-    staged = deeds.stage(s, plan)
+    staged = changes.make(s, plan)
     if steps.marks(plan):
         staged = s.store.mark(plan, staged, Policy.of_values(plan.policy))
     assert staged == record.staged, "what it stages is what it staged then"
     if until in ("stage", "gate", "approve") or steps.changes_nothing(plan, staged):
         return
     if until == "refuse":
-        deeds.discard(s, plan)
+        changes.drop(s, plan)
         return
     verdict, ledger = _verdict(record), s.ledger.next_identity(plan.topic)
     if until != "halfway":
-        done = deeds.publish(s, verdict)
+        done = changes.commit(s, verdict)
         assert record.outcome is None or (dict(done.removed), done.markers) == (dict(record.outcome.removed), record.outcome.markers)
     elif plan.of_documents:
         s.document_store.publish_snapshots(verdict, ledger=ledger)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from message_lifecycle.app import steps
 from message_lifecycle.app.erasure_requests import ask, settle_latest
 from message_lifecycle.app.holds import place_hold, release_hold
-from message_lifecycle.app.previews import Work
+from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.errors import LifecycleError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.previews import Work
+from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.scenario import World
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from message_lifecycle.app import documents, steps
-from message_lifecycle.app.previews import Work
+from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import create_topic

@@ -6,8 +6,8 @@ from uuid import uuid4
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.compacted_read import read_compacted
-from message_lifecycle.app.compaction_due import due_compactions, due_purges
-from message_lifecycle.app.previews import Scheduled
+from message_lifecycle.app.due import due as judge
+from message_lifecycle.app.operations.registry import Scheduled
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic, create_topic
@@ -43,7 +43,7 @@ def test_from_new_messages_to_a_purged_log(make_world: MakeWorld) -> None:
     create_topic(s, name, partitions=3, settings={"cleanup_policy": "compact"})
 
     def is_due() -> bool:
-        (answer,) = due_compactions(s, [name], as_of=AS_OF)
+        (answer,) = judge(s, [name], as_of=AS_OF, work="compaction")
         assert answer.error is None
         assert s.reader.end_offsets(name) == s.reader.log(name).end_offsets
         return answer.due
@@ -60,18 +60,18 @@ def test_from_new_messages_to_a_purged_log(make_world: MakeWorld) -> None:
     append(world, name, 0, "b:2")
     assert is_due()
     assert run_now(world, name, "compaction") == "published"
-    (purge,) = due_purges(s, [name], as_of=AS_OF)
+    (purge,) = judge(s, [name], as_of=AS_OF, work="purge_compacted")
     assert purge.due, purge.reason
     assert run_now(world, name, "purge_compacted") == "published"
     assert [(m.partition, m.offset) for m in s.reader.messages(name)] == [(0, 3), (2, 0)], "what is sealed and compacted went"
     assert not is_due(), "the log's end has not moved"
-    (purge,) = due_purges(s, [name], as_of=AS_OF)
+    (purge,) = judge(s, [name], as_of=AS_OF, work="purge_compacted")
     assert not purge.due
     assert [(m.key, m.value) for m in read_compacted(s, name)] == [(b"a", b"2"), (b"b", b"2"), (b"c", b"1")]
 
 
 def due(world: World, name: TopicName, at_s: int) -> bool:
-    (answer,) = due_compactions(world.services, [name], as_of=Instant(at_s * SECOND))
+    (answer,) = judge(world.services, [name], as_of=Instant(at_s * SECOND), work="compaction")
     assert answer.error is None
     return answer.due
 

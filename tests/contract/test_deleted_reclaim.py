@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.deleted_reclaiming import due_by_name
+from message_lifecycle.app.due import due as judge
 from message_lifecycle.app.erasure_requests import ask, carry_out, settle
 from message_lifecycle.app.holds import place_hold, release_hold
-from message_lifecycle.app.previews import preview
-from message_lifecycle.app.reclaim_due import due_reclaims, work_on
+from message_lifecycle.app.operations import registry
+from message_lifecycle.app.operations.deleted_reclaim import due_by_name
+from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.topic_requests import deleted_topics, reclaim_deleted
 from message_lifecycle.app.topics import create_topic
@@ -85,7 +86,7 @@ def test_it_always_waits_for_a_persons_word(make_world: MakeWorld) -> None:  # D
     assert (waiting.name, named(world, name)) == ("needs_approval", [plan_id])
     steps.approve(s, waiting.plan_id or "", granted=False, by="anna", text="not yet")
     assert named(world, name) == [plan_id]
-    (due,) = due_reclaims(s, [name], as_of=as_of)
+    (due,) = judge(s, [name], as_of=as_of, work="reclaim")
     assert (due.due, "a person refused" in due.reason) == (False, True)
 
 
@@ -98,7 +99,7 @@ def test_a_hold_on_its_name_keeps_it(make_world: MakeWorld, when: When) -> None:
     as_of, work = Instant(AT * SECOND), ReclaimDeleted(plan_id=plan_id)
     outcome = run_with_hold(s, name, work, as_of=as_of, when=when, place=lambda: held(s, name, key=b"a"))
     assert (outcome.name, named(world, name)) == ("no_op", [plan_id]), outcome.detail
-    (due,) = due_reclaims(s, [name], as_of=as_of)
+    (due,) = judge(s, [name], as_of=as_of, work="reclaim")
     assert (due.due, "case 7" in due.reason) == (False, True)
     (hold,) = s.ledger.holds(name)
     release_hold(s, hold.hold_id, by="ada", why="over")
@@ -115,12 +116,12 @@ def test_a_new_topic_of_the_name_is_left_as_it_is(make_world: MakeWorld) -> None
     assert accepted is not None
     world.set_now(Instant(AT * SECOND))
     as_of = Instant(AT * SECOND)
-    assert work_on(s, name, as_of=as_of) == ReclaimDeleted(plan_id=first)
-    (due,) = due_reclaims(s, [name], as_of=as_of)
+    assert registry.named("reclaim").work_on(s, name, as_of=as_of) == ReclaimDeleted(plan_id=first)
+    (due,) = judge(s, [name], as_of=as_of, work="reclaim")
     assert (due.due, first in due.reason) == (True, True)
     assert reclaim(world, first).name == "published"
     assert (stored(world, name), named(world, name), s.ledger.accepted(name)) == (was, [], accepted)
-    assert work_on(s, name, as_of=as_of) == "reclaim"
+    assert registry.named("reclaim").work_on(s, name, as_of=as_of) == "reclaim"
     nothing = run(world, name, AT, "reclaim")
     assert (nothing.name, nothing.first_plan_id) == ("no_op", None), "what was done at this as_of is about another topic"
     published(world, name, AT + 1, RemoveMessages(positions=((0, 0),)))
@@ -136,7 +137,7 @@ def test_a_question_about_the_new_topic_comes_first(make_world: MakeWorld) -> No
     assert steps.run(s, name, as_of=Instant(AT * SECOND)).name == "needs_approval"
     with pytest.raises(OpenPlan):
         reclaim(world, first)
-    (due,) = due_reclaims(s, [name], as_of=Instant(AT * SECOND))
+    (due,) = judge(s, [name], as_of=Instant(AT * SECOND), work="reclaim")
     assert (due.due, "waits for a person" in due.reason) == (False, True)
 
 
@@ -160,7 +161,7 @@ def test_what_is_due_is_what_cannot_come_back(make_world: MakeWorld) -> None:
     assert name not in due_by_name(s)
     world.set_now(Instant(AT * SECOND))
     assert due_by_name(s)[name] == ReclaimDeleted(plan_id=plan_id)
-    (due,) = due_reclaims(s, [name], as_of=Instant(AT * SECOND))
+    (due,) = judge(s, [name], as_of=Instant(AT * SECOND), work="reclaim")
     assert due.due, due.reason
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from sqlalchemy import inspect, text
 
-from message_lifecycle.app import documents, erasing, receipts, steps
+from message_lifecycle.app import documents, receipts, steps
 from message_lifecycle.app.document_settings import alter_document
 from message_lifecycle.app.erasure_requests import ask, carry_out
+from message_lifecycle.app.operations import erasure as operation
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topic_requests import delete_topic, reclaim_deleted
@@ -277,7 +278,7 @@ def test_a_run_that_dies_after_its_commit_is_finished_by_the_next(topic: Topic, 
 def test_changes_wait_for_an_erasure_that_is_being_published(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else one that looked before the request could store them after the search."""
     monkeypatch.setattr(documents, "_WAIT_SECONDS", 0.0)
-    with erasing.writers_waited_for(topic.s, topic.name), pytest.raises(TopicBusy):
+    with operation.writers_waited_for(topic.s, topic.name), pytest.raises(TopicBusy):
         topic.write(topic.gone, 13, 13)
     assert topic.write(topic.gone, 13, 13) == {topic.gone: 13}
 
@@ -287,7 +288,7 @@ def test_what_began_before_its_name_was_forbidden_is_waited_for_where_nothing_is
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would come in behind a search that has found nothing, and there is no publish to wait for it."""
-    monkeypatch.setattr(erasing, "_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(operation, "_WAIT_SECONDS", 0.0)
     topic.gone = f"new-{token_hex(32)}"
     store, store_changes, requests = topic.s.document_store, topic.s.document_store.add, list[str]()
 

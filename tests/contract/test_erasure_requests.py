@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from message_lifecycle.app import erasing, steps
+from message_lifecycle.app import steps
 from message_lifecycle.app.copying import copy_topic
 from message_lifecycle.app.erasure_requests import ask, carry_out, settle_latest
+from message_lifecycle.app.operations import erasure as operation
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.errors import TopicBusy
 from message_lifecycle.model.instants import Instant
@@ -99,7 +100,7 @@ def test_a_copy_that_was_erased_before_its_origin_is_looked_at_again(make_world:
     assert KEY in [message.key for message in s.reader.messages(mirror)]
     assert erased(origin) == "requested"
     assert f"{mirror}: the key came from its origin again" in s.ledger.erasure(request.request_id).detail
-    monkeypatch.setattr(erasing, "_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(operation, "_WAIT_SECONDS", 0.0)
     with s.ledger.lock(mirror, wait_seconds=0, purpose="copy"), pytest.raises(TopicBusy):
         settle_latest(s, request)
     assert erased(mirror) == "erased"
@@ -109,7 +110,7 @@ def test_a_copy_that_was_erased_before_its_origin_is_looked_at_again(make_world:
 @MEMORY
 def test_a_copy_under_way_is_waited_for_where_nothing_is_found(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have read its origin before that was erased, and would store the key behind the search."""
-    monkeypatch.setattr(erasing, "_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(operation, "_WAIT_SECONDS", 0.0)
     world = make(make_world({}))
     s, mirror = world.services, TopicName(stream="erasure", topic="mirror")
     create_topic(s, mirror, settings={"role": "mirror", "origin": str(NAME)})

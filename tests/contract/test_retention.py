@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.previews import Scheduled
+from message_lifecycle.app.operations.registry import Scheduled
 from message_lifecycle.app.reading import read
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of

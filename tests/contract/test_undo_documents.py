@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from message_lifecycle.app import documents, steps, undoing
-from message_lifecycle.app.document_due import due_documents
+from message_lifecycle.app import documents, steps
+from message_lifecycle.app.due import due
 from message_lifecycle.app.erasure_requests import ask, carry_out
+from message_lifecycle.app.operations.undo import release
 from message_lifecycle.model.document import Synced
 from message_lifecycle.model.errors import EpochMismatch, LaterPlan, NotPublished, PlanConflict, UndoWindowPassed
 from message_lifecycle.model.instants import Instant
@@ -85,7 +86,7 @@ def test_the_next_run_leaves_it_alone_until_it_is_released(make: Make) -> None:
     (action,) = topic.s.ledger.record(topic.purged(6)).plan.documents
     assert (action.snapshot, action.purged, action.dropped, dict(action.bounds)["undone_plan"]) == (44, 0, (34,), 18)
     assert (topic.stored(), topic.snapshots(), topic.epoch()) == (list(range(18, 45)), [10, 24, 44], 3)
-    undoing.release(topic.s, third, by="ada", text="they may go")
+    release(topic.s, third, by="ada", text="they may go")
     assert dict(topic.run(7).removed) == {"purged_synced": 22}
     assert (topic.stored(), topic.snapshots(), topic.epoch()) == (list(range(40, 45)), [24, 44], 4)
 
@@ -94,7 +95,7 @@ def test_what_goes_again_comes_back_again(make: Make) -> None:
     topic = make()
     third = purged(topic)[0][-1]
     topic.undone(4, third)
-    undoing.release(topic.s, third, by="ada", text="they may go")
+    release(topic.s, third, by="ada", text="they may go")
     topic.write("a", [35, 36])
     topic.sync("a", 33)
     was = topic.shown()
@@ -111,7 +112,7 @@ def test_what_lies_below_what_came_back_goes(make: Make) -> None:
     plans, _ = purged(topic)
     for at, plan_id in enumerate(reversed(plans)):
         topic.undone(4 + at, plan_id)
-    undoing.release(topic.s, plans[0], by="ada", text="they may go")
+    release(topic.s, plans[0], by="ada", text="they may go")
     outcome = topic.run(7)
     assert (dict(outcome.removed), [entry.rows for entry in outcome.held]) == ({"purged_synced": 7}, [22])
     assert (topic.stored(), topic.snapshots(), topic.epoch()) == (list(range(8, 35)), [10, 34], 4)
@@ -121,9 +122,9 @@ def test_a_release_makes_the_topic_due_again(make: Make) -> None:
     topic = make()
     plan_id = purged(topic)[0][-1]
     topic.undone(4, plan_id)
-    assert not due_documents(topic.s, [topic.name], as_of=Instant(4 * SECOND))[0].due
-    undoing.release(topic.s, plan_id, by="ada", text="they may go")
-    assert due_documents(topic.s, [topic.name], as_of=Instant(5 * SECOND))[0].due
+    assert not due(topic.s, [topic.name], as_of=Instant(4 * SECOND), work="snapshot_with_purge")[0].due
+    release(topic.s, plan_id, by="ada", text="they may go")
+    assert due(topic.s, [topic.name], as_of=Instant(5 * SECOND), work="snapshot_with_purge")[0].due
 
 
 def test_a_later_purge_of_the_document_is_named_until_that_is_undone(make: Make) -> None:

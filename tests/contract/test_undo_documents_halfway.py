@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from message_lifecycle.app import documents, undoing
+from message_lifecycle.app import documents
+from message_lifecycle.app.operations.undo import release
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Published
@@ -79,7 +80,7 @@ def test_where_another_came_between_the_commits_the_rest_comes_back_by_another_u
     outcome = topic.undone(5, plan_id)
     assert (outcome.restored, topic.snapshots()) == (0, [10, 24, 34])
     # From now on it is undone, by the one that brought the rest: what a person lets go is not brought back by asking for it once more.
-    undoing.release(topic.s, plan_id, by="ada", text="they may go")
+    release(topic.s, plan_id, by="ada", text="they may go")
     assert topic.run(6).name == "published"
     gone = topic.shown()
     again = topic.run(7, UndoPlan(plan_id=plan_id))

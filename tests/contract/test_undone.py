@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from message_lifecycle.app import undoing
 from message_lifecycle.app.due import due
+from message_lifecycle.app.operations.undo import release
 from message_lifecycle.app.views.explanation import explain_message
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.request import RemoveMessages
@@ -21,9 +21,9 @@ def test_what_came_back_is_remembered_until_it_is_released(make_world: MakeWorld
     undo_id = undone(world, name, 6, plan_id).plan_id
     (known,) = s.ledger.undone(name)
     assert (known.plan_id, known.undone_by, known.ranges, known.released_at) == (plan_id, undo_id, ((0, 0, 1), (0, 3, 3)), None)
-    released = undoing.release(s, plan_id, by="anna", text="they may go")
+    released = release(s, plan_id, by="anna", text="they may go")
     assert (released.released_by, released.text, released.released_at) == ("anna", "they may go", Instant(6 * SECOND))
-    assert undoing.release(s, plan_id, by="bert", text="again") == released, "the first release stands"
+    assert release(s, plan_id, by="bert", text="again") == released, "the first release stands"
 
 
 def test_the_next_run_leaves_alone_what_came_back_until_it_is_released(make_world: MakeWorld) -> None:  # P1, DEL-7
@@ -41,7 +41,7 @@ def test_the_next_run_leaves_alone_what_came_back_until_it_is_released(make_worl
     assert all(plan_id in entry.detail for entry in again.held)
     assert stored(world, name) == was
     assert not due(s, [name], as_of=Instant(200 * SECOND))[0].due
-    undoing.release(s, plan_id, by="anna", text="they may go")
+    release(s, plan_id, by="anna", text="they may go")
     assert due(s, [name], as_of=Instant(200 * SECOND))[0].due, "a release makes the topic due"
     assert dict(run(world, name, 201).removed) == {"expiry": 6}
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from message_lifecycle.app import steps, tasks
 from message_lifecycle.app.copying import copy_topic
 from message_lifecycle.app.ingest import ingest
-from message_lifecycle.app.previews import Work
+from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import lake as wired
 from message_lifecycle.model.names import TopicName

@@ -13,7 +13,7 @@ from typing import Protocol
 from pyspark.sql import SparkSession
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.previews import Work
+from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.document import Change, Synced

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from message_lifecycle.app.previews import Work
+from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.services import Services
 from message_lifecycle.ledger.ledger import open_ledger
 from message_lifecycle.model.instants import Instant

@@ -15,7 +15,7 @@ from functools import partial
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.boundary import run_application
-from message_lifecycle.app.previews import Work
+from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.compacted import HEADERS, KEYS, TIMES, TTLS, VALUES, Log, Topic
 from tests.logs import AS_OF, SECOND
 
-from message_lifecycle.app.previews import preview
+from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic

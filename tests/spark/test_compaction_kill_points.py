@@ -20,7 +20,7 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.compacted_read import read_compacted
 from message_lifecycle.app.horizons import horizons_of
 from message_lifecycle.app.live_view import latest_view
-from message_lifecycle.app.previews import Scheduled, preview
+from message_lifecycle.app.operations.registry import Scheduled, preview
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.app.wiring import lake as configured_lake

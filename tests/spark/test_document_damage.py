@@ -15,7 +15,7 @@ from tests.spark.documents import AS_OF, LATER, Documents, splice, text_at, type
 from tests.spark.lake import LEDGER, Lake, tables
 
 from message_lifecycle.app import documents, steps
-from message_lifecycle.app.previews import preview
+from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.model.actions import SnapshotDocument
 from message_lifecycle.model.document import Change

@@ -18,7 +18,7 @@ from tests.spark.tables import unheard
 from tests.verdicts import let_pass
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.previews import preview
+from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.wiring import lake as configured_lake
 from message_lifecycle.ledger.ledger import open_ledger
 from message_lifecycle.model.errors import CommitUnknown, InvalidServerSeq, PlanConflict

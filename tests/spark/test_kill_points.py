@@ -11,7 +11,7 @@ import pytest
 from tests.logs import SECOND
 from tests.spark.kill_points import Run, dies, next_run_finishes, published, start_whole, two_at_once_publish_once, with_ledger
 
-from message_lifecycle.app import deeds, steps
+from message_lifecycle.app import changes, steps
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import lake as configured_lake
@@ -90,10 +90,10 @@ def test_what_is_staged_of_a_plan_that_has_ended_meanwhile_is_taken_away(topic: 
     def late(s: Services, plan: Plan) -> Staged:
         staged.append(plan.plan_id)
         steps.close(s, plan, "superseded", "another took its place")  # the other looks for what is staged before it is there
-        return stage(s, plan)
+        return make(s, plan)
 
-    stage = deeds.stage
-    monkeypatch.setattr(deeds, "stage", late)
+    make = changes.make
+    monkeypatch.setattr(changes, "make", late)
     for _ in range(2):  # the second time the plan is closed before
         with pytest.raises(NotReady):
             steps.stage(topic.s, plan.plan_id)

@@ -13,8 +13,8 @@ from tests.spark.kill_points import Run, dies, next_run_finishes, published, sta
 from tests.spark.quarantines import AS_OF, Refused
 
 from message_lifecycle.app import steps, tasks
+from message_lifecycle.app.due import due as judge
 from message_lifecycle.app.holds import place_hold, release_hold
-from message_lifecycle.app.quarantine_due import due_quarantines
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.errors import NoQuarantine, PlanConflict
 from message_lifecycle.model.hold import HeldRange
@@ -50,7 +50,7 @@ def topic(embedded: Path, tmp_path: Path) -> Iterator[Topic]:
 
 def test_old_batches_go_young_ones_stay_and_the_log_is_as_it_was(topic: Topic) -> None:
     log = topic.s.reader.log(topic.name)
-    (due,) = due_quarantines(topic.s, [topic.name], as_of=AS_OF)
+    (due,) = judge(topic.s, [topic.name], as_of=AS_OF, work="quarantine")
     assert (due.due, due.reason) == (True, "4 quarantine rows in 2 files have reached their age")
     assert topic.run().name == "published"
     topic.is_as_after_one_run()
@@ -60,7 +60,7 @@ def test_old_batches_go_young_ones_stay_and_the_log_is_as_it_was(topic: Topic) -
     report = topic.s.ledger.record(outcome.plan_id or "").report
     assert report is not None
     assert (report.judgement, report.evaluated) == ("passed", report.declared)
-    (due,) = due_quarantines(topic.s, [topic.name], as_of=AS_OF)
+    (due,) = judge(topic.s, [topic.name], as_of=AS_OF, work="quarantine")
     assert (due.due, due.reason) == (False, "no quarantine row has reached its age; the next rows go at 1970-01-01T00:01:45Z")
     assert topic.run().name == "no_op"
 
@@ -112,7 +112,7 @@ def test_a_hold_on_any_part_of_the_topic_keeps_its_quarantine(topic: Topic, what
     with pytest.raises(PlanConflict, match="placed after it was planned"):
         steps.publish(topic.s, plan_id)
     assert topic.run().name == "no_op"
-    (due,) = due_quarantines(topic.s, [topic.name], as_of=AS_OF)
+    (due,) = judge(topic.s, [topic.name], as_of=AS_OF, work="quarantine")
     assert (due.due, hold.hold_id in due.reason) == (False, True)
     assert topic.left() == ["b1", "b2", "b95"]
     release_hold(topic.s, hold.hold_id, by="ada", why="it is over")

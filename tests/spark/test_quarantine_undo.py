@@ -14,8 +14,8 @@ from tests.spark.kill_points import Run, dies, next_run_finishes, start_dying, t
 from tests.spark.quarantines import AS_OF, YES, Refused
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.quarantine_due import due_quarantines
-from message_lifecycle.app.undoing import release
+from message_lifecycle.app.due import due as judge
+from message_lifecycle.app.operations.undo import release
 from message_lifecycle.ledger.database import Clock
 from message_lifecycle.ledger.ledger import open_ledger
 from message_lifecycle.model.errors import NotPublished, UndoSourceGone, UndoWindowPassed
@@ -99,7 +99,7 @@ def test_every_row_comes_back_and_stays_until_it_is_released(topic: Topic) -> No
     assert topic.s.reader.log(topic.name) == log
     report = topic.s.ledger.record(outcome.plan_id or "").report
     assert report is not None and (report.judgement, report.evaluated) == ("needs_approval", report.declared)
-    (due,) = due_quarantines(topic.s, [topic.name], as_of=AS_OF)
+    (due,) = judge(topic.s, [topic.name], as_of=AS_OF, work="quarantine")
     assert (due.due, f"`lifecycle undo {topic.plan_id} --release` lets it go" in due.reason) == (False, True)
     (kept,) = topic.age().held
     assert (kept.holder, kept.rows) == ("undone_plan", 4)

@@ -10,7 +10,7 @@ import pytest
 from tests.spark.lake import LEDGER, Lake, Rows, tables
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.previews import preview
+from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests.spark.lake import LEDGER, SECOND, Lake, Rows, tables
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.previews import Work
+from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import PlanConflict, UndoSourceGone
 from message_lifecycle.model.instants import Instant

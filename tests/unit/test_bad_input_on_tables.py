@@ -9,7 +9,7 @@ import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.erasure_requests import carry_out
-from message_lifecycle.app.previews import Work, preview
+from message_lifecycle.app.operations.registry import Work, preview
 from message_lifecycle.model.errors import ForeignTable, InvalidSetting, LifecycleError, UnknownErasure, UnknownPlan, UnsafePath
 from message_lifecycle.model.request import DeleteTopic, ReclaimDeleted, UndoPlan
 from message_lifecycle.model.settings import resolve

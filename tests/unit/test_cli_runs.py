@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from message_lifecycle.app.previews import preview
+from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName

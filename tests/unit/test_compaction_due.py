@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.compaction_due import due_compactions, due_purges
-from message_lifecycle.app.due import Due
+from message_lifecycle.app.due import Due, due
 from message_lifecycle.app.due import due as due_for_cleaner
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -23,12 +22,12 @@ def lake(capsys: pytest.CaptureFixture[str]) -> Lake:
 
 
 def judged(lake: Lake, name: TopicName, *, as_of: Instant = NOW, named: bool = False, run: str | None = None) -> Due:
-    (answer,) = due_compactions(lake.services, [name], as_of=as_of, named=named, run=run)
+    (answer,) = due(lake.services, [name], as_of=as_of, named=named, run=run, work="compaction")
     return answer
 
 
 def purge(lake: Lake, name: TopicName) -> Due:
-    (answer,) = due_purges(lake.services, [name], as_of=NOW)
+    (answer,) = due(lake.services, [name], as_of=NOW, work="purge_compacted")
     return answer
 
 
@@ -100,7 +99,7 @@ def test_where_nothing_is_new_no_log_is_read(lake: Lake) -> None:
     lake.append(name, 3, 2)
     compact(lake, name)
     services = replace(lake.services, reader=Untouched(lake))
-    (answer,) = due_compactions(services, [name], as_of=NOW)
+    (answer,) = due(services, [name], as_of=NOW, work="compaction")
     assert (answer.due, answer.error) == (False, None)
 
 

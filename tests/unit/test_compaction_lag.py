@@ -6,7 +6,7 @@ import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.due import due
-from message_lifecycle.app.previews import preview
+from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.errors import InvalidSetting, PlanConflict
 from message_lifecycle.model.instants import INT64_MAX, Instant

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from message_lifecycle.app import batch, tasks
-from message_lifecycle.app.previews import Scheduled
+from message_lifecycle.app.operations.registry import Scheduled
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from tests.worlds import HOUR, NOW, Lake, make_lake

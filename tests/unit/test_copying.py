@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.copying import copy_topic, to_copy
-from message_lifecycle.app.previews import preview
+from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic

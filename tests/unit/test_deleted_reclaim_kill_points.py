@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.deleted_reclaiming import end_lost, lost
+from message_lifecycle.app.due import due as judge
 from message_lifecycle.app.erasure_requests import unreached
 from message_lifecycle.app.holds import place_hold
-from message_lifecycle.app.reclaim_due import due_reclaims, work_on
+from message_lifecycle.app.operations import registry
+from message_lifecycle.app.operations.deleted_reclaim import end_lost, lost
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.ledger.ledger import migrate_ledger
 from message_lifecycle.model.erasure import ErasureRequest, KeyDigest
@@ -79,7 +80,7 @@ def test_a_run_that_dies_when_its_outcome_is_written_leaves_no_word(tmp_path: Pa
     past, url, plan_id = made(tmp_path)
     dies(tmp_path, url, "before_close", "reclaim", plan_id)
     assert unreached(past.services, EVERYWHERE) == []
-    due_reclaims(past.services, [], as_of=NOW)
+    judge(past.services, [], as_of=NOW, work="reclaim")
     is_as_after_one_run(past)
 
 
@@ -90,7 +91,7 @@ def test_what_a_ledger_restored_from_before_does_not_know_is_ended_by_a_person(t
     restored = past_in(tmp_path, ledger_url=f"sqlite:///{tmp_path / 'backup.db'}")
     (reclaim_id,) = lost(restored.services)
     assert f"lifecycle reclaim run --deleted {reclaim_id[:12]}" in " ".join(unreached(restored.services, EVERYWHERE))
-    due_reclaims(restored.services, [], as_of=NOW)
+    judge(restored.services, [], as_of=NOW, work="reclaim")
     before = files(past)
     first = [f"{table.location()}/{name}" for table in past.made.values() for name in sorted(names_below(folder_of(table)))[:3]]
     with pytest.raises(FilesLeft, match=re.escape(first[-1])) as left:
@@ -118,9 +119,9 @@ def test_files_that_another_table_has_taken_in_are_its_orphans(tmp_path: Path) -
 def test_what_was_begun_is_due_and_no_erasure_passes_it_over(tmp_path: Path) -> None:
     past, url, plan_id = made(tmp_path)
     dies(tmp_path, url, "while_deleting", "reclaim", plan_id)
-    (due,) = due_reclaims(past.services, [NAME], as_of=NOW)
+    (due,) = judge(past.services, [NAME], as_of=NOW, work="reclaim")
     assert (due.due, "has begun" in due.reason) == (True, True)
-    assert work_on(past.services, NAME, as_of=NOW) != "reclaim"
+    assert registry.named("reclaim").work_on(past.services, NAME, as_of=NOW) != "reclaim"
     assert "has begun to remove them" in " ".join(unreached(past.services, EVERYWHERE))
     past.reclaim_deleted(plan_id)
     assert unreached(past.services, EVERYWHERE) == []

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.due import due as judge
 from message_lifecycle.app.erasure_requests import settle, unreached
-from message_lifecycle.app.previews import preview
-from message_lifecycle.app.reclaim_due import due_reclaims, work_on
+from message_lifecycle.app.operations import registry
+from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.topic_requests import deleted_topics
 from message_lifecycle.model.erasure import KeyDigest
 from message_lifecycle.model.errors import NothingDeleted, PlanConflict, StorageRefused, UnsafePath
@@ -106,15 +107,15 @@ def test_another_topic_beside_it_loses_nothing(past: Past, plan_id: str) -> None
 def test_a_refusal_does_not_hold_up_what_has_the_name_now(past: Past, plan_id: str, tmp_path: Path) -> None:
     reclaim_id, _ = judged(past, plan_id)
     steps.approve(past.services, reclaim_id, granted=False, by="ann", text="not yet")
-    (due,) = due_reclaims(past.services, [NAME], as_of=NOW)
+    (due,) = judge(past.services, [NAME], as_of=NOW, work="reclaim")
     assert (due.due, "a person refused" in due.reason) == (False, True)
     past.table(location=str(tmp_path / "warehouse" / "anew"), max_removed_fraction=1.0)
     for days in (40, 30, 20):
         past.append(days, days_old=days)
     past.touch_all(days_old=10)
-    (due,) = due_reclaims(past.services, [NAME], as_of=NOW)
+    (due,) = judge(past.services, [NAME], as_of=NOW, work="reclaim")
     assert (due.due, "snapshots" in due.reason) == (True, True), due.reason
-    assert work_on(past.services, NAME, as_of=NOW) == "reclaim"
+    assert registry.named("reclaim").work_on(past.services, NAME, as_of=NOW) == "reclaim"
 
 
 def test_what_nothing_names_goes_with_it_once_it_is_old(past: Past, plan_id: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from message_lifecycle.app import batch, tasks
-from message_lifecycle.app.deleted_reclaiming import lost
+from message_lifecycle.app.operations.deleted_reclaim import lost
 from message_lifecycle.app.topic_requests import deleted_topics
 from message_lifecycle.model.instants import Instant, format_instant
 from tests.worlds import NOW, SECOND, Lake, make_lake

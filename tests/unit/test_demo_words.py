@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from message_lifecycle.app import demo, latest_flights, steps, tasks, wiring
-from message_lifecycle.app.previews import Work
+from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.local.progress import Progress
 from message_lifecycle.model.message import NewMessage

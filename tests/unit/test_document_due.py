@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from message_lifecycle.app import batch, steps, tasks
-from message_lifecycle.app.document_due import due_documents
 from message_lifecycle.app.documents import add_changes, detach, sync
-from message_lifecycle.app.due import Due
+from message_lifecycle.app.due import Due, due
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
@@ -43,7 +42,7 @@ def has(lake: Lake, name: TopicName, seq: int, *, client: str = "a", at: int = N
 
 
 def judged(lake: Lake, name: TopicName, as_of: int = NOW, **options: bool) -> Due:
-    (answer,) = due_documents(lake.services, [name], as_of=Instant(as_of), **options)
+    (answer,) = due(lake.services, [name], as_of=Instant(as_of), **options, work="snapshot_with_purge")
     return answer
 
 
@@ -53,7 +52,7 @@ def run(lake: Lake, name: TopicName) -> None:
 
 def test_topics_of_messages_are_left_out_unless_they_are_named(lake: Lake) -> None:
     orders = lake.topic("shop/orders")
-    assert due_documents(lake.services, [orders], as_of=NOW) == []
+    assert due(lake.services, [orders], as_of=NOW, work="snapshot_with_purge") == []
     named = judged(lake, orders, named=True)
     assert (named.due, type(named.error).__name__) == (False, "NotADocumentTopic")
 

@@ -139,8 +139,8 @@ def test_a_client_that_moves_while_the_gate_judges_blocks(
 def test_a_gate_without_evidence_of_clients_blocks(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
     plan_id, _ = staged_by(topic)
     monkeypatch.setattr(
-        "message_lifecycle.app.document_deeds.evidence",
-        lambda s, plan, staged, policy: s.document_store.documents_evidence(plan, staged, policy),
+        "message_lifecycle.app.operations.documents.SnapshotWithPurge.evidence",
+        lambda _, s, plan, staged, policy: s.document_store.documents_evidence(plan, staged, policy),
     )
     assert {check.id for check in steps.gate(topic.s, plan_id).blocking} == {"clients", "unsynced"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.document_due import due_documents
+from message_lifecycle.app.due import due as judge
 from message_lifecycle.app.holds import release_hold
 from message_lifecycle.app.views.state import topic_status
 from message_lifecycle.model.instants import Instant
@@ -60,8 +60,8 @@ def test_a_run_that_died_before_its_purge_leaves_the_changes_to_a_hold(two: Draf
 
 def test_a_topic_is_looked_at_again_once_a_hold_is_released(two: Drafts) -> None:
     hold = held(two.s, NAME)
-    (due,) = due_documents(two.s, [NAME], as_of=Instant(0))
+    (due,) = judge(two.s, [NAME], as_of=Instant(0), work="snapshot_with_purge")
     assert not due.due
     release_hold(two.s, hold.hold_id, by="ada", why="closed")
-    (due,) = due_documents(two.s, [NAME], as_of=Instant(0))
+    (due,) = judge(two.s, [NAME], as_of=Instant(0), work="snapshot_with_purge")
     assert due.due, due.reason

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from message_lifecycle.app import document_deeds, documents, steps
+from message_lifecycle.app import documents, steps
 from message_lifecycle.app.document_settings import alter_document, alter_user
+from message_lifecycle.app.operations import documents as operation
 from message_lifecycle.model.document import OwnChanges, OwnSettings
 from message_lifecycle.model.errors import EpochMismatch, InvalidSetting, PlanConflict
 from message_lifecycle.model.names import TopicName
@@ -276,14 +277,14 @@ def test_a_client_that_comes_back_while_it_is_taken_off_stays(monkeypatch: pytes
     topic.sync("a", "old", 2, at=0)
     topic.sync("a", "new", 7, at=9_999_999)
     plan_id = topic.gated(10_000_001)
-    live = document_deeds.live_clients
+    live = operation.live_clients
 
     def comes_back(rows: Any, *arguments: Any, **named: Any) -> Any:
-        monkeypatch.setattr(document_deeds, "live_clients", live)
+        monkeypatch.setattr(operation, "live_clients", live)
         topic.sync("a", "old", 2, at=10_000_001)
         return live(rows, *arguments, **named)
 
-    monkeypatch.setattr(document_deeds, "live_clients", comes_back)
+    monkeypatch.setattr(operation, "live_clients", comes_back)
     with pytest.raises(PlanConflict):
         steps.publish(topic.s, plan_id)
     assert [row.client for row in topic.s.ledger.synced(NAME)] == ["new", "old"]

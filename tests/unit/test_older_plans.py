@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import create_engine, text
 
-from message_lifecycle.app import batch, deeds, open_plans, reclaiming, steps, tasks, views
+from message_lifecycle.app import batch, changes, open_plans, steps, tasks, views
 from message_lifecycle.app.cli import main
 from message_lifecycle.app.cli.context import Wiring
 from message_lifecycle.app.compacted_read import read_compacted
@@ -316,10 +317,11 @@ def test_a_begun_reclaim_of_an_earlier_version_goes_to_its_end(monkeypatch: pyte
     plan = object.__new__(Plan)
     object.__setattr__(plan, "format", PLAN_FORMAT - 1)
     object.__setattr__(plan, "plan_id", "p")
-    told = dict.fromkeys(("committed", "begun", "is_halfway", "of_reclaim"), False)
-    for name in ("committed", "begun", "is_halfway"):
-        monkeypatch.setattr(deeds, name, lambda _s, _plan, name=name: told[name])
-    monkeypatch.setattr(reclaiming, "begun", lambda _s, _plan: told["of_reclaim"])
+    told = dict.fromkeys(("first", "second", "is_begun", "resumes"), False)
+    parts = {name: lambda _s, _plan, name=name: told[name] for name in told}
+    commits = [SimpleNamespace(done=parts["first"]), SimpleNamespace(done=parts["second"])]
+    operation = SimpleNamespace(changes=lambda _plan: commits, is_begun=parts["is_begun"], resumes=parts["resumes"])
+    monkeypatch.setattr(changes, "of_plan", lambda _s, _plan: operation)
     with pytest.raises(PlanConflict):
         open_plans.require_todays(None, plan)  # type: ignore[arg-type]  # nothing is asked of it here
     for name in told:

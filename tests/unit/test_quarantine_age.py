@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message_lifecycle.app import verifying
+from message_lifecycle.app.operations.registry import named
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.plain import PlainGate
@@ -101,7 +101,7 @@ def test_an_age_by_which_rows_went_is_accepted_and_no_other_setting(oldest: int,
     s = memory_world({}).services
     create_topic(s, TOPIC, settings={})
     s.ledger.set_accepted(TOPIC, {"quarantine_max_age": 11, "message_expiry": 7})
-    verifying.accept(s, plan(file("a", oldest)), None)
+    named("quarantine").settle(s, plan(file("a", oldest)), None)
     assert s.ledger.accepted(TOPIC) == {"quarantine_max_age": then, "message_expiry": 7}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.app.previews import preview
+from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.ledger.ledger import migrate_ledger
 from tests.past_and_die import dies, ended, start
 from tests.reclaiming import NAME, NOW, Past, past_in

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from message_lifecycle.app import steps, views
-from message_lifecycle.app.previews import preview
+from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.model.errors import PlanConflict, StorageRefused
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.ports.ledger import SourceFile

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.previews import preview
+from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.model.actions import ExpireSnapshots
 from message_lifecycle.model.errors import ForeignTable, PlanConflict, UnsafePath
 from message_lifecycle.model.instants import Instant

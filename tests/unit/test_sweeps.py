@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.due import Due
-from message_lifecycle.app.sweeps import due_sweeps
+from message_lifecycle.app.due import Due, due
 from message_lifecycle.model.errors import OpenPlan
 from message_lifecycle.model.names import TopicName
 from tests.worlds import NOW, Lake, make_lake
@@ -20,7 +19,7 @@ def lake(capsys: pytest.CaptureFixture[str]) -> Lake:
 
 
 def judged(lake: Lake, name: TopicName) -> Due:
-    (answer,) = due_sweeps(lake.services, [name], as_of=NOW)
+    (answer,) = due(lake.services, [name], as_of=NOW, work="marker_generation")
     return answer
 
 

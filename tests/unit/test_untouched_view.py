@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.previews import Work, preview
+from message_lifecycle.app.operations.registry import Work, preview
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant

@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from message_lifecycle.app import reclaim_due, steps
+from message_lifecycle.app import steps
 from message_lifecycle.app.copying import copy_topic
-from message_lifecycle.app.previews import Scheduled, Work, preview, scheduled
+from message_lifecycle.app.operations.registry import Scheduled, Work, again, named, of_plan, preview
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.errors import LifecycleError, OpenPlan, PlanConflict
 from message_lifecycle.model.instants import Instant, format_instant, parse_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.plan import BY_REQUEST, Operation, Plan
+from message_lifecycle.model.plan import Operation, Plan
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.ports import PlanRecord
 
@@ -37,13 +37,13 @@ def copy_all(*, topics: list[str]) -> int:
 
 def plan_and_stage(*, run: str, as_of: str, topics: list[str], dry_run: bool, work: Scheduled | EraseKey = "message_cleaner") -> int:
     """Plan (and stage) every topic. A topic's error is written down as its outcome; exit status: 0 unless every topic failed."""
-    # A topic that is due is seldom found to have nothing to compact, or to fold.
-    operation: Operation = "erasure" if isinstance(work, EraseKey) else work
-    s = lake(app_name=operation, spark_ahead=work in ("compaction", "snapshot_with_purge") and not dry_run)
+    asked = "erasure" if isinstance(work, EraseKey) else work
+    operation = named(asked)
+    s = lake(app_name=asked, spark_ahead=operation.wants_spark and not dry_run)
     instant = parse_instant(as_of)
 
     def work_on(name: TopicName) -> Work:
-        return reclaim_due.work_on(s, name, as_of=instant) if work == "reclaim" else work
+        return work if isinstance(work, EraseKey) else operation.work_on(s, name, as_of=instant)
 
     def one(name: TopicName) -> None:
         if dry_run:
@@ -52,9 +52,9 @@ def plan_and_stage(*, run: str, as_of: str, topics: list[str], dry_run: bool, wo
         record = steps.plan(s, name, as_of=instant, run=run, work=work_on(name))
         if record.outcome is None and record.report is None:
             steps.stage(s, record.plan.plan_id)
-        log.info("%s: plan %s at %s: %s", name, record.plan.plan_id, format_instant(instant), summary(record))
+        log.info("%s: plan %s at %s: %s", name, record.plan.plan_id, format_instant(instant), summary(s, record))
 
-    return _isolated(s, None if dry_run else run, instant, [TopicName.parse(topic) for topic in topics], one, work=operation)
+    return _isolated(s, None if dry_run else run, instant, [TopicName.parse(topic) for topic in topics], one, work=asked)
 
 
 def mark_all(*, run: str) -> int:
@@ -66,12 +66,12 @@ def mark_all(*, run: str) -> int:
         made = 0 if staged.markers is None else staged.markers.count
         log.info("%s: plan %s: %d markers", record.plan.topic, record.plan.plan_id, made)
 
-    return _isolated(s, run, None, [record for record in _open_plans(s, run) if wants_markers(record)], one)
+    return _isolated(s, run, None, [record for record in _open_plans(s, run) if wants_markers(s, record)], one)
 
 
-def wants_markers(record: PlanRecord) -> bool:
+def wants_markers(s: Services, record: PlanRecord) -> bool:
     """A staged plan whose markers nobody has looked for yet."""
-    return record.staged is not None and record.staged.markers is None and record.report is None and steps.marks(record.plan)
+    return record.staged is not None and record.staged.markers is None and record.report is None and steps.marks(s, record.plan)
 
 
 def gate_all(*, run: str) -> int:
@@ -120,9 +120,9 @@ def _again(s: Services, record: PlanRecord, conflict: PlanConflict, run: str) ->
         log.info("%s: plan %s was %s by another run", record.plan.topic, record.plan.plan_id, ended.name)
         return
     steps.close(s, record.plan, "superseded", conflict.reason)
-    if record.plan.operation in BY_REQUEST:
+    if of_plan(s, record.plan).by_request:
         raise conflict  # whoever asked is told, and asks again
-    outcome = steps.run(s, record.plan.topic, as_of=record.plan.as_of, run=run, work=scheduled(record.plan))
+    outcome = steps.run(s, record.plan.topic, as_of=record.plan.as_of, run=run, work=again(s, record.plan))
     log.info("%s: %s %s", record.plan.topic, outcome.name, outcome.detail)
 
 
@@ -131,17 +131,9 @@ def _open_plans(s: Services, run: str) -> list[PlanRecord]:
     return [s.ledger.record(entry.plan_id) for entry in entries if entry.plan_id is not None and entry.state != "closed"]
 
 
-def summary(record: PlanRecord) -> str:
+def summary(s: Services, record: PlanRecord) -> str:
     """One line for the log."""
-    if record.outcome is not None:
-        return f"{record.outcome.name} before"
-    expected = record.plan.expected
-    if record.plan.operation == "snapshot_with_purge":
-        made = sum(action.snapshot is not None for action in record.plan.documents)
-        return f"{made} snapshots, {expected.removed_rows} of {expected.rows_in} changes in {len(record.plan.documents)} documents go"
-    if record.plan.operation == "reclaim":
-        return f"{expected.removed_bytes} of {expected.bytes_in} bytes come back"
-    return f"{expected.removed_rows} of {expected.rows_in} messages in {expected.segments} segments go"
+    return of_plan(s, record.plan).summary(record.plan) if record.outcome is None else f"{record.outcome.name} before"
 
 
 def _isolated(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from message_lifecycle.app import deeds, steps
+from message_lifecycle.app import changes, steps
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.model.errors import CompactedTableThere, CompactionRunning, LifecycleError, Unavailable
@@ -38,7 +38,7 @@ def _note_failure(s: Services, name: TopicName, as_of: Instant, error: Lifecycle
     told = f"{type(error).__name__}: {error}"
     left = s.ledger.open_plan(name)
     own = left is not None and left.plan.operation == "compaction" and left.plan.plan_id != before
-    if own and left is not None and deeds.published(s, left.plan) is None:
+    if own and left is not None and changes.published(s, left.plan) is None:
         steps.close(s, left.plan, "failed", told)
     else:
         s.ledger.record_run_outcome(None, Outcome(name="failed", operation="compaction", topic=name, as_of=as_of, detail=told))

@@ -1,26 +1,30 @@
-"""Which topics have something to remove at `as_of`: without a JVM, and without reading what has not changed.
+"""Which topics have something to do at `as_of`: without a JVM, and without reading what has not changed.
 
-A topic is looked at closely only when its remembered instant has come, or its table, its settings or a consumer that holds
-overdue messages has changed. It is due iff a plan made now would remove something: a table that merely differs is not.
+A topic is due iff a plan made now would change something: a table that merely differs is not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from message_lifecycle.app.due_state import have_changed, note_due
 from message_lifecycle.app.open_plans import belongs_to_another
-from message_lifecycle.app.previews import preview
-from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.operations import registry
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.model.errors import BackendUnavailable, LifecycleError, Unavailable, UnknownTopic
 from message_lifecycle.model.instants import Instant, format_instant
-from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.ports import DueState, PlanSummary
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.services import Services
+    from message_lifecycle.model.names import TopicName
+    from message_lifecycle.model.outcome import Outcome
+    from message_lifecycle.model.plan import Plan
+    from message_lifecycle.ports import PlanSummary
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,16 +43,75 @@ def due(
     *,
     as_of: Instant,
     run: str | None = None,
-    work: Literal["message_cleaner", "retention"] = "message_cleaner",
+    work: registry.Scheduled = "message_cleaner",
+    named: bool = False,
 ) -> list[Due]:
-    """Judge every topic; remembers what was learnt, so that the next look is cheaper. `run`: whose own open plans are no rival's.
+    """Judge every topic that the operation is for. `run`: whose own open plans are no rival's. `named`: a person named these topics."""
+    operation, asked = registry.named(work), Asked(s, as_of=as_of, run=run, named=named)
+    return _judge_each(operation.candidates(s, names, named=named), partial(operation.due, s, asked=asked))
 
-    What is remembered is of the cleaner: for `retention` alone each topic is looked at anew."""
-    questions = Questions(s)
-    if work == "retention":
-        return judge_each(of_messages(s, names), lambda name: _beyond_limits(s, name, questions.about(name), as_of, run))
-    states = s.ledger.due_states()
-    return judge_each(of_messages(s, names), lambda name: _one(s, name, states.get(name), questions.about(name), as_of, run))
+
+def _judge_each(names: Iterable[TopicName], one: Callable[[TopicName], Due]) -> list[Due]:
+    """Each topic by itself: one that cannot be judged hides no other."""
+    found = []
+    for name in names:
+        try:
+            found.append(one(name))
+        except BackendUnavailable as error:  # one backend that is away is no reason to leave the others
+            found.append(Due(topic=name, due=False, reason=str(error), error=error))
+        except Unavailable:
+            raise
+        except LifecycleError as error:  # dropped since it was listed, a wrong setting: no other topic's affair
+            found.append(Due(topic=name, due=False, reason=f"{type(error).__name__}: {error}", error=error))
+    return found
+
+
+class Asked:
+    """What is asked about all topics of a run. What is told about each of them is read once."""
+
+    def __init__(self, s: Services, *, as_of: Instant, run: str | None, named: bool) -> None:
+        self.as_of, self.named = as_of, named
+        self._s, self._run, self._read = s, run, dict[object, object]()
+
+    def once(self, read: Callable[[Services], Found]) -> Found:
+        """What `read` finds, asked for with the first topic alone."""
+        if read not in self._read:
+            self._read[read] = read(self._s)
+        return cast(Found, self._read[read])
+
+    def question(self, name: TopicName) -> Due | None:
+        """That a plan of the topic waits for a person. Nobody is asked any more once a question has lapsed; the next plan closes it."""
+        question = self.once(_waiting).get(name)
+        if question is None:
+            return None
+        asked_at = question.reported_at or question.recorded_at
+        if self.once(_now) > asked_at + self._policy_of(question).approval_ttl_us:
+            return None
+        return Due(topic=name, due=False, reason=f"plan {question.plan_id} waits for a person's approval")
+
+    def unless_hindered(self, made: Plan, reason: str) -> Due:
+        """The topic is due by this plan, unless another run works on it, or a person's refusal of such a plan still stands."""
+        rival = _under_way(self._s, made.topic, self._run)
+        if rival is not None:
+            return Due(topic=made.topic, due=False, reason=f"another run works on it: plan {rival}")
+        refused_until = _refused_until(self._s, made, self.as_of)
+        if refused_until is not None:
+            return Due(topic=made.topic, due=False, reason=f"a person refused; asked again after {format_instant(refused_until)}")
+        return Due(topic=made.topic, due=True, reason=reason)
+
+    def _policy_of(self, question: PlanSummary) -> Policy:
+        try:
+            return policy_of(self._s, question.topic)
+        except UnknownTopic:  # it is about a deleted topic, and has its settings
+            return Policy.of_values(self._s.ledger.record(question.plan_id).plan.policy)
+
+
+def _waiting(s: Services) -> dict[TopicName, PlanSummary]:
+    return {plan.topic: plan for plan in s.ledger.waiting()}
+
+
+def _now(s: Services) -> Instant:
+    return s.ledger.now()
 
 
 def of_messages(s: Services, names: Iterable[TopicName]) -> list[TopicName]:
@@ -67,92 +130,6 @@ def _holds_documents(s: Services, name: TopicName) -> bool:
         return False
 
 
-def judge_each(names: Iterable[TopicName], one: Callable[[TopicName], Due]) -> list[Due]:
-    """Each topic by itself: one that cannot be judged hides no other."""
-    found = []
-    for name in names:
-        try:
-            found.append(one(name))
-        except BackendUnavailable as error:  # one backend that is away is no reason to leave the others
-            found.append(Due(topic=name, due=False, reason=str(error), error=error))
-        except Unavailable:
-            raise
-        except LifecycleError as error:  # dropped since it was listed, a wrong setting: no other topic's affair
-            found.append(Due(topic=name, due=False, reason=f"{type(error).__name__}: {error}", error=error))
-    return found
-
-
-def _one(
-    s: Services,
-    name: TopicName,
-    state: DueState | None,
-    question: str | None,
-    as_of: Instant,
-    run: str | None,
-) -> Due:
-    if question is not None:
-        return Due(topic=name, due=False, reason=question)
-    s.ledger.check(name, s.topics.describe(name).ledger)
-    marker = s.reader.marker(name)
-    if state is not None and not _changed(s, name, state, marker) and not _reached(state, as_of):
-        return Due(topic=name, due=False, reason=_not_before(state.next_due_at))
-    made = preview(s, name, as_of=as_of)
-    if made.is_empty:
-        note_due(s, made, marker)
-        return Due(topic=name, due=False, reason=_not_before(made.next_due_at))
-    return due_unless_hindered(
-        s, made, f"{made.expected.removed_rows} messages in {made.expected.segments} segments can go", as_of=as_of, run=run
-    )
-
-
-def _beyond_limits(s: Services, name: TopicName, question: str | None, as_of: Instant, run: str | None) -> Due:
-    """Whether anything lies beyond the topic's limits by age, number and size (RET-5)."""
-    if question is not None:
-        return Due(topic=name, due=False, reason=question)
-    s.ledger.check(name, s.topics.describe(name).ledger)
-    made = preview(s, name, as_of=as_of, work="retention")
-    if made.is_empty:
-        return Due(topic=name, due=False, reason=_not_before(made.next_due_at))
-    reason = f"{made.expected.removed_rows} messages lie beyond its limits"
-    return due_unless_hindered(s, made, reason, as_of=as_of, run=run)
-
-
-class Questions:
-    """Plans that wait for a person, read once for all topics."""
-
-    def __init__(self, s: Services) -> None:
-        self._s, self._now = s, s.ledger.now()
-        self._waiting = {plan.topic: plan for plan in s.ledger.waiting()}
-
-    def about(self, name: TopicName) -> str | None:
-        """That a plan of the topic waits, in words. Nobody is asked any more once a question has lapsed; the next plan closes it."""
-        question = self._waiting.get(name)
-        if question is None:
-            return None
-        asked_at = question.reported_at or question.recorded_at
-        if self._now > asked_at + self._policy_of(question).approval_ttl_us:
-            return None
-        return f"plan {question.plan_id} waits for a person's approval"
-
-    def _policy_of(self, question: PlanSummary) -> Policy:
-        try:
-            return policy_of(self._s, question.topic)
-        except UnknownTopic:  # it is about a deleted topic, and has its settings
-            return Policy.of_values(self._s.ledger.record(question.plan_id).plan.policy)
-
-
-def due_unless_hindered(s: Services, made: Plan, reason: str, *, as_of: Instant, run: str | None) -> Due:
-    """The topic is due by this plan, unless another run works on it, or a person's refusal of such a plan still stands."""
-    name = made.topic
-    rival = _under_way(s, name, run)
-    if rival is not None:
-        return Due(topic=name, due=False, reason=f"another run works on it: plan {rival}")
-    refused_until = _refused_until(s, made, as_of)
-    if refused_until is not None:
-        return Due(topic=name, due=False, reason=f"a person refused; asked again after {format_instant(refused_until)}")
-    return Due(topic=name, due=True, reason=reason)
-
-
 def _under_way(s: Services, name: TopicName, run: str | None) -> str | None:
     """The plan that another run is carrying out now."""
     for plan in s.ledger.plans(name, limit=1):
@@ -162,17 +139,8 @@ def _under_way(s: Services, name: TopicName, run: str | None) -> str | None:
     return None
 
 
-def _changed(s: Services, name: TopicName, state: DueState, marker: str) -> bool:
-    if state.marker != marker or policy_of(s, name).hash != state.policy_hash:
-        return True
-    return have_changed(s, name, state.holders)
-
-
-def _reached(state: DueState, as_of: Instant) -> bool:
-    return state.next_due_at is not None and as_of >= state.next_due_at
-
-
-def _not_before(next_due_at: Instant | None) -> str:
+def not_before(next_due_at: Instant | None) -> str:
+    """Why nothing is due, in words."""
     if next_due_at is None:
         return "nothing can go before something changes"
     return f"nothing can go before {format_instant(next_due_at)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, get_args
 
 from message_lifecycle.app.horizons import readers_of
@@ -14,6 +15,11 @@ from message_lifecycle.ports import DueState
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
+
+
+def due_states(s: Services) -> Mapping[TopicName, DueState]:
+    """What all earlier looks have left."""
+    return s.ledger.due_states()
 
 
 def note_due(s: Services, after: Plan, marker: str | None = None) -> None:

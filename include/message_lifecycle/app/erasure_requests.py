@@ -14,9 +14,9 @@ from secrets import token_hex
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.copying import line_of
-from message_lifecycle.app.deleted_reclaiming import is_gone, lost
-from message_lifecycle.app.erasing import INTAKE, eraser_of, forget_former, writers_waited_for
 from message_lifecycle.app.erasure_secret import match_of, secret_for_request
+from message_lifecycle.app.operations.deleted_reclaim import is_gone, lost
+from message_lifecycle.app.operations.erasure import INTAKE, eraser_of, forget_former, writers_waited_for
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.model.deleted import Deletion

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from message_lifecycle.app import deeds, reclaiming
+from message_lifecycle.app.changes import has_begun
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant, seconds
 from message_lifecycle.model.outcome import OutcomeName
@@ -29,8 +29,8 @@ def belongs_to_another(s: Services, plan_id: str, recorded_at: Instant, run: str
     return plan_id not in own and s.ledger.now() < recorded_at + UNDER_WAY_US
 
 
-def is_compacting(s: Services, record: PlanRecord, run: str | None) -> bool:
-    """Whether the open compaction is another run's, and under way (CMP-10). By hand the lock of its stage decides."""
+def is_under_way(s: Services, record: PlanRecord, run: str | None) -> bool:
+    """Whether the open plan of what works beside the log is another run's, and under way (CMP-10). By hand the lock of its stage decides."""
     return run is not None and not waits(s, record) and belongs_to_another(s, record.plan.plan_id, record.recorded_at, run)
 
 
@@ -54,11 +54,6 @@ def require_todays(s: Services, plan: Plan) -> None:
     what would judge it now. What takes its place closes it (`replaced`). One of which something is done goes to its end."""
     if plan.is_older and not has_begun(s, plan):
         raise PlanConflict(plan.plan_id, _of_earlier_version(plan))
-
-
-def has_begun(s: Services, plan: Plan) -> bool:
-    """Whether any of its commits is there, or any of its files gone."""
-    return deeds.committed(s, plan) or deeds.begun(s, plan) or deeds.is_halfway(s, plan) or reclaiming.begun(s, plan)
 
 
 def replaced(record: PlanRecord, by: str) -> tuple[OutcomeName, str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.previews import Scheduled
+    from message_lifecycle.app.operations.registry import Scheduled
 
 
 def planning(description: str | None, *, work: Scheduled) -> Callable[[], int]:

@@ -10,7 +10,7 @@ from message_lifecycle.app import scenario_documents, scenario_holds, steps
 from message_lifecycle.app.copying import copy_topic
 from message_lifecycle.app.erasure_secret import forbidden_keys
 from message_lifecycle.app.horizons import horizons_of
-from message_lifecycle.app.previews import Work
+from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.reading import read
 from message_lifecycle.app.scenario_erasure import erasure_of, settle_erasure
 from message_lifecycle.app.scenario_file import (

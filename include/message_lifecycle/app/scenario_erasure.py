@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from message_lifecycle.app.erasure_requests import ask, settle_latest
-from message_lifecycle.app.previews import Work
+from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.scenario_file import RunStep
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import InvalidScenario

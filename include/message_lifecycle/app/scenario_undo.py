@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from message_lifecycle.app.previews import Work
+from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.scenario_file import RunStep
 from message_lifecycle.model.errors import InvalidScenario
 from message_lifecycle.model.request import UndoPlan

@@ -6,7 +6,7 @@ has that lock, and publishes nothing that does not know every hold that stands. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
@@ -14,23 +14,14 @@ from typing import TYPE_CHECKING, assert_never
 from message_lifecycle.app import view_copies
 from message_lifecycle.model.actions import (
     CompactPartition,
-    DeleteTable,
-    DropQuarantined,
     DropSegments,
-    DropTable,
     EraseRows,
     EraseTable,
-    ExpireSnapshots,
-    RemoveFiles,
     RemoveRows,
     RemoveViewRows,
-    RestoreDocument,
-    RestoreQuarantined,
     RestoreRows,
     RestoreViewRows,
-    ReturnTable,
     SealSegment,
-    SnapshotDocument,
     SweepMarkers,
 )
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict
@@ -163,24 +154,15 @@ def require_heeded(s: Services, plan: Plan) -> None:
         raise PlanConflict(plan.plan_id, f"{unknown[0].told} was placed after it was planned", rival=f"hold {unknown[0].hold_id}")
 
 
-def evidence(s: Services, plan: Plan, staged: Staged) -> list[dict[str, int]]:
-    """The frame `holds`: one row about the holds that stand now, resolved anew, and what of the plan they touch."""
+def evidence(s: Services, plan: Plan, touched: Callable[[Sequence[Hold]], int]) -> list[dict[str, int]]:
+    """The frame `holds`: one row about the holds that stand now, resolved anew, and how much of the plan they touch."""
     holds = holds_of(s, plan.topic)
     unheeded = sum(hold.hold_id not in plan.requirements.heeded for hold in holds)
-    return [{"holds": len(holds), "unheeded": unheeded, "touched": _touched(s, plan, staged, holds)}]
+    return [{"holds": len(holds), "unheeded": unheeded, "touched": 0 if not holds or plan.is_empty else touched(holds)}]
 
 
-def _touched(s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
-    """Messages, segments or documents of the plan that a hold may touch."""
-    if not holds or plan.is_empty:
-        return 0
-    if plan.operation == "reclaim":
-        return len(holds)  # what lies in the files of the past is not looked at
-    if plan.moved_tables:
-        return len(holds) if plan.deleted_tables else 0  # whatever a hold names goes with its topic; what comes back, none keeps
-    if plan.of_quarantine:
-        return 0 if plan.quarantine_returns else len(holds)  # which message a refused row would have been, nobody knows
-    documents = held_documents(holds) if plan.documents else {}
+def touched_messages(s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
+    """Messages and segments of the plan that a hold may touch."""
     # At the plan's own snapshot; where a key lies needs nothing else of the log. Documents have none.
     of_documents = Policy.of_values(plan.policy).fold is not None
     log = None if of_documents else replace(s.reader.log(plan.topic), snapshot_id=plan.requirements.snapshot_id)
@@ -196,20 +178,14 @@ def _touched(s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> 
                 touched += _among(of_log, action.partition, action.offsets)
             case RemoveViewRows():
                 touched += _among(of_view, action.partition, action.offsets)
-            case SnapshotDocument():
-                touched += action.document in documents or EVERY_DOCUMENT in documents
             case EraseRows():
                 touched += _among(of_view if action.table == "view" else of_log, action.partition, action.offsets)
             case EraseTable():
                 touched += sum(not isinstance(hold.what, HeldKey) for hold in holds)
-            case CompactPartition() | SealSegment() | SweepMarkers() | ExpireSnapshots() | RemoveFiles():
+            case CompactPartition() | SealSegment() | SweepMarkers() | RestoreRows() | RestoreViewRows():
                 pass  # of a view see below; the others take nothing
-            case RestoreRows() | RestoreViewRows() | RestoreDocument():
-                pass  # takes nothing
-            case DeleteTable() | ReturnTable() | DropTable() | DropQuarantined() | RestoreQuarantined():
-                pass  # see above
-            case never:
-                assert_never(never)
+            case _:
+                touched += len(holds)  # nobody can look into it
     if plan.compactions and log is not None and view is not None:
         policy = Policy.of_values(plan.policy)
         tails = s.views.tails(log, view.horizons, as_of=plan.as_of)

@@ -1,5 +1,6 @@
 """The verbs, in order: plan, stage, gate, approve, publish, verify. Each reads and writes the ledger by plan id, each can be
-run by hand and again, and none decides anything itself: `operations` decides, `stores` do, `gates` judge.
+run by hand and again, and none decides anything itself: `operations` decides, `stores` do, `gates` judge. No verb asks which operation it
+carries out: each walks the plan's changes, and asks the registry for the rest.
 """
 
 from __future__ import annotations
@@ -8,23 +9,17 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from message_lifecycle.app import deeds, deleted_reclaiming, reclaiming, sparing, topic_deleting
-from message_lifecycle.app.archiving import archives
-from message_lifecycle.app.due_state import note_due
+from message_lifecycle.app import changes, sparing
 from message_lifecycle.app.frames import with_frame
-from message_lifecycle.app.horizons import heeds_horizon
-from message_lifecycle.app.live_view import keep_view, latest_view
-from message_lifecycle.app.open_plans import asked_by_itself, belongs_to_another, is_compacting, replaced, require_todays, waits
-from message_lifecycle.app.previews import Work, asked_by, is_of, operation_of, preview, scheduled
-from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.undoing import remember, told, undone_before
-from message_lifecycle.app.verifying import accept, accept_removal, differences, overdue_without_holder
+from message_lifecycle.app.live_view import keep_view
+from message_lifecycle.app.open_plans import asked_by_itself, belongs_to_another, is_under_way, replaced, require_todays, waits
+from message_lifecycle.app.operations.registry import Work, of_plan, of_work
+from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import CompactionRunning, NotReady, OpenPlan, OwnRequest, PlanConflict, TopicBusy
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, OutcomeName, Published, Staged
-from message_lifecycle.model.plan import CLEANING, MARKING, Plan
-from message_lifecycle.model.request import ReclaimDeleted
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Withheld, decide
 from message_lifecycle.ports import PlanRecord
@@ -44,45 +39,45 @@ def plan(
 ) -> PlanRecord:
     """Plan and record, with the person who asked for it. An open plan that waits for a person is returned as it is; any other open one gives
     way (DEL-1)."""
-    topic = topic_deleting.standing(s, name, work)
+    operation = of_work(s, name, work)
+    topic = operation.topic(s, name)
     if topic is not None:
         s.ledger.check(name, topic.ledger)
     with s.ledger.lock(name):
         if topic is not None:
             # Altering a topic has done it; the server's settings change without us.
             keep_view(s, name)
-        if work == "purge_compacted":
-            latest_view(s, name)  # an older one would read past the end of what it relied on
+        operation.prepare(s, name)
         earlier = s.ledger.open_plan(name)
-        if earlier is not None and deeds.committed(s, earlier.plan):
+        same = earlier is not None and operation.is_of(earlier.plan, work)
+        if earlier is not None and changes.is_committed(s, earlier.plan):
             verify(s, earlier.plan.plan_id)  # a run died between its commit and its outcome
-            if isinstance(work, ReclaimDeleted) and is_of(earlier.plan, work):
+            if same and operation.once:
                 s.ledger.link_run(run, earlier.plan.plan_id)
-                return s.ledger.record(earlier.plan.plan_id)  # nothing is left to plan again
+                return s.ledger.record(earlier.plan.plan_id)
             earlier = None
-        if earlier is not None and is_of(earlier.plan, work) and waits(s, earlier):
+        if earlier is not None and same and waits(s, earlier):
             s.ledger.link_run(run, earlier.plan.plan_id)
             return earlier
-        if earlier is not None and deeds.is_halfway(s, earlier.plan):
-            if is_of(earlier.plan, work) and earlier.plan.as_of == as_of:
+        if earlier is not None and changes.is_halfway(s, earlier.plan):
+            if same and earlier.plan.as_of == as_of:
                 s.ledger.link_run(run, earlier.plan.plan_id)
                 return earlier
             earlier = _finished(s, earlier)  # what comes now builds on both of its commits
-        if earlier is not None and work == "reclaim" and reclaiming.begun(s, earlier.plan):
+        if earlier is not None and same and operation.resumes(s, earlier.plan):
             s.ledger.link_run(run, earlier.plan.plan_id)
-            return earlier  # a run died in the middle of it
-        if earlier is not None and operation_of(work) in ("marker_generation", "reclaim") and waits(s, earlier):
-            # The question is about the log as it stands; markers and space can wait for its answer.
+            return earlier
+        if earlier is not None and operation.gives_way and waits(s, earlier):
             raise OpenPlan(str(name), earlier.plan.plan_id, format_instant(earlier.recorded_at))
-        if earlier is not None and work == "compaction" == earlier.plan.operation and is_compacting(s, earlier, run):
+        if earlier is not None and same and operation.works_beside and is_under_way(s, earlier, run):
             raise CompactionRunning(str(name), earlier.plan.plan_id)
         if earlier is not None and run is not None and belongs_to_another(s, earlier.plan.plan_id, earlier.recorded_at, run):
             raise OpenPlan(str(name), earlier.plan.plan_id, format_instant(earlier.recorded_at))
-        with sparing.refusals_recorded(s, name, operation_of(work), as_of, run):
-            made = preview(s, name, as_of=as_of, work=work)
+        with sparing.refusals_recorded(s, name, operation.name, as_of, run):
+            made = operation.preview(s, name, work, as_of=as_of)
         if earlier is not None and earlier.plan.plan_id != made.plan_id:
             close(s, earlier.plan, *replaced(earlier, by=f"plan {made.plan_id}"))
-        return s.ledger.add_plan(made, run=run, requested_by=requested_by or asked_by(s, work))
+        return s.ledger.add_plan(made, run=run, requested_by=requested_by or operation.asked_by(s, work))
 
 
 def _finished(s: Services, record: PlanRecord) -> PlanRecord | None:
@@ -97,15 +92,15 @@ def _finished(s: Services, record: PlanRecord) -> PlanRecord | None:
 
 
 def stage(s: Services, plan_id: str) -> Staged:
-    """Do the work where no reader sees it."""
+    """Make every change where no reader sees it."""
     plan = _open(s, plan_id)
     with _staging(s, plan):
-        staged = deeds.stage(s, _open(s, plan_id))
+        staged = changes.make(s, _open(s, plan_id))
         try:
             s.ledger.record_staged(staged)
         except NotReady:
             if s.ledger.record(plan_id).outcome is not None:
-                deeds.discard(s, plan)  # whoever ended it meanwhile found no stage to take away
+                changes.drop(s, plan)  # whoever ended it meanwhile found no stage to take away
             raise
     return staged
 
@@ -119,14 +114,15 @@ def _open(s: Services, plan_id: str) -> Plan:
 
 @contextmanager
 def _staging(s: Services, plan: Plan) -> Iterator[None]:
-    """Compaction works for long, and beside the log: others go on meanwhile, but for another compaction (CMP-10)."""
-    if plan.operation != "compaction":
+    """What works for long and beside the log lets others go on meanwhile, but for another of its kind (CMP-10)."""
+    operation = of_plan(s, plan)
+    if not operation.works_beside:
         with s.ledger.lock(plan.topic):
             yield
         return
     with ExitStack() as held:
         try:
-            held.enter_context(s.ledger.lock(plan.topic, wait_seconds=0, purpose="compaction"))
+            held.enter_context(s.ledger.lock(plan.topic, wait_seconds=0, purpose=operation.name))
         except TopicBusy as busy:
             raise CompactionRunning(str(plan.topic), plan.plan_id) from busy
         yield
@@ -137,7 +133,7 @@ def mark(s: Services, plan_id: str) -> Staged:
     record = s.ledger.record(plan_id)
     if record.outcome is not None or record.staged is None:
         raise NotReady(plan_id, record.outcome.name if record.outcome else record.state, "a staged, open plan")
-    if not marks(record.plan) or record.staged.markers is not None:
+    if not marks(s, record.plan) or record.staged.markers is not None:
         return record.staged
     with s.ledger.lock(record.plan.topic):
         staged = s.store.mark(record.plan, record.staged, Policy.of_values(record.plan.policy))
@@ -145,9 +141,9 @@ def mark(s: Services, plan_id: str) -> Staged:
     return staged
 
 
-def marks(plan: Plan) -> bool:
+def marks(s: Services, plan: Plan) -> bool:
     """Whether markers are to be looked for before the gate."""
-    return plan.operation in MARKING and not plan.is_empty and Policy.of_values(plan.policy).marker_ttl_us is not None
+    return of_plan(s, plan).marks and not plan.is_empty and Policy.of_values(plan.policy).marker_ttl_us is not None
 
 
 def gate(s: Services, plan_id: str) -> GateReport:
@@ -158,10 +154,12 @@ def gate(s: Services, plan_id: str) -> GateReport:
     require_todays(s, record.plan)
     policy = Policy.of_values(record.plan.policy)
     sparing.require_heeded(s, record.plan)
-    frames = deeds.evidence(s, record.plan, record.staged, policy)
-    if record.plan.requirements.heeded:
-        frames = with_frame(frames, "holds", sparing.evidence(s, record.plan, record.staged))
-    report = s.gate.judge(record.plan, record.staged, policy, frames)
+    plan, staged, operation = record.plan, record.staged, of_plan(s, record.plan)
+    frames = operation.evidence(s, plan, staged, policy)
+    if plan.requirements.heeded:
+        holds = sparing.evidence(s, plan, lambda holds: operation.touched(s, plan, staged, holds))
+        frames = with_frame(frames, "holds", holds)
+    report = s.gate.judge(plan, staged, policy, frames)
     s.ledger.record_report(report)
     if report.judgement == "blocked":
         found = "; ".join(f"{check.id}: {check.found}" for check in report.blocking)
@@ -186,30 +184,30 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str) -> 
 
 
 def publish(s: Services, plan_id: str) -> Published | Outcome | None:
-    """One fenced commit. None: the plan is empty, there is nothing to commit. An Outcome: it may not be published (now)."""
+    """One fenced commit a change. None: the plan is empty, there is nothing to commit. An Outcome: it may not be published (now)."""
     record = s.ledger.record(plan_id)
     if record.outcome is not None:
         return record.outcome
     if record.staged is None or record.report is None or record.reported_at is None:
         raise NotReady(plan_id, record.state, "a plan that the gate has judged")
     with s.ledger.lock(record.plan.topic):
-        begun = deleted_reclaiming.is_begun(s, record.plan)  # asked first: whoever ends it writes the outcome, and then takes the word away
+        operation = of_plan(s, record.plan)
+        begun = operation.is_begun(s, record.plan)  # asked first: whoever ends it writes the outcome, and then takes the word away
         closed = s.ledger.record(plan_id).outcome
         if closed is not None:
             return closed  # another plan took its place while this one waited for its turn
         if begun:
-            return deleted_reclaiming.finish(s, record.plan)
+            return operation.finish(s, record.plan)
         return _publish(s, record)
 
 
 def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
-    """Under the topic's lock."""
-    plan = record.plan
+    """Under the topic's lock. Raises PlanConflict."""
+    plan, operation = record.plan, of_plan(s, record.plan)
     assert record.staged is not None and record.report is not None and record.reported_at is not None, "the gate has judged it"
-    if not deeds.begun(s, plan):
+    if not changes.is_decided(s, plan):
         require_todays(s, plan)
-        # A topic that comes back has its settings from before.
-        if not plan.returned_tables and _policy_now(s, plan).changed_since(dict(plan.policy)):
+        if operation.settings_now(s, plan).changed_since(dict(plan.policy)):
             raise PlanConflict(plan.plan_id, "the topic's settings were changed after it was planned")
         sparing.require_heeded(s, plan)
     verdict = decide(
@@ -225,21 +223,11 @@ def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
         if verdict.outcome == "needs_approval":
             return outcome_of(plan, "needs_approval", detail=verdict.reason)
         return close(s, plan, verdict.outcome, verdict.reason)
-    if changes_nothing(plan, record.staged):
+    if operation.changes_nothing(plan, record.staged):
         return None
-    if not heeds_horizon(s, plan) and deeds.published(s, plan) is None:
+    if not operation.heeds_horizon(s, plan) and changes.published(s, plan) is None:
         raise PlanConflict(plan.plan_id, "the topic has been compacted since it was planned")
-    return deeds.publish(s, verdict)
-
-
-def _policy_now(s: Services, plan: Plan) -> Policy:
-    return deleted_reclaiming.policy_of_plan(s, plan) if deleted_reclaiming.is_of_deleted(plan) else policy_of(s, plan.topic)
-
-
-def changes_nothing(plan: Plan, staged: Staged | None) -> bool:
-    """Nothing goes, or a sweep has found that no marker is owed."""
-    no_marker = staged is not None and staged.markers is not None and not staged.markers.count
-    return plan.is_empty or (plan.operation == "marker_generation" and no_marker)
+    return changes.commit(s, verdict)
 
 
 def verify(s: Services, plan_id: str) -> Outcome:
@@ -247,33 +235,26 @@ def verify(s: Services, plan_id: str) -> Outcome:
     record = s.ledger.record(plan_id)
     if record.outcome is not None:
         return record.outcome
-    plan = record.plan
-    if deleted_reclaiming.is_begun(s, plan):
-        deleted_reclaiming.finish(s, plan)
-    published = deeds.published(s, plan)
-    if published is None and (not changes_nothing(plan, record.staged) or record.report is None):
+    plan, operation = record.plan, of_plan(s, record.plan)
+    if operation.is_begun(s, plan):
+        operation.finish(s, plan)
+    published = changes.published(s, plan)
+    if published is None and (not operation.changes_nothing(plan, record.staged) or record.report is None):
         ended = s.ledger.record(plan_id).outcome
         if ended is not None:
             return ended  # another run has written it meanwhile, and then taken away what told of it
         raise NotReady(plan_id, record.state, "a plan that was judged and published")
-    wrong = differences(s, record, published)
-    done: OutcomeName = "no_op" if published is None else "published"
-    if plan.operation == "marker_generation" and plan.requirements.snapshot_id is not None and not wrong:
-        s.ledger.set_swept(plan.topic, plan.requirements.snapshot_id)
+    wrong = [] if published is None or record.staged is None else operation.differences(s, record, published)
     if not wrong:
-        accept(s, plan, record.staged)
-    if plan.operation == "compaction" and not wrong:
-        keep_view(s, plan.topic)
-    if plan.operation not in CLEANING:
-        return close(s, plan, "failed" if wrong else done, "; ".join(wrong) or told(plan), published=published, staged=record.staged)
-    after = preview(s, plan.topic, as_of=plan.as_of, work=scheduled(plan))
-    wrong += overdue_without_holder(plan, after)
+        operation.settle(s, plan, record.staged)
+    after, overdue = operation.look_again(s, plan)
+    wrong = [*wrong, *overdue]
     if wrong:
-        return close(s, plan, "failed", "; ".join(wrong), published=published)
-    outcome = close(s, plan, done, "", published=published, after=after)
-    accept_removal(s, plan)
-    if plan.operation == "message_cleaner":
-        note_due(s, after)
+        return close(s, plan, "failed", "; ".join(wrong), published=published, staged=record.staged)
+    done: OutcomeName = "no_op" if published is None else "published"
+    outcome = close(s, plan, done, operation.told(plan), published=published, after=after, staged=record.staged)
+    if after is not None:
+        operation.closed(s, plan, after)
     return outcome
 
 
@@ -281,7 +262,7 @@ def ended_by_another(s: Services, plan: Plan) -> Outcome | None:
     """How another run, which carries out the same plan, has brought it to its end; it may have committed it, and not said so yet."""
     outcome = s.ledger.record(plan.plan_id).outcome
     if outcome is None:
-        return verify(s, plan.plan_id) if deeds.committed(s, plan) else None
+        return verify(s, plan.plan_id) if changes.is_committed(s, plan) else None
     return outcome if outcome.name in ("published", "no_op", "failed") else None
 
 
@@ -296,12 +277,10 @@ def close(
     staged: Staged | None = None,
 ) -> Outcome:
     """Record the outcome and forget the stage. The first outcome of a plan stands."""
-    if (plan.view_returns or plan.document_returns) and deeds.begun(s, plan):
-        remember(s, plan)
-    if plan.view_removals and deeds.is_halfway(s, plan):
-        detail = f"{detail}. The compacted view is without what it took from there: `lifecycle undo {plan.plan_id}` brings that back"
+    operation = of_plan(s, plan)
+    left = operation.leave(s, plan)
     outcome = replace(
-        outcome_of(plan, name, detail=detail),
+        outcome_of(plan, name, detail=f"{detail}. {left}" if left else detail),
         warnings=(*plan.warnings, *(staged.warnings if staged else ())),
         snapshot_id=published.snapshot_id if published else None,
         removed=published.removed if published else (),
@@ -314,22 +293,11 @@ def close(
         held=after.held if after else plan.held,
         # What held a message may have gone in this very run, unforeseen: an older marker that a new one replaced, say.
         more=plan.more or (after is not None and not after.is_empty),
-        first_plan_id=_first(s, plan) if name == "no_op" else None,
-        archived=plan.expected.removed_rows if published and archives(plan) else 0,
-        reclaimed_files=published.reclaimed_files if published and plan.operation == "reclaim" else None,
-        reclaimed_bytes=published.reclaimed_bytes if published and plan.operation == "reclaim" else None,
+        first_plan_id=operation.first(s, plan) if name == "no_op" else None,
     )
-    recorded = s.ledger.record_outcome(outcome)
-    deeds.discard(s, plan)
+    recorded = s.ledger.record_outcome(operation.counted(outcome, plan, published) if published else outcome)
+    changes.drop(s, plan)
     return recorded
-
-
-def _first(s: Services, plan: Plan) -> str | None:
-    """The plan that had done before what this one found done (DEL-5, DEL-7)."""
-    if plan.operation == "undo":
-        return undone_before(s, plan)
-    found = s.ledger.find_published(plan.topic, plan.operation, plan.as_of)
-    return None if found is None or found.plan.parent != plan.parent else found.plan.plan_id
 
 
 def outcome_of(plan: Plan, name: OutcomeName, *, detail: str) -> Outcome:

@@ -5,20 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import Any
 
-from message_lifecycle.app import deeds, erasure_requests, open_plans, steps, views
-from message_lifecycle.app.compaction_due import due_compactions, due_purges
+from message_lifecycle.app import changes, erasure_requests, open_plans, steps, views
 from message_lifecycle.app.copying import to_copy
-from message_lifecycle.app.deleted_reclaiming import due_by_name
-from message_lifecycle.app.document_due import due_documents
 from message_lifecycle.app.due import Due
 from message_lifecycle.app.due import due as judge_due
-from message_lifecycle.app.previews import Scheduled
-from message_lifecycle.app.quarantine_due import due_quarantines
-from message_lifecycle.app.reclaim_due import due_reclaims
+from message_lifecycle.app.operations.registry import Scheduled, named
 from message_lifecycle.app.services import Services
-from message_lifecycle.app.sweeps import due_sweeps as judge_sweeps
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.backends import check_operation
 from message_lifecycle.model.errors import LifecycleError, NotInABackend, PlanConflict, UnknownTopic
@@ -56,8 +50,8 @@ def due(*, run: str, as_of: str, topics: list[str], dry_run: bool = False, work:
     s = lake()
     instant = parse_instant(as_of)
     s.ledger.check_as_of(instant, resolve(topic={}, server=s.server).clock_skew_us)
-    names = [_held_where(s, TopicName.parse(topic), work) for topic in topics] if topics else _all_of(s, work)
-    found = _judged(s, names, work, as_of=instant, run=run, named=bool(topics))
+    names = [_held_where(s, TopicName.parse(topic), work) for topic in topics] if topics else named(work).all_topics(s)
+    found = judge_due(s, names, as_of=instant, run=run, work=work, named=bool(topics))
     failed = [_not_judged(s, run, answer, instant, work) for answer in found if answer.error is not None and _is_news(answer.error, topics)]
     if not dry_run:
         found = [_taken(s, run, answer) if answer.due else answer for answer in found]
@@ -86,14 +80,6 @@ def requested_erasure(*, run: str, request_id: str) -> dict[str, Any]:
     return {**found, "topics": [str(name) for name in topics]}
 
 
-def _all_of(s: Services, work: Scheduled) -> list[TopicName]:
-    """Retention alone is for the topics of backends, and all that these have; a table's retention is the cleaner's (RET-5)."""
-    if work == "retention":
-        return sorted(s.backends)
-    names = list(s.topics.list())
-    return [*names, *sorted(set(due_by_name(s)) - set(names))] if work == "reclaim" else names
-
-
 def _held_where(s: Services, name: TopicName, work: Scheduled) -> TopicName:
     """Raises UnsupportedLimit, NotInABackend."""
     if name in s.backends:
@@ -101,26 +87,6 @@ def _held_where(s: Services, name: TopicName, work: Scheduled) -> TopicName:
     elif work == "retention":
         raise NotInABackend(str(name), [str(known) for known in sorted(s.backends)])
     return name
-
-
-def _judged(s: Services, names: list[TopicName], work: Scheduled, *, as_of: Instant, run: str, named: bool) -> list[Due]:
-    match work:
-        case "message_cleaner" | "retention":
-            return judge_due(s, names, as_of=as_of, run=run, work=work)
-        case "marker_generation":
-            return judge_sweeps(s, names, as_of=as_of)
-        case "compaction":
-            return due_compactions(s, names, as_of=as_of, run=run, named=named)
-        case "purge_compacted":
-            return due_purges(s, names, as_of=as_of, run=run)
-        case "snapshot_with_purge":
-            return due_documents(s, names, as_of=as_of, run=run, named=named)
-        case "reclaim":
-            return due_reclaims(s, names, as_of=as_of, run=run)
-        case "quarantine":
-            return due_quarantines(s, names, as_of=as_of, run=run)
-        case never:
-            assert_never(never)
 
 
 def _taken(s: Services, run: str, answer: Due) -> Due:
@@ -145,7 +111,7 @@ def _done_before(s: Services, name: TopicName, as_of: Instant, work: Scheduled) 
     first = s.ledger.find_published(name, work, as_of)
     if first is None:
         return ""
-    if work == "reclaim" and first.outcome is not None:
+    if first.outcome is not None and first.outcome.reclaimed_bytes is not None:
         return f" (plan {first.plan.plan_id} brought {first.outcome.reclaimed_bytes} bytes back at this as_of before)"
     removed = sum(count for _, count in views.removal_of(first))
     return f" (plan {first.plan.plan_id} removed {removed} at this as_of before)"
@@ -155,7 +121,7 @@ def wants_markers(*, run: str) -> bool:
     """Whether a plan of the run may call for markers: else no JVM need be started to find out."""
     s = lake()
     entries = [entry for entry in s.ledger.run_entries(run) if entry.plan_id is not None and entry.state == "staged"]
-    return any(steps.marks(s.ledger.record(entry.plan_id).plan) for entry in entries if entry.plan_id is not None)
+    return any(steps.marks(s, s.ledger.record(entry.plan_id).plan) for entry in entries if entry.plan_id is not None)
 
 
 def waiting(*, run: str) -> list[dict[str, Any]]:
@@ -215,7 +181,7 @@ def _outcome(s: Services, run: str, entry: RunEntry, work: Operation, *, answere
         return entry.outcome
     record = s.ledger.record(entry.plan_id)
     plan, judgement = record.plan, record.report.judgement if record.report else None
-    if deeds.committed(s, plan) or (plan.is_empty and judgement == "passed"):
+    if changes.is_committed(s, plan) or (plan.is_empty and judgement == "passed"):
         return steps.verify(s, entry.plan_id)
     try:
         open_plans.require_todays(s, plan)

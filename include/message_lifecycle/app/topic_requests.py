@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from message_lifecycle.app import deleted_reclaiming, steps
+from message_lifecycle.app import steps
+from message_lifecycle.app.operations import deleted_reclaim
+from message_lifecycle.app.operations.topics import undo_until
 from message_lifecycle.app.steps import Approver
-from message_lifecycle.app.topic_deleting import undo_until
 from message_lifecycle.app.views.values import View, when
 from message_lifecycle.model.deleted import DeletedTopic, Deletion
 from message_lifecycle.model.errors import NothingDeleted, UnknownTopic
@@ -58,15 +59,15 @@ def reclaim_deleted(s: Services, plan_id: str, *, as_of: Instant, approver: Appr
     """All steps for the topic that the plan deleted; one that went for good before changes nothing, and the plan that did it is named.
 
     Raises UnknownPlan, NothingDeleted, UndoWindowOpen, and what planning raises."""
-    deletion = deleted_reclaiming.deletion_of(s, plan_id)
+    deletion = deleted_reclaim.deletion_of(s, plan_id)
     work = ReclaimDeleted(plan_id=deletion.plan_id)
     try:
-        if deleted_reclaiming.done_before(s, deletion) is None:
+        if deleted_reclaim.done_before(s, deletion) is None:
             return steps.run(s, deletion.topic, as_of=as_of, approver=approver, work=work, requested_by=by)
     except NothingDeleted:
-        if deleted_reclaiming.done_before(s, deletion) is None:
+        if deleted_reclaim.done_before(s, deletion) is None:
             raise  # else another run has done it while this one was on its way
-    done = deleted_reclaiming.done_before(s, deletion)
+    done = deleted_reclaim.done_before(s, deletion)
     assert done is not None, "asked just now"
     return Outcome(name="no_op", operation="reclaim", topic=deletion.topic, as_of=done.plan.as_of, first_plan_id=done.plan.plan_id)
 

@@ -12,7 +12,7 @@ from message_lifecycle.app.cli.exits import DIFFERENT, of_outcome
 from message_lifecycle.app.cli.planning import ByOption, YesOption, approver_of
 from message_lifecycle.app.cli.screen import Output, Screen, View, emit, working
 from message_lifecycle.app.cli.words import count, reasons, size
-from message_lifecycle.app.previews import preview
+from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import UnknownPartition
 from message_lifecycle.model.topic_uri import TopicUri

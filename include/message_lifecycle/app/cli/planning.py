@@ -11,13 +11,13 @@ from message_lifecycle.app.cli import drawing, results
 from message_lifecycle.app.cli.context import AsOfOption, OutputOption, TopicArgument, instant_of, services
 from message_lifecycle.app.cli.exits import of_outcome, worst
 from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_line, working
-from message_lifecycle.app.previews import preview
+from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.model.errors import LifecycleError, Unavailable
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.names import TopicName
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.previews import Scheduled
+    from message_lifecycle.app.operations.registry import Scheduled
     from message_lifecycle.app.services import Services
     from message_lifecycle.app.steps import Approver
 
@@ -57,14 +57,13 @@ def due(
 
     Exit status 0: all could be judged, due or not; else by the kind of error that stands in a topic's line.
     """
-    from message_lifecycle.app.document_due import due_documents
     from message_lifecycle.app.due import due as judge
 
     s = services(ctx)
     at = instant_of(s, as_of)
     names = [TopicName.parse(topic) for topic in topics] if topics else [*s.topics.list(), *s.backends]
     of_lake = [name for name in names if name not in s.backends]
-    found = [*judge(s, of_lake, as_of=at), *due_documents(s, of_lake, as_of=at)]
+    found = [*judge(s, of_lake, as_of=at), *judge(s, of_lake, as_of=at, work="snapshot_with_purge")]
     found += judge(s, [name for name in names if name in s.backends], as_of=at, work="retention")
     found.sort(key=lambda answer: answer.topic)
     told = {

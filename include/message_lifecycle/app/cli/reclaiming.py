@@ -14,7 +14,7 @@ from message_lifecycle.app.cli.screen import Output, emit, working
 from message_lifecycle.model.names import TopicName
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.previews import Work
+    from message_lifecycle.app.operations.registry import Work
     from message_lifecycle.app.services import Services
 
 app = typer.Typer(no_args_is_help=True, help="Give back the space of what was removed longer ago than the undo window.")
@@ -44,7 +44,7 @@ def plan(
     output: OutputOption = Output.text,
 ) -> None:
     """Show which snapshots and files of a topic's tables nothing needs any more; nothing is recorded or removed."""
-    from message_lifecycle.app.previews import preview
+    from message_lifecycle.app.operations.registry import preview
     from message_lifecycle.app.views.plans import plan_view
 
     s = services(ctx)
@@ -70,7 +70,7 @@ def run(
 ) -> int:
     """Plan, gate, expire the snapshots, remove the files, and verify; what goes cannot be taken back."""
     from message_lifecycle.app import steps
-    from message_lifecycle.app.deleted_reclaiming import end_lost
+    from message_lifecycle.app.operations.deleted_reclaim import end_lost
     from message_lifecycle.app.topic_requests import reclaim_deleted
     from message_lifecycle.app.views.outcomes import outcome_view
 
@@ -95,7 +95,7 @@ def run(
 
 def _lost(s: Services, beginning: str) -> str | None:
     """The reclaim of that name which has begun and which the ledger does not know."""
-    from message_lifecycle.app.deleted_reclaiming import lost
+    from message_lifecycle.app.operations.deleted_reclaim import lost
 
     found = [plan_id for plan_id in lost(s) if beginning and plan_id.startswith(beginning)]
     return found[0] if len(found) == 1 else None
@@ -103,7 +103,7 @@ def _lost(s: Services, beginning: str) -> str | None:
 
 def _subject(s: Services, topic: str | None, deleted: str | None) -> tuple[TopicName, Work]:
     """Raises InvalidName, UnknownPlan, NothingDeleted."""
-    from message_lifecycle.app.deleted_reclaiming import deletion_of
+    from message_lifecycle.app.operations.deleted_reclaim import deletion_of
     from message_lifecycle.model.request import ReclaimDeleted
 
     if deleted is not None and topic is None:

@@ -57,9 +57,10 @@ def _take_back(s: Services, plan: str, word: tuple[bool, str, str], output: Outp
 
 
 def _release(s: Services, plan: str, by: str, text: str, output: Output) -> int:
-    from message_lifecycle.app import undoing
 
-    released = undoing.release(s, plan, by=by, text=text)
+    from message_lifecycle.app.operations.undo import release
+
+    released = release(s, plan, by=by, text=text)
     told: dict[str, Any] = {
         "plan_id": released.plan_id,
         "topic": str(released.topic),

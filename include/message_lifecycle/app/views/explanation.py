@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from message_lifecycle.app.previews import preview
+from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.reading import beyond_limits
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.holds import hold_view, holds_on

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import get_args
 
-from message_lifecycle.app.previews import preview
+from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.compaction import compaction_problem
 from message_lifecycle.app.views.outcomes import outcome_view

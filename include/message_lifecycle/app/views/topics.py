@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
-from message_lifecycle.app.previews import preview
+from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.compaction import compacted, horizon_of, view_facts
 from message_lifecycle.app.views.documents import documents_view, holds_documents

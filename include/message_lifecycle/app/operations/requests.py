@@ -1,24 +1,51 @@
-"""What a person's request takes from a topic's compacted view: what it names there, and what would come back by it (PRG-1)."""
+"""What a person asks to have removed, from the log and from its compacted view: what is named, and what would come back by it (PRG-1)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from message_lifecycle.model.facts import LogState
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.app.operations.base import Work
+from message_lifecycle.app.operations.messages import OfMessages, facts_of, view_as_relied_on
 from message_lifecycle.model.request import PurgeKey, RemoveNullKeys, Request, TruncateLog, span_of
 from message_lifecycle.model.rows import RowAnswer, offsets_of
-from message_lifecycle.model.view import ViewState
+from message_lifecycle.operations import requests
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
+    from message_lifecycle.model.facts import LogState
+    from message_lifecycle.model.instants import Instant
+    from message_lifecycle.model.plan import Plan
+    from message_lifecycle.model.settings import Policy
+    from message_lifecycle.model.view import ViewState
 
 Offsets = dict[int, set[int]]
 """By partition."""
 
 
-def rows_of_view(
+class MessageRequest(OfMessages):
+    """Removes the messages that a person names."""
+
+    name = "message_request"
+    by_request, marks = True, True
+
+    def is_of(self, plan: Plan, work: Work) -> bool:
+        """A request is planned anew each time."""
+        return False
+
+    def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
+        request, view = cast(Request, work), s.views.view(log.topic)
+        facts = facts_of(s, log, view)
+        requests.check(log, request)
+        found = s.reader.requested(log, request, as_of=as_of)
+        of_view = {} if view is None else _rows_of_view(s, log, view, request, found, as_of=as_of)
+        return requests.plan(facts, policy, request, found, as_of=as_of, view=view, of_view=of_view)
+
+    def heeds_horizon(self, s: Services, plan: Plan) -> bool:
+        return view_as_relied_on(s, plan)
+
+
+def _rows_of_view(
     s: Services, log: LogState, view: ViewState, request: Request, found: RowAnswer, *, as_of: Instant
 ) -> Mapping[int, set[int]]:
     """Offsets of the view's messages that go with the request. `found`: what it takes from the log."""

@@ -1,20 +1,23 @@
-"""Taking a published plan back: what is looked at before it is planned, what is remembered of it, and what releases it (DEL-7)."""
+"""Taking a published plan back: whether it may be, what comes back to log and view, what is remembered of it, what releases it (DEL-7)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.app import sparing
+from message_lifecycle.app.operations.base import Change, Operation, Work
+from message_lifecycle.app.operations.messages import LOG, VIEW, OfMessages, view_as_relied_on
+from message_lifecycle.model import plan as plans
 from message_lifecycle.model.errors import HeldByLegalHold, LaterPlan, PlanConflict, UndoSourceGone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published, Staged
-from message_lifecycle.model.plan import Operation, Plan, ViewRequirements
+from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.plan import Plan, ViewRequirements
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.rows import offsets_of, ranges_of
 from message_lifecycle.model.settings import Policy
@@ -26,9 +29,69 @@ from message_lifecycle.ports import PlanRecord
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
+    from message_lifecycle.operations.verdict import Verdict
 
 
-def plan_undo(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of: Instant) -> Plan:
+class Undo(Operation):
+    """What taking back has in common, whatever comes back. Its first commit is the last thing that a hold or other settings can stop."""
+
+    name = "undo"
+    by_request, gives_back = True, True
+
+    def is_of(self, plan: Plan, work: Work) -> bool:
+        return isinstance(work, UndoPlan) and plan.operation == self.name and plan.parent == work.plan_id
+
+    def leave(self, s: Services, plan: Plan) -> str:
+        if self.changes(plan)[0].done(s, plan) is not None:
+            remember(s, plan)
+        return ""
+
+    def first(self, s: Services, plan: Plan) -> str | None:
+        found = None if plan.parent is None else s.ledger.undoing(plan.parent)
+        return None if found is None else found.undone_by
+
+
+class UndoOfMessages(Undo, OfMessages):
+    """Brings messages back to the log and to the compacted view, and takes the plan's markers away."""
+
+    def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
+        return _plan(s, name, policy, cast(UndoPlan, work), as_of=as_of)
+
+    def changes(self, plan: Plan) -> Sequence[Change]:
+        """The log first: were the view first and the run to die, a key would show what a newer message, not back yet, hides (P3)."""
+        view = (VIEW,) if plan.view_returns else ()
+        return (LOG, *view) if plan.of_log or not view else view
+
+    def before(self, s: Services, verdict: Verdict, change: Change) -> None:
+        pass  # what `OfMessages` asks is about what goes
+
+    def heeds_horizon(self, s: Services, plan: Plan) -> bool:
+        return view_as_relied_on(s, plan)
+
+    def published(self, plan: Plan, done: Sequence[Published]) -> Published:
+        return done[0]
+
+    def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
+        plan, staged = record.plan, record.staged
+        assert staged is not None, "what is published was staged"
+        # What came back is remembered first, whatever else is found: the next run must not take it again.
+        remember(s, plan)
+        wrong, found = _view_differences(s, plan), s.reader.returned(plan.topic, plan)
+        if (published.restored, found.rows) != (plan.restored_rows, plan.restored_rows):
+            wrong.append(f"{plan.restored_rows} messages should be back: the commit says {published.restored}, {found.rows} are there")
+        if found.twice:
+            wrong.append(f"{found.twice} messages are there more than once")
+        if found.markers:
+            wrong.append(f"{found.markers} markers of the plan are still there")
+        if dict(published.removed) != dict(staged.removed(plan)):
+            wrong.append(f"the commit removed {dict(published.removed)}, the plan says {dict(staged.removed(plan))}")
+        return wrong
+
+    def told(self, plan: Plan) -> str:
+        return f"{plan.restored_view_rows} message(s) came back to the compacted view" if plan.view_returns else ""
+
+
+def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of: Instant) -> Plan:
     """The plan that takes it back; an empty one where that was done before. Raises UnknownPlan, CannotUndo's leaves."""
     record = s.ledger.record(work.plan_id)
     taken_back = record.plan
@@ -121,7 +184,7 @@ def is_undone(s: Services, plan: Plan) -> bool:
     return outcome is not None and outcome.name in ("published", "failed")
 
 
-def later(s: Services, plan: Plan, *operations: Operation) -> list[Plan]:
+def later(s: Services, plan: Plan, *operations: plans.Operation) -> list[Plan]:
     """What was published since and still stands, the first of each operation first. One that was found to have done something else than
     planned has done it all the same; of those that failed, compactions alone may have done nothing: such as were never
     judged, or are not in the view's history as far as they would be."""
@@ -169,22 +232,6 @@ def _within(s: Services, log: LogState, span: Range) -> Iterator[Message]:
     return takewhile(lambda message: message.offset <= last, s.views.tail_messages(log, {}, partition=partition, start=first))
 
 
-def differences(s: Services, plan: Plan, staged: Staged, published: Published) -> list[str]:
-    """What of a published undo is not in the table as it was judged (DEL-6). What came back is remembered first, whatever else is
-    found: the next run must not take it again."""
-    remember(s, plan)
-    wrong, found = _view_differences(s, plan), s.reader.returned(plan.topic, plan)
-    if (published.restored, found.rows) != (plan.restored_rows, plan.restored_rows):
-        wrong.append(f"{plan.restored_rows} messages should be back: the commit says {published.restored}, {found.rows} are there")
-    if found.twice:
-        wrong.append(f"{found.twice} messages are there more than once")
-    if found.markers:
-        wrong.append(f"{found.markers} markers of the plan are still there")
-    if dict(published.removed) != dict(staged.removed(plan)):
-        wrong.append(f"the commit removed {dict(published.removed)}, the plan says {dict(staged.removed(plan))}")
-    return wrong
-
-
 def remember(s: Services, plan: Plan) -> None:
     """Keep that what the plan names is back, so that the rules leave it alone: also where it has come to its first commit alone, the
     log's, and another plan will bring back the rest."""
@@ -204,19 +251,6 @@ def _view_differences(s: Services, plan: Plan) -> list[str]:
     if len(back) == plan.restored_view_rows:
         return []
     return [f"{plan.restored_view_rows} messages should be back in the compacted view, {len(back)} are there"]
-
-
-def told(plan: Plan) -> str:
-    """What an outcome does not count: it knows the log alone."""
-    if plan.document_returns:
-        return f"{plan.restored_rows} change(s) and {plan.restored_snapshots} snapshot(s) came back"
-    return f"{plan.restored_view_rows} message(s) came back to the compacted view" if plan.view_returns else ""
-
-
-def undone_before(s: Services, plan: Plan) -> str | None:
-    """The plan that had done what this undo was asked to do."""
-    found = None if plan.parent is None else s.ledger.undoing(plan.parent)
-    return None if found is None else found.undone_by
 
 
 def release(s: Services, plan_id: str, *, by: str, text: str) -> Undone:

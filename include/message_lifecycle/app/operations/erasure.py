@@ -1,13 +1,14 @@
-"""The erasure of a key from one topic: what the verbs of `steps` do differently for it. The key is known by its request's digest alone."""
+"""The erasure of a key from one topic (DEL-7, DEL-8). The key is known by its request's digest alone."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from message_lifecycle.app import archiving
+from message_lifecycle.app import archiving, sparing
 from message_lifecycle.app.erasure_secret import match_of
+from message_lifecycle.app.operations.base import Change, Frames, Operation, Work
 from message_lifecycle.app.receipts import keep
 from message_lifecycle.app.sparing import holds_of, ids_of
 from message_lifecycle.model.erased import ErasedTable, HeldFile, KeyInTable, Matches
@@ -16,7 +17,7 @@ from message_lifecycle.model.errors import ErasureUnfinished, HeldByLegalHold, U
 from message_lifecycle.model.hold import HeldKey
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan, Requirements
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.model.rows import offsets_of
@@ -28,7 +29,8 @@ from message_lifecycle.operations.verdict import Verdict
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
-    from message_lifecycle.ports import Eraser
+    from message_lifecycle.model.hold import Hold
+    from message_lifecycle.ports import Eraser, PlanRecord
 
 INTAKE = ("ingest", "copy")
 """Locks of what brings keys in."""
@@ -39,7 +41,75 @@ _SHOWN_OF_DIGEST = 12
 """Characters that tell one erased document from another in plans and outcomes; with the colon before them they are no name (NAME-1)."""
 
 
-def plan_erasure(s: Services, name: TopicName, policy: Policy, work: EraseKey, *, as_of: Instant) -> Plan:
+class ErasedTables:
+    """Every table of the topic without the key, and without the history that has it; the log last."""
+
+    def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
+        return eraser_of(s, plan.topic).stage_erasure(plan, matches_of(s, plan))
+
+    def commit(self, s: Services, verdict: Verdict) -> Published:
+        """Raises PlanConflict, TopicBusy, ErasureUnfinished where a batch has begun and not ended: history alone tells whether it is in
+        the table."""
+        plan = verdict.plan
+        with writers_waited_for(s, plan.topic):
+            batches = s.ledger.open_batches(plan.topic)
+            if batches and self.done(s, plan) is None:
+                raise ErasureUnfinished(
+                    f"topic {plan.topic}", f"ingest batch {batches[0].batch_id} of a run that died is open; ingest first"
+                )
+            return eraser_of(s, plan.topic).publish_erasure(verdict, matches_of(s, plan), ledger=s.ledger.next_identity(plan.topic))
+
+    def done(self, s: Services, plan: Plan) -> Published | None:
+        return s.reader.published(plan.topic, plan.plan_id)
+
+    def drop(self, s: Services, plan: Plan) -> None:
+        eraser_of(s, plan.topic).discard_erasure(plan)
+
+
+_CHANGES: tuple[Change, ...] = (ErasedTables(),)
+
+
+class Erasure(Operation):
+    """Erases the key of a person's request from one topic."""
+
+    name = "erasure"
+    by_request = True
+
+    def is_of(self, plan: Plan, work: Work) -> bool:
+        return isinstance(work, EraseKey) and plan.erasure is not None and plan.erasure.request_id == work.request_id
+
+    def asked_by(self, s: Services, work: Work) -> str | None:
+        return s.ledger.erasure(cast(EraseKey, work).request_id).requested_by
+
+    def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
+        return _plan(s, name, policy, cast(EraseKey, work), as_of=as_of)
+
+    def changes(self, plan: Plan) -> Sequence[Change]:
+        return _CHANGES
+
+    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
+        return eraser_of(s, plan.topic).erasure_evidence(plan, matches_of(s, plan))
+
+    def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
+        return sparing.touched_messages(s, plan, staged, holds)
+
+    def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
+        """By a new search of the tables. If there is nothing, what was found is the topic's part of the request's receipt."""
+        plan = record.plan
+        found = tuple(eraser_of(s, plan.topic).erased_tables(plan, matches_of(s, plan)))
+        wrong = _wrong(plan, published, found)
+        if not wrong and plan.actions:
+            keep(s, plan, found)
+        return wrong
+
+    def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
+        """What the ledger has of a document goes once the tables have nothing of it, also where they had nothing before."""
+        assert plan.erasure is not None, "an erasure's plan names its request"
+        if Policy.of_values(plan.policy).fold is not None:
+            s.ledger.forget_document(plan.topic, matches_of(s, plan), word=_word_of(plan.erasure.digest))
+
+
+def _plan(s: Services, name: TopicName, policy: Policy, work: EraseKey, *, as_of: Instant) -> Plan:
     """Raises UnknownErasure, ErasureSecretMissing, ErasureSecretChanged, UnsupportedErasure, HeldByLegalHold, TopicBusy."""
     request = s.ledger.erasure(work.request_id)
     # Where nothing is found nothing is published, and what began before would bring the key in behind the search: an ingest that has looked
@@ -136,15 +206,6 @@ def matches_of(s: Services, plan: Plan) -> Matches:
     return match_of(s, [s.ledger.erasure(plan.erasure.request_id)]).matches
 
 
-def publish(s: Services, verdict: Verdict) -> Published:
-    """Raises PlanConflict, TopicBusy, ErasureUnfinished where a batch has begun and not ended: history alone tells whether it is in
-    the table."""
-    plan = verdict.plan
-    with writers_waited_for(s, plan.topic):
-        _require_no_batch(s, plan)
-        return eraser_of(s, plan.topic).publish_erasure(verdict, matches_of(s, plan), ledger=s.ledger.next_identity(plan.topic))
-
-
 @contextmanager
 def writers_waited_for(s: Services, name: TopicName, *, purposes: Sequence[str] = _WRITERS) -> Iterator[None]:
     """None of them is under way meanwhile. Raises TopicBusy."""
@@ -152,22 +213,6 @@ def writers_waited_for(s: Services, name: TopicName, *, purposes: Sequence[str] 
         for purpose in purposes:
             held.enter_context(s.ledger.lock(name, wait_seconds=_WAIT_SECONDS, purpose=purpose))
         yield
-
-
-def _require_no_batch(s: Services, plan: Plan) -> None:
-    batches = s.ledger.open_batches(plan.topic)
-    if batches and s.reader.published(plan.topic, plan.plan_id) is None:
-        raise ErasureUnfinished(f"topic {plan.topic}", f"ingest batch {batches[0].batch_id} of a run that died is open; ingest first")
-
-
-def differences(s: Services, plan: Plan, published: Published) -> list[str]:
-    """What an erasure has not done as it was planned (DEL-6), by a new search of the tables. If there is nothing, what was found is the
-    topic's part of the request's receipt."""
-    found = tuple(eraser_of(s, plan.topic).erased_tables(plan, matches_of(s, plan)))
-    wrong = _wrong(plan, published, found)
-    if not wrong and plan.actions:
-        keep(s, plan, found)
-    return wrong
 
 
 def _wrong(plan: Plan, published: Published, found: tuple[ErasedTable, ...]) -> list[str]:
@@ -184,13 +229,6 @@ def _wrong(plan: Plan, published: Published, found: tuple[ErasedTable, ...]) -> 
     if dict(published.removed) != dict(plan.expected.removed):
         wrong.append(f"the commit removed {dict(published.removed)}, the plan says {dict(plan.expected.removed)}")
     return wrong
-
-
-def accept(s: Services, plan: Plan) -> None:
-    """What the ledger has of a document goes once the tables have nothing of it, also where they had nothing before."""
-    assert plan.erasure is not None, "an erasure's plan names its request"
-    if Policy.of_values(plan.policy).fold is not None:
-        s.ledger.forget_document(plan.topic, matches_of(s, plan), word=_word_of(plan.erasure.digest))
 
 
 def forget_former(s: Services, request: ErasureRequest) -> None:

@@ -1,0 +1,74 @@
+"""A plan's changes, walked in their order: made where no reader sees them, committed, found again by the tables themselves (DEL-4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from message_lifecycle.app.operations.registry import of_plan
+from message_lifecycle.model.outcome import Staged
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.services import Services
+    from message_lifecycle.model.outcome import Published
+    from message_lifecycle.model.plan import Plan
+    from message_lifecycle.operations.verdict import Verdict
+
+
+def make(s: Services, plan: Plan) -> Staged:
+    """All of them, unseen. Again: the same."""
+    staged = Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
+    for change in of_plan(s, plan).changes(plan):
+        staged = change.make(s, plan, staged)
+    return staged
+
+
+def commit(s: Services, verdict: Verdict) -> Published:
+    """One fenced commit each; one that is there already is found. Raises PlanConflict, of the second too: then the first stands."""
+    plan, operation = verdict.plan, of_plan(s, verdict.plan)
+    done: list[Published] = []
+    for change in operation.changes(plan):
+        if change.done(s, plan) is None:
+            operation.before(s, verdict, change)
+        done.append(change.commit(s, verdict))
+    return operation.published(plan, done)
+
+
+def drop(s: Services, plan: Plan) -> None:
+    """Forget what was made; what is committed stays."""
+    for change in of_plan(s, plan).changes(plan):
+        change.drop(s, plan)
+
+
+def _commits(s: Services, plan: Plan) -> list[Published | None]:
+    """In the order of its changes."""
+    return [change.done(s, plan) for change in of_plan(s, plan).changes(plan)]
+
+
+def published(s: Services, plan: Plan) -> Published | None:
+    """What came of it, if all of it is there: of its commits the one that the outcome counts."""
+    found = _commits(s, plan)
+    there = [commit for commit in found if commit is not None]
+    return of_plan(s, plan).published(plan, there) if len(there) == len(found) else None
+
+
+def is_committed(s: Services, plan: Plan) -> bool:
+    """Whether readers see it, or cannot any more, though files may be left to remove: then `steps.verify` brings it to its end."""
+    return published(s, plan) is not None or of_plan(s, plan).is_begun(s, plan)
+
+
+def is_halfway(s: Services, plan: Plan) -> bool:
+    """Whether a run has died between two of its commits."""
+    found = _commits(s, plan)
+    return any(found) and not all(found)
+
+
+def is_decided(s: Services, plan: Plan) -> bool:
+    """Whether nothing stops it any more: all of it is there, or the first commit of what only gives back."""
+    found = _commits(s, plan)
+    return bool(found[0]) if of_plan(s, plan).gives_back else all(found)
+
+
+def has_begun(s: Services, plan: Plan) -> bool:
+    """Whether any of its commits is there, or any of its files gone."""
+    operation = of_plan(s, plan)
+    return any(_commits(s, plan)) or operation.is_begun(s, plan) or operation.resumes(s, plan)

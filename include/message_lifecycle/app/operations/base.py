@@ -1,0 +1,225 @@
+"""What the verbs ask of every operation, and what every operation answers unless it says otherwise.
+
+A plan changes its tables one after the other, each in one commit: `changes` names them in that order. The verbs walk this list and never
+ask which operation it is. An operation says the rest: when it is due, how it is planned, what is compared afterwards, what is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+
+from message_lifecycle.app.services import policy_of
+from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.due import Asked, Due
+    from message_lifecycle.app.services import Services
+    from message_lifecycle.model import plan as plans
+    from message_lifecycle.model.hold import Hold
+    from message_lifecycle.model.instants import Instant
+    from message_lifecycle.model.names import TopicName
+    from message_lifecycle.model.outcome import Outcome, Published, Staged
+    from message_lifecycle.model.plan import Plan
+    from message_lifecycle.model.settings import Policy
+    from message_lifecycle.operations.verdict import Verdict
+    from message_lifecycle.ports import PlanRecord, Topic
+
+Scheduled = Literal[
+    "message_cleaner", "retention", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge", "reclaim", "quarantine"
+]
+Work = Request | UndoPlan | EraseKey | DeleteTopic | ReclaimDeleted | Scheduled
+"""What a plan is made for: what a person asks to have removed or brought back, or a scheduled operation."""
+Frames = Mapping[str, object]
+
+
+class Change(Protocol):
+    """One change of a table, in one commit. Each step again changes nothing."""
+
+    def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
+        """Do the work where no reader sees it. `staged`: what the changes before it have made; the answer has its own beside."""
+        ...
+
+    def commit(self, s: Services, verdict: Verdict) -> Published:
+        """One fenced commit; one that is there already is found. Raises PlanConflict."""
+        ...
+
+    def done(self, s: Services, plan: Plan) -> Published | None:
+        """The commit that carries the plan, if it is there (DEL-4)."""
+        ...
+
+    def drop(self, s: Services, plan: Plan) -> None:
+        """Forget what was made; nothing there is success."""
+        ...
+
+
+class Operation:
+    """An operation with the answers that most give. See the module."""
+
+    name: ClassVar[plans.Operation]
+    by_request: ClassVar[bool] = False
+    """A person asks for it, and it is not made again by itself."""
+    gives_back: ClassVar[bool] = False
+    """It takes nothing: once its first commit is there, nothing stops the others."""
+    gives_way: ClassVar[bool] = False
+    """It waits while a person is asked about the log as it stands."""
+    works_beside: ClassVar[bool] = False
+    """It works for long, and the topic's other operations go on meanwhile (CMP-10)."""
+    wants_spark: ClassVar[bool] = False
+    """A topic that is due is seldom found to have nothing to stage: Spark may be started before it is asked for."""
+    once: ClassVar[bool] = False
+    """What it has done leaves nothing to plan again."""
+    marks: ClassVar[bool] = False
+    """It may leave a key without a live message, and then makes the key's marker (MRK-1, MRK-2)."""
+
+    # What it is for
+
+    def is_of(self, plan: Plan, work: Work) -> bool:
+        """Whether the plan was made for this very work."""
+        return plan.operation == work and plan.parent is None
+
+    def again(self, plan: Plan) -> Work:
+        """What to plan again for, where the plan no longer fits."""
+        assert not self.by_request, "requests are carried out where they are asked"
+        return plan.operation  # type: ignore[return-value]  # one that is scheduled
+
+    def asked_by(self, s: Services, work: Work) -> str | None:
+        """Who asked for it, where the ledger keeps that beside the plan."""
+        return None
+
+    def topic(self, s: Services, name: TopicName) -> Topic | None:
+        """The topic that is to be there; None: it was deleted, and that is what the work is about. Raises UnknownTopic."""
+        return s.topics.describe(name)
+
+    # When it is due
+
+    def all_topics(self, s: Services) -> Sequence[TopicName]:
+        """Where a schedule looks, if nobody names topics."""
+        return s.topics.list()
+
+    def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
+        """Those of the topics that the operation is for. `named`: a person named them."""
+        return names
+
+    def work_on(self, s: Services, name: TopicName, *, as_of: Instant) -> Work:
+        """What a scheduled run plans for the topic."""
+        return self.name  # type: ignore[return-value]  # one that is scheduled
+
+    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+        """Whether a plan made now would change something, and why (not)."""
+        raise NotImplementedError(self.name)
+
+    # Planning
+
+    def prepare(self, s: Services, name: TopicName) -> None:
+        """Before the facts are gathered, under the topic's lock."""
+
+    def preview(self, s: Services, name: TopicName, work: Work, *, as_of: Instant) -> Plan:
+        """The plan as it would be, recorded nowhere."""
+        policy = policy_of(s, name)
+        s.ledger.check_as_of(as_of, policy.clock_skew_us)
+        return self.plan(s, name, policy, work, as_of=as_of)
+
+    def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
+        """Gather the facts, and ask the operation's rules."""
+        raise NotImplementedError(self.name)
+
+    def summary(self, plan: Plan) -> str:
+        """One line for the log."""
+        expected = plan.expected
+        return f"{expected.removed_rows} of {expected.rows_in} messages in {expected.segments} segments go"
+
+    # The way from stage to publish
+
+    def changes(self, plan: Plan) -> Sequence[Change]:
+        """In the order of their commits: a run that dies between two of them leaves nothing that a reader may not see."""
+        raise NotImplementedError(self.name)
+
+    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
+        """What the gate judges."""
+        raise NotImplementedError(self.name)
+
+    def changes_nothing(self, plan: Plan, staged: Staged | None) -> bool:
+        """Whether there is nothing to commit."""
+        return plan.is_empty
+
+    def settings_now(self, s: Services, plan: Plan) -> Policy:
+        """What must not have changed since it was planned."""
+        return policy_of(s, plan.topic)
+
+    def heeds_horizon(self, s: Services, plan: Plan) -> bool:
+        """Whether the plan still knows all that binds it: a compaction may have come after it."""
+        return True
+
+    def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
+        """How much of what goes a legal hold may name. Here whatever goes, for nobody can look into it (DEL-8)."""
+        return len(holds)
+
+    def before(self, s: Services, verdict: Verdict, change: Change) -> None:
+        """What must be true, or be done, just before a commit that is not there yet. Raises PlanConflict."""
+
+    def published(self, plan: Plan, done: Sequence[Published]) -> Published:
+        """Of all commits the one that the outcome counts."""
+        return done[0]
+
+    def is_begun(self, s: Services, plan: Plan) -> bool:
+        """Whether there is no way back, so that whoever comes ends it, whatever was said since (`finish`)."""
+        return False
+
+    def finish(self, s: Services, plan: Plan) -> Published:
+        """Bring what has begun to its end, without a verdict."""
+        raise NotImplementedError(self.name)
+
+    def resumes(self, s: Services, plan: Plan) -> bool:
+        """Whether a run died in the middle of its one commit, so that it is carried on and not planned anew."""
+        return False
+
+    # Verifying
+
+    def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
+        """What is not as it was planned and judged, in words (DEL-6)."""
+        raise NotImplementedError(self.name)
+
+    def look_again(self, s: Services, plan: Plan) -> tuple[Plan | None, list[str]]:
+        """A new plan at the same `as_of`, and what is still overdue without a holder, in words (DEL-6)."""
+        return None, []
+
+    def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
+        """What the ledger keeps of a plan that has done what it said, before its outcome."""
+
+    def closed(self, s: Services, plan: Plan, after: Plan) -> None:
+        """The same after its outcome, of an operation that looks again."""
+
+    def leave(self, s: Services, plan: Plan) -> str:
+        """Of a plan that is closed, however it ended: what must not be forgotten is kept; what a person must know is told."""
+        return ""
+
+    def told(self, plan: Plan) -> str:
+        """What the outcome does not count."""
+        return ""
+
+    def counted(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
+        """The outcome with counts beyond those that each has."""
+        return outcome
+
+    def first(self, s: Services, plan: Plan) -> str | None:
+        """The plan that had done before what this one found done (DEL-5)."""
+        found = s.ledger.find_published(plan.topic, plan.operation, plan.as_of)
+        return None if found is None or found.plan.parent != plan.parent else found.plan.plan_id
+
+
+class Whole:
+    """A change of which nothing is tried before: names are given, or files go, in the commit itself. The gate judges the list."""
+
+    def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
+        return staged
+
+    def drop(self, s: Services, plan: Plan) -> None:
+        pass
+
+
+def accept_one(s: Services, plan: Plan, setting: str) -> None:
+    """That the operation works by this setting was accepted; of other settings it says nothing (DEL-3)."""
+    accepted = s.ledger.accepted(plan.topic)
+    if not plan.is_empty and accepted is not None:
+        s.ledger.set_accepted(plan.topic, {**accepted, setting: dict(plan.policy)[setting]})

@@ -1,0 +1,206 @@
+"""Compaction of a topic into its view, and the purge of the log's messages that the view covers (CMP-1, CMP-5, CMP-9, CMP-10).
+
+Where nothing is new, two metadata documents tell it, the log's and the view's, however long the log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from message_lifecycle.app import sparing
+from message_lifecycle.app.due import Asked, Due, of_messages
+from message_lifecycle.app.horizons import horizons_of
+from message_lifecycle.app.live_view import keep_view, latest_view
+from message_lifecycle.app.operations.base import Change, Frames, Operation, Work, accept_one
+from message_lifecycle.app.operations.messages import OfMessages, facts_of
+from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.view_copies import at_risk
+from message_lifecycle.model.errors import CompactedTableMissing, HorizonBeyondLog, IsADocumentTopic
+from message_lifecycle.model.instants import format_instant
+from message_lifecycle.operations import compaction, compaction_purge
+from message_lifecycle.operations.barriers import barriers
+from message_lifecycle.operations.compaction import CompactionFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from message_lifecycle.app.services import Services
+    from message_lifecycle.model.facts import LogState
+    from message_lifecycle.model.hold import Hold
+    from message_lifecycle.model.instants import Instant
+    from message_lifecycle.model.names import TopicName
+    from message_lifecycle.model.outcome import Published, Staged
+    from message_lifecycle.model.plan import Plan
+    from message_lifecycle.model.settings import Policy
+    from message_lifecycle.operations.verdict import Verdict
+    from message_lifecycle.ports import PlanRecord
+
+
+class NewView:
+    """A new version of the whole view, with its horizons."""
+
+    def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
+        return s.compactor.stage(plan)
+
+    def commit(self, s: Services, verdict: Verdict) -> Published:
+        return s.compactor.publish(verdict, ledger=s.ledger.next_identity(verdict.plan.topic))
+
+    def done(self, s: Services, plan: Plan) -> Published | None:
+        return s.views.published(plan.topic, plan.plan_id)
+
+    def drop(self, s: Services, plan: Plan) -> None:
+        s.compactor.discard(plan)
+
+
+_CHANGES: tuple[Change, ...] = (NewView(),)
+
+
+class Compaction(Operation):
+    """Brings the view up to the log's end."""
+
+    name = "compaction"
+    works_beside, wants_spark = True, True
+
+    def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
+        """Whether a topic that a person named asks for compaction, and for how much, is no matter."""
+        return names if named else of_messages(s, names)
+
+    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+        policy = policy_of(s, name)
+        if policy.fold is not None:
+            raise IsADocumentTopic(str(name))
+        if not policy.is_compacted and not asked.named:
+            return Due(topic=name, due=False, reason=f"cleanup_policy is {policy['cleanup_policy']}: compacted by hand alone")
+        if (waiting := asked.question(name)) is not None:
+            return waiting
+        s.ledger.check(name, s.topics.describe(name).ledger)
+        if _is_settled(s, name, policy, asked.as_of):
+            return Due(topic=name, due=False, reason="nothing is new, and nothing in the view is due")
+        facts = compaction_facts(s, name, policy, as_of=asked.as_of)
+        made = compaction.plan(facts, policy, as_of=asked.as_of)
+        if made.is_empty:
+            waits = "; ".join(made.warnings)
+            return Due(topic=name, due=False, reason=waits or "nothing new is as old as as_of")
+        new = sum(tail.size_bytes for tail in facts.tails)
+        threshold = 0 if asked.named else policy.compaction_threshold_bytes
+        due = compaction.is_due(facts.view, policy, as_of=asked.as_of)
+        if not due and 0 < threshold >= new:
+            return Due(topic=name, due=False, reason=f"{new} bytes are new, not more than compaction_threshold_bytes = {threshold}")
+        since = "" if made.due_since is None else f" since {format_instant(made.due_since)}"
+        reason = f"{sum(tail.rows for tail in facts.tails)} messages, {new} bytes, are new"
+        reason += f"; in the view messages may be due{since}" if due else ""
+        return asked.unless_hindered(made, reason)
+
+    def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
+        if policy.fold is not None:
+            raise IsADocumentTopic(str(name))
+        return compaction.plan(compaction_facts(s, name, policy, as_of=as_of), policy, as_of=as_of)
+
+    def changes(self, plan: Plan) -> Sequence[Change]:
+        return _CHANGES
+
+    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
+        return s.compactor.evidence(plan, staged, policy)
+
+    def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
+        return sparing.touched_messages(s, plan, staged, holds)
+
+    def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
+        plan, staged, view = record.plan, record.staged, s.views.view(record.plan.topic)
+        assert staged is not None, "what is published was staged"
+        wrong = []
+        if dict(published.removed) != dict(staged.removed(plan)):
+            wrong.append(f"the commit left out {dict(published.removed)}, the gate judged {dict(staged.removed(plan))}")
+        if view is None:
+            return [*wrong, "the compacted view is not there"]
+        wrong += [
+            f"partition {action.partition}: the horizon is {view.horizon(action.partition)}, the plan says {action.through}"
+            for action in plan.compactions
+            if view.horizon(action.partition) < action.through
+        ]
+        if staged.view is not None and view.snapshot_id == published.snapshot_id and view.rows != staged.view.rows:
+            wrong.append(f"the view has {view.rows} messages, the gate judged {staged.view.rows}")
+        return wrong
+
+    def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
+        """The settings under which the view is what it is (DEL-3); that they are known says that there is a view."""
+        if not plan.is_empty:
+            s.ledger.set_accepted_view(plan.topic, dict(plan.policy))
+        keep_view(s, plan.topic)
+
+
+class PurgeCompacted(OfMessages):
+    """Takes from the log whole segments that the view covers (CMP-9)."""
+
+    name = "purge_compacted"
+
+    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+        policy = policy_of(s, name)
+        if not policy.purges_compacted:
+            return Due(topic=name, due=False, reason=f"cleanup_policy is {policy['cleanup_policy']}: the log keeps what the view covers")
+        if (waiting := asked.question(name)) is not None:
+            return waiting
+        s.ledger.check(name, s.topics.describe(name).ledger)
+        if not policy.cleaner_enabled:
+            return Due(topic=name, due=False, reason="nothing is removed while [message_cleaner] enabled = false")
+        if s.views.view(name) is None:
+            return Due(topic=name, due=False, reason="nothing was compacted yet")
+        made = self.preview(s, name, self.name, as_of=asked.as_of)
+        if made.is_empty:
+            held = "; ".join(sorted({entry.detail for entry in made.held}))
+            return Due(topic=name, due=False, reason=held or "no sealed segment is compacted whole")
+        reason = f"{made.expected.removed_rows} messages in {made.expected.segments} segments are compacted"
+        return asked.unless_hindered(made, reason)
+
+    def prepare(self, s: Services, name: TopicName) -> None:
+        latest_view(s, name)  # an older one would read past the end of what it relied on
+
+    def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
+        return compaction_purge.plan(facts_of(s, log), policy, horizons_of(s, log.topic), as_of=as_of)
+
+    def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
+        """That the view may stand for the log was accepted."""
+        accept_one(s, plan, "cleanup_policy")
+
+
+def _is_settled(s: Services, name: TopicName, policy: Policy, as_of: Instant) -> bool:
+    view = s.views.view(name)
+    if view is None or compaction.is_due(view, policy, as_of=as_of):
+        return False
+    # A view that is past the log is no settled one: planning says what is wrong with it.
+    return all(view.horizon(partition) == end - 1 for partition, end in s.reader.end_offsets(name).items())
+
+
+def compaction_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Instant) -> CompactionFacts:
+    """Raises CompactedTableMissing where a view was published and is gone, HorizonBeyondLog."""
+    log, view = s.reader.log(name), s.views.view(name)
+    accepted = s.ledger.accepted_view(name)
+    if view is None and accepted is not None:
+        raise CompactedTableMissing(str(name), "it was published before, and its table is not there any more")
+    horizons = {} if view is None else view.horizons
+    for partition, horizon in sorted(horizons.items()):
+        end = log.end_offsets.get(partition, 0)
+        if horizon >= end:
+            raise HorizonBeyondLog(str(name), partition, horizon, end)
+    tails, holds = tuple(s.views.tails(log, horizons, as_of=as_of)), sparing.holds_of(s, name)
+    return CompactionFacts(
+        log=log,
+        view=view,
+        tails=tails,
+        heeded=sparing.ids_of(holds),
+        waits=() if view is None else at_risk(s, log, view, tails, policy, as_of=as_of, holds=holds),
+        lag_us=_lag(s, log, policy, as_of) if policy.delete_retention_us else 0,
+        accepted=None if accepted is None else tuple(sorted(accepted.items())),
+    )
+
+
+def _lag(s: Services, log: LogState, policy: Policy, as_of: Instant) -> int:
+    """Age of the oldest message that a registered consumer has not read; 0: all is read (CMP-7)."""
+    oldest = as_of
+    for reader in barriers(s.ledger.consumers(log.topic), policy, as_of).readers:
+        for partition in log.end_offsets:
+            start = reader.bound(partition).offset or 0
+            unread = next(iter(s.reader.messages(log.topic, partition=partition, start=start)), None)
+            if unread is not None and unread.append_time is not None:
+                oldest = min(oldest, unread.append_time)
+    return as_of - oldest

@@ -1,0 +1,349 @@
+"""Snapshots and purges of documents, and the undo of both (SNP-1 to SNP-10, DEL-7).
+
+Snapshots and epochs come first, then a look at both tables and at the clients, and only then the purge. A crash in between leaves changes
+that could have gone, and never takes one that is needed. An undo goes the other way: the changes first, then the snapshots, which are
+more places to begin a document's history from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from message_lifecycle.app import sparing
+from message_lifecycle.app.document_facts import (
+    accepted_own,
+    accepted_values,
+    by_document,
+    document_facts,
+    own_policies,
+    policy_of_document,
+    settings_hash,
+)
+from message_lifecycle.app.due import Asked, Due
+from message_lifecycle.app.due_state import due_states
+from message_lifecycle.app.frames import with_frame
+from message_lifecycle.app.operations.base import Change, Frames, Operation, Work
+from message_lifecycle.app.operations.undo import Undo, check, is_undone, later, remember
+from message_lifecycle.app.services import policy_of
+from message_lifecycle.model.errors import LifecycleError, NotADocumentTopic, PlanConflict, Unavailable
+from message_lifecycle.model.request import UndoPlan
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations import document_undo, snapshot_with_purge
+from message_lifecycle.operations.snapshot_with_purge import live_clients, lowest_synced, needs_more, tightened
+from message_lifecycle.ports import DueState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from message_lifecycle.app.services import Services
+    from message_lifecycle.model.actions import SnapshotDocument
+    from message_lifecycle.model.document import Synced
+    from message_lifecycle.model.hold import Hold
+    from message_lifecycle.model.instants import Instant
+    from message_lifecycle.model.names import TopicName
+    from message_lifecycle.model.outcome import Published, Staged
+    from message_lifecycle.model.plan import Plan
+    from message_lifecycle.operations.verdict import Verdict
+    from message_lifecycle.ports import PlanRecord
+
+_AGE = "changes_max_age"
+
+
+class SnapshotsAndPurge:
+    """New snapshots and raised epochs, and then the purge: two commits. What a run that died between them has left takes nothing away,
+    and the next plan goes on from it."""
+
+    def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
+        return s.document_store.stage_documents(plan)
+
+    def commit(self, s: Services, verdict: Verdict) -> Published:
+        """Raises PlanConflict: what was published of it by then takes nothing away, and a new plan goes on from it; of one that purges
+        nothing that was all, and `verify` says what of it is wrong."""
+        plan, staged = verdict.plan, verdict.staged
+        assert staged.documents is not None, "a plan that changes something has staged it"
+        first = s.document_store.publish_snapshots(verdict, ledger=s.ledger.next_identity(plan.topic))
+        wrong = _snapshot_differences(s, plan, staged)
+        if wrong:
+            raise PlanConflict(plan.plan_id, "; ".join(wrong))
+        _deactivate(s, plan)
+        if not staged.documents.purged:
+            return first
+        return s.document_store.purge(verdict, ledger=s.ledger.next_identity(plan.topic), behind=lambda: unsynced(s, plan, staged))
+
+    def done(self, s: Services, plan: Plan) -> Published | None:
+        return s.documents.documents_published(plan.topic, plan.plan_id)
+
+    def drop(self, s: Services, plan: Plan) -> None:
+        s.document_store.discard_documents(plan)
+
+
+_BOTH: tuple[Change, ...] = (SnapshotsAndPurge(),)
+
+
+class OfDocuments(Operation):
+    """What a purge and its undo have in common."""
+
+    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
+        return s.document_store.documents_evidence(plan, staged, policy)
+
+    def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
+        held = sparing.held_documents(holds)
+        return sum(action.document in held or snapshot_with_purge.EVERY_DOCUMENT in held for action in plan.documents)
+
+
+class SnapshotWithPurge(OfDocuments):
+    """Makes the snapshots that are due, and purges the changes that all clients have (SNP-1, SNP-4)."""
+
+    name = "snapshot_with_purge"
+    wants_spark = True
+
+    def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
+        """Topics of messages are left out, but for those that a person named."""
+        return [name for name in names if named or _may_hold_documents(s, name)]
+
+    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+        """A topic that had nothing is looked at closely again only when one of its tables, its settings, who has what, or the time at
+        which a client falls silent has come to be another."""
+        policy = policy_of(s, name)
+        if policy.fold is None:
+            raise NotADocumentTopic(str(name))
+        if (waiting := asked.question(name)) is not None:
+            return waiting
+        s.ledger.check(name, s.topics.describe(name).ledger)
+        marker, state = _marker(s, name, policy), asked.once(due_states).get(name)
+        if state is not None and _is_settled(state, marker, policy, asked.as_of):
+            return Due(topic=name, due=False, reason="nothing has changed since nothing was due")
+        made = self.preview(s, name, self.name, as_of=asked.as_of)
+        if not made.is_empty:
+            snapshots = sum(action.snapshot is not None for action in made.documents)
+            reason = f"{snapshots} snapshots are due and {made.expected.removed_rows} changes can go, in {len(made.documents)} documents"
+            return asked.unless_hindered(made, reason)
+        next_due_at = asked.as_of if _goes_by_age(s, name, policy) else made.next_due_at
+        s.ledger.set_due_state(name, DueState(marker=marker, policy_hash=policy.hash, next_due_at=next_due_at, holders=()))
+        return Due(topic=name, due=False, reason="no snapshot is due, and no change can go")
+
+    def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
+        return snapshot_with_purge.plan(document_facts(s, name, policy, as_of=as_of), policy, as_of=as_of)
+
+    def summary(self, plan: Plan) -> str:
+        made = sum(action.snapshot is not None for action in plan.documents)
+        removed, rows_in = plan.expected.removed_rows, plan.expected.rows_in
+        return f"{made} snapshots, {removed} of {rows_in} changes in {len(plan.documents)} documents go"
+
+    def changes(self, plan: Plan) -> Sequence[Change]:
+        return _BOTH
+
+    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
+        """The store's frames, and of a purge the ledger's word on the clients."""
+        # Clients come and go while a topic is staged: what is judged is what may still go, so it is planned anew and not blocked.
+        _check_clients(s, plan, staged)
+        frames = super().evidence(s, plan, staged, policy)
+        return with_frame(frames, "clients", [{"unsynced": len(unsynced(s, plan, staged))}])
+
+    def before(self, s: Services, verdict: Verdict, change: Change) -> None:
+        plan = verdict.plan
+        wanted = None if plan.snapshots is None else plan.snapshots.settings_hash
+        if settings_hash(s.ledger.own_settings(plan.topic)) != wanted:
+            raise PlanConflict(plan.plan_id, "settings of users or documents were changed after it was planned")
+        _check_clients(s, plan, verdict.staged)  # what is known to be in the way raises no epoch
+
+    def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
+        """What the published tables do not have as the gate has judged it (DEL-6)."""
+        plan, staged = record.plan, record.staged
+        assert staged is not None, "what is published was staged"
+        wrong = _snapshot_differences(s, plan, staged)
+        if dict(published.removed) != dict(staged.removed(plan)):
+            wrong.append(f"the commit removed {dict(published.removed)}, the gate judged {dict(staged.removed(plan))}")
+        keeps = {action.document: action.purge_before for action in going(plan, staged) if action.purged}
+        for state in s.documents.states(plan.topic, s.documents.tables(plan.topic), only=keeps.keys()) if keeps else ():
+            before = keeps[state.document]
+            if state.first is None or state.first < before:
+                wrong.append(f"document {state.document}: changes from {state.first} are there, the plan keeps those from {before}")
+        return wrong
+
+    def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
+        """What was removed under these settings was accepted with them; with nothing removed, only a loosening needs no word (DEL-3)."""
+        _deactivate(s, plan)
+        accepted = s.ledger.accepted(plan.topic)
+        removes = any(action.purged or action.dropped for action in going(plan, staged))
+        own, policy = s.ledger.own_settings(plan.topic), Policy.of_values(plan.policy)
+        if removes or (accepted is not None and not tightened(policy, own_policies(own, policy), accepted, accepted_own(accepted))):
+            s.ledger.set_accepted(plan.topic, accepted_values(own, dict(plan.policy)))
+
+
+class ReturnedChanges:
+    """Changes of documents come back."""
+
+    def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
+        return staged if staged.documents is not None else s.document_store.stage_documents(plan)
+
+    def commit(self, s: Services, verdict: Verdict) -> Published:
+        return s.document_store.return_changes(verdict, ledger=s.ledger.next_identity(verdict.plan.topic))
+
+    def done(self, s: Services, plan: Plan) -> Published | None:
+        return s.documents.carrying(plan.topic, plan.plan_id)[0]
+
+    def drop(self, s: Services, plan: Plan) -> None:
+        s.document_store.discard_documents(plan)
+
+
+class ReturnedSnapshots(ReturnedChanges):
+    """Snapshots of documents come back. They are no changes: an outcome counts these alone."""
+
+    def commit(self, s: Services, verdict: Verdict) -> Published:
+        return replace(s.document_store.publish_snapshots(verdict, ledger=s.ledger.next_identity(verdict.plan.topic)), restored=0)
+
+    def done(self, s: Services, plan: Plan) -> Published | None:
+        done = s.documents.carrying(plan.topic, plan.plan_id)[1]
+        return None if done is None else replace(done, restored=0)
+
+
+_CHANGES, _SNAPSHOTS = ReturnedChanges(), ReturnedSnapshots()
+
+
+class UndoOfDocuments(Undo, OfDocuments):
+    """Brings back what a purge took of documents."""
+
+    def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
+        record = s.ledger.record(cast(UndoPlan, work).plan_id)
+        undone, taken, tables = record.plan, None, s.documents.tables(name)
+        if not is_undone(s, undone):
+            staged = None if record.staged is None else record.staged.documents
+            purged = staged is not None and bool(staged.purged)
+            has_committed = partial(s.documents.documents_have_committed, name, undone.plan_id, purged=purged)
+            check(s, record, policy, tables.changes_uuid, has_committed)
+            actions = [action for action in going(undone, record.staged) if action.purged or action.dropped]
+            purges = later(s, undone, "snapshot_with_purge")
+            taken = document_undo.Taken(actions=actions, before=s.documents.before(undone, actions), later=purges)
+        heeded = sparing.ids_of(sparing.holds_of(s, name))
+        return document_undo.plan(tables, s.documents.states(name, tables), policy, undone, taken, as_of=as_of, heeded=heeded)
+
+    def changes(self, plan: Plan) -> Sequence[Change]:
+        found = (*((_CHANGES,) if plan.restored_rows else ()), *((_SNAPSHOTS,) if plan.restored_snapshots else ()))
+        return found or (_CHANGES,)
+
+    def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
+        plan, wrong = record.plan, []
+        # What came back is remembered first, whatever else is found: the next run must not take it again.
+        remember(s, plan)
+        if published.restored != plan.restored_rows:
+            wrong.append(f"{plan.restored_rows} changes should be back, the commit says {published.restored}")
+        named = {action.document: action for action in plan.document_returns}
+        states = {state.document: state for state in s.documents.states(plan.topic, s.documents.tables(plan.topic), only=named.keys())}
+        for document, action in named.items():
+            state = states.get(document)
+            if state is None:
+                wrong.append(f"document {document} is not there")
+                continue
+            if action.changes and (state.first is None or state.first > action.changes_from):
+                wrong.append(f"document {document}: changes from {action.changes_from} should be back, the first is {state.first}")
+            if not set(action.snapshots) <= set(state.snapshots):
+                wrong.append(f"document {document}: snapshots are not there that should be back")
+        return wrong
+
+    def told(self, plan: Plan) -> str:
+        if not plan.document_returns:
+            return ""
+        return f"{plan.restored_rows} change(s) and {plan.restored_snapshots} snapshot(s) came back"
+
+
+def going(plan: Plan, staged: Staged | None) -> list[SnapshotDocument]:
+    """What the plan names, but for the documents whose fold failed (SNP-10)."""
+    blocked = {document for document, _ in staged.documents.blocked} if staged is not None and staged.documents is not None else set()
+    return [action for action in plan.documents if action.document not in blocked]
+
+
+def unsynced(s: Services, plan: Plan, staged: Staged) -> list[str]:
+    """Documents that would lose a change which the ledger now says a client may need, or that no client has any more (SNP-9)."""
+    purged = [action for action in going(plan, staged) if action.purged]
+    if not purged:
+        return []
+    rows, own = by_document(s, plan.topic), s.ledger.own_settings(plan.topic)
+    policy, found = Policy.of_values(plan.policy), []
+    for action in purged:
+        mine = policy_of_document(own, policy, action.document)
+        lowest = lowest_synced(rows.get(action.document, ()), mine, as_of=plan.as_of)
+        if lowest is None or lowest < action.purge_before:
+            found.append(action.document)
+    return found
+
+
+def _check_clients(s: Services, plan: Plan, staged: Staged) -> None:
+    behind = unsynced(s, plan, staged)
+    if behind:
+        raise PlanConflict(plan.plan_id, needs_more(behind))
+
+
+def _deactivate(s: Services, plan: Plan) -> None:
+    """Clients that were silent for too long keep nothing any more, and attach again by the snapshot (SNP-3)."""
+    own, policy = s.ledger.own_settings(plan.topic), Policy.of_values(plan.policy)
+    silent: list[Synced] = []
+    for document, rows in by_document(s, plan.topic).items():
+        live = {row.client for row in live_clients(rows, policy_of_document(own, policy, document), as_of=plan.as_of)}
+        silent += [row for row in rows if row.client not in live]
+    if silent:
+        s.ledger.detach_silent(plan.topic, silent)
+
+
+def _snapshot_differences(s: Services, plan: Plan, staged: Staged) -> list[str]:
+    """What the snapshots' table does not have as it was staged."""
+    actions = going(plan, staged)
+    names = {action.document for action in actions}
+    states = {state.document: state for state in s.documents.states(plan.topic, s.documents.tables(plan.topic), only=names)}
+    wrong = []
+    for action in actions:
+        state = states.get(action.document)
+        if state is None:
+            wrong.append(f"document {action.document} is not there")
+            continue
+        if action.snapshot is not None and action.snapshot not in state.snapshots:
+            wrong.append(f"document {action.document}: there is no snapshot at server_seq {action.snapshot}")
+        if state.epoch < action.epoch:
+            wrong.append(f"document {action.document}: the epoch is {state.epoch}, the plan says {action.epoch}")
+        if set(state.snapshots) & set(action.dropped):
+            wrong.append(f"document {action.document}: snapshots are still there that should have gone")
+    return wrong
+
+
+# Whether a look is worth it
+
+
+def _may_hold_documents(s: Services, name: TopicName) -> bool:
+    try:
+        return policy_of(s, name).fold is not None
+    except Unavailable:
+        raise
+    except LifecycleError:  # judged with the others, so that its error is told
+        return True
+
+
+def _is_settled(state: DueState, marker: str, policy: Policy, as_of: Instant) -> bool:
+    reached = state.next_due_at is not None and as_of >= state.next_due_at
+    return state.marker == marker and state.policy_hash == policy.hash and not reached
+
+
+def _goes_by_age(s: Services, name: TopicName, policy: Policy) -> bool:
+    """Whether changes can go because time has passed, somewhere in the topic: when, only a look at them tells."""
+    own = s.ledger.own_settings(name)
+    ages = [policy.changes_max_age, *(levels.get(_AGE) for level in (own.users, own.documents) for levels in level.values())]
+    return any(age not in (None, "permanent") for age in ages)
+
+
+def _marker(s: Services, name: TopicName, policy: Policy) -> str:
+    """Another one wherever what a plan is made of is another: both tables, settings below the topic's, who has what, and what stays by a
+    legal hold or because it came back with an undo."""
+    tables = s.documents.tables(name)
+    seen = hashlib.sha256(f"{tables.changes_uuid} {tables.changes_id} {tables.snapshots_uuid} {tables.snapshots_id}".encode())
+    seen.update(f"{sparing.spared_state(s, name)}".encode())
+    own = s.ledger.own_settings(name)
+    for level in (own.users, own.documents, own.owners):
+        seen.update(
+            f"{sorted((key, sorted(value.items()) if not isinstance(value, str) else value) for key, value in level.items())}".encode()
+        )
+    if policy.purges_changes or any(levels.values() for levels in (own.users, own.documents)):
+        for row in s.ledger.synced(name):
+            seen.update(f"{row.document}\0{row.client}\0{row.server_seq}\0{row.at}\n".encode())
+    return seen.hexdigest()

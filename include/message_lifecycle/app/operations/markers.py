@@ -1,0 +1,55 @@
+"""The sweep: markers that are owed for what another writer removed (MRK-2), found out by the table's history alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from message_lifecycle.app.due import Asked, Due
+from message_lifecycle.app.operations.base import Work
+from message_lifecycle.app.operations.messages import OfMessages, facts_of
+from message_lifecycle.app.services import policy_of
+from message_lifecycle.operations import marker_sweep
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.services import Services
+    from message_lifecycle.model.facts import LogState
+    from message_lifecycle.model.instants import Instant
+    from message_lifecycle.model.names import TopicName
+    from message_lifecycle.model.outcome import Staged
+    from message_lifecycle.model.plan import Plan
+    from message_lifecycle.model.settings import Policy
+
+
+class MarkerGeneration(OfMessages):
+    """Makes the markers that are owed. A topic that is looked at for the first time owes nothing: nobody knows what it held before."""
+
+    name = "marker_generation"
+    gives_way, marks = True, True
+
+    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+        if policy_of(s, name).marker_ttl_us is None:
+            return Due(topic=name, due=False, reason="the topic makes no markers")
+        s.ledger.check(name, s.topics.describe(name).ledger)
+        made = self.preview(s, name, self.name, as_of=asked.as_of)
+        if not made.is_empty:
+            return Due(
+                topic=name, due=True, reason=f"another writer removed messages in {len(made.swept)} snapshot(s) since the last sweep"
+            )
+        snapshot_id = made.requirements.snapshot_id
+        if snapshot_id is not None and snapshot_id != s.ledger.swept(name):
+            s.ledger.set_swept(name, snapshot_id)
+        return Due(topic=name, due=False, reason="; ".join(made.warnings) or "nobody else has removed messages")
+
+    def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
+        since = s.ledger.swept(log.topic)
+        # Before the first sweep nobody has looked, and nothing is owed for what nobody can tell.
+        removals = () if since is None or log.snapshot_id is None else s.reader.removed_by_others(log, since)
+        return marker_sweep.plan(facts_of(s, log), policy, removals, as_of=as_of)
+
+    def changes_nothing(self, plan: Plan, staged: Staged | None) -> bool:
+        """Also where the sweep has found that no marker is owed."""
+        return plan.is_empty or (staged is not None and staged.markers is not None and not staged.markers.count)
+
+    def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
+        if plan.requirements.snapshot_id is not None:
+            s.ledger.set_swept(plan.topic, plan.requirements.snapshot_id)

@@ -1,0 +1,134 @@
+"""Old rows of the quarantine beside a topic go by whole files, and come back as copies (QUA-1, DEL-7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, cast
+
+from message_lifecycle.app.due import Asked, Due
+from message_lifecycle.app.operations.base import Change, Frames, Operation, Work, accept_one
+from message_lifecycle.app.operations.undo import Undo, check, remember
+from message_lifecycle.app.sparing import holds_of, ids_of, undone_detail
+from message_lifecycle.model.errors import NoQuarantine, UndoSourceGone
+from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.quarantine import CameBack, QuarantineState
+from message_lifecycle.model.request import UndoPlan
+from message_lifecycle.model.undo import QUARANTINE
+from message_lifecycle.operations import quarantine_age, quarantine_undo
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.services import Services
+    from message_lifecycle.model.hold import Hold
+    from message_lifecycle.model.outcome import Published, Staged
+    from message_lifecycle.model.settings import Policy
+    from message_lifecycle.operations.verdict import Verdict
+    from message_lifecycle.ports import PlanRecord, QuarantineStore
+
+_NOTHING = QuarantineState(table_uuid="", snapshot_id=None, files=())
+_THERE = "what it took is there again already"
+_GONE = "no row that it took is in any file any more"
+
+
+class QuarantineFiles:
+    """Whole files of refused rows go or come back."""
+
+    def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
+        return store_of(s, plan.topic).stage_quarantine(plan)
+
+    def commit(self, s: Services, verdict: Verdict) -> Published:
+        return store_of(s, verdict.plan.topic).publish_quarantine(verdict, ledger=s.ledger.next_identity(verdict.plan.topic))
+
+    def done(self, s: Services, plan: Plan) -> Published | None:
+        return store_of(s, plan.topic).quarantine_published(plan.topic, plan.plan_id)
+
+    def drop(self, s: Services, plan: Plan) -> None:
+        store_of(s, plan.topic).discard_quarantine(plan)
+
+
+_CHANGES: tuple[Change, ...] = (QuarantineFiles(),)
+
+
+class OfQuarantine(Operation):
+    """What the age and its undo have in common."""
+
+    def changes(self, plan: Plan) -> Sequence[Change]:
+        return _CHANGES
+
+    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
+        return store_of(s, plan.topic).quarantine_evidence(plan, staged)
+
+
+class Quarantine(OfQuarantine):
+    """Takes files whose rows have all reached their age, by metadata alone."""
+
+    name = "quarantine"
+
+    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+        if (waiting := asked.question(name)) is not None:
+            return waiting
+        s.ledger.check(name, s.topics.describe(name).ledger)
+        made = self.preview(s, name, self.name, as_of=asked.as_of)
+        if made.is_empty:
+            held = "; ".join(entry.detail for entry in made.held)
+            later = "" if made.next_due_at is None else f"; the next rows go at {format_instant(made.next_due_at)}"
+            return Due(topic=name, due=False, reason=held or f"no quarantine row has reached its age{later}")
+        reason = f"{made.expected.removed_rows} quarantine rows in {len(made.selection.files)} files have reached their age"
+        return asked.unless_hindered(made, reason)
+
+    def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
+        state = store_of(s, name).quarantine(name) or _NOTHING
+        holds, undone = ids_of(holds_of(s, name)), tuple(_came_back(s, name))
+        return quarantine_age.plan(name, state, policy, s.ledger.accepted(name), holds, undone, as_of=as_of)
+
+    def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
+        plan, state = record.plan, store_of(s, record.plan.topic).quarantine(record.plan.topic) or _NOTHING
+        left = {file.name for file in state.files} & set(plan.selection.files)
+        return [f"the quarantine still has {len(left)} of the {len(plan.selection.files)} files that went"] if left else []
+
+    def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
+        """That rows go at this age was accepted."""
+        accept_one(s, plan, quarantine_age.SETTING)
+
+
+class UndoOfQuarantine(Undo, OfQuarantine):
+    """Brings back rows that the age took, if none of them has come back yet."""
+
+    def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
+        record = s.ledger.record(cast(UndoPlan, work).plan_id)
+        undone, store = record.plan, store_of(s, name)
+        state, uuid = store.quarantine(name) or _NOTHING, undone.requirements.table_uuid
+        check(s, record, policy, uuid, lambda: store.quarantine_has_committed(name, undone.plan_id))
+        if state.table_uuid != uuid:
+            raise UndoSourceGone(undone.plan_id, "the quarantine that it took rows from is not there any more")
+        found = store.quarantine_returning(undone)
+        if not found.files:
+            raise UndoSourceGone(undone.plan_id, _THERE if found.present else _GONE)
+        return quarantine_undo.plan(state, found, policy, undone, as_of=as_of, heeded=ids_of(holds_of(s, name)))
+
+    def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
+        return 0  # what comes back, no hold keeps away
+
+    def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
+        plan = record.plan
+        # What came back is remembered first, whatever else is found: the next run must not take it again.
+        remember(s, plan)
+        found = store_of(s, plan.topic).quarantine_returned(plan)
+        if published.restored == found == plan.restored_rows:
+            return []
+        return [f"{plan.restored_rows} rows should be back in the quarantine: the commit says {published.restored}, it has {found} of them"]
+
+
+def store_of(s: Services, name: TopicName) -> QuarantineStore:
+    """Raises NoQuarantine."""
+    if s.quarantine is None or name in s.backends:
+        raise NoQuarantine(str(name))
+    return s.quarantine
+
+
+def _came_back(s: Services, name: TopicName) -> Iterator[CameBack]:
+    for known in s.ledger.undone(name):
+        times = tuple((first, last) for partition, first, last in known.ranges if partition == QUARANTINE)
+        if times and known.released_at is None:
+            yield CameBack(times=times, detail=undone_detail(known))

@@ -1,0 +1,100 @@
+"""The operations by name, and what a plan is made for. A new operation is a module beside this one and one line here.
+
+Each module is loaded when its operation is first met.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from message_lifecycle.app.operations.base import Operation, Scheduled, Work
+from message_lifecycle.app.services import policy_of
+from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.services import Services
+    from message_lifecycle.model.instants import Instant
+    from message_lifecycle.model.names import TopicName
+    from message_lifecycle.model.plan import Plan
+
+_CLASSES = {
+    "message_cleaner": "cleaner.MessageCleaner",
+    "retention": "cleaner.Retention",
+    "message_request": "requests.MessageRequest",
+    "marker_generation": "markers.MarkerGeneration",
+    "compaction": "compaction.Compaction",
+    "purge_compacted": "compaction.PurgeCompacted",
+    "snapshot_with_purge": "documents.SnapshotWithPurge",
+    "erasure": "erasure.Erasure",
+    "reclaim": "reclaim.Reclaim",
+    "quarantine": "quarantine.Quarantine",
+    "topic_delete": "topics.TopicDelete",
+    "reclaim of a deleted topic": "deleted_reclaim.DeletedReclaim",
+    "undo": "undo.UndoOfMessages",
+    "undo of snapshot_with_purge": "documents.UndoOfDocuments",
+    "undo of quarantine": "quarantine.UndoOfQuarantine",
+    "undo of topic_delete": "topics.UndoOfTopicDelete",
+}
+
+
+@cache
+def named(name: str) -> Operation:
+    """The operation of this name; see `_CLASSES`."""
+    module, kind = _CLASSES[name].split(".")
+    return cast(Operation, getattr(import_module(f"message_lifecycle.app.operations.{module}"), kind)())
+
+
+def of_plan(s: Services, plan: Plan) -> Operation:
+    """The operation that has made the plan. What an undo takes back says which undo it is; one that takes nothing back is of messages."""
+    if plan.operation == "reclaim" and plan.parent is not None:
+        return named("reclaim of a deleted topic")
+    if plan.operation != "undo" or plan.parent is None:
+        return named(plan.operation)
+    if plan.quarantine_returns:
+        return named("undo of quarantine")
+    if plan.of_documents:
+        return named("undo of snapshot_with_purge")
+    return named("undo of topic_delete" if s.ledger.record(plan.parent).plan.operation == "topic_delete" else "undo")
+
+
+def of_work(s: Services, name: TopicName, work: Work) -> Operation:
+    """The operation that plans for this. Raises UnknownPlan, UnknownTopic."""
+    if isinstance(work, UndoPlan):
+        return _undo_of(s, name, work)
+    if isinstance(work, EraseKey):
+        return named("erasure")
+    if isinstance(work, DeleteTopic):
+        return named("topic_delete")
+    if isinstance(work, ReclaimDeleted):
+        return named("reclaim of a deleted topic")
+    return named("message_request" if isinstance(work, Request) else work)
+
+
+def _undo_of(s: Services, name: TopicName, work: UndoPlan) -> Operation:
+    undone = s.ledger.record(work.plan_id).plan
+    if undone.operation == "topic_delete":
+        return named("undo of topic_delete")
+    if undone.operation == "quarantine" and not _is_undone(s, undone):
+        return named("undo of quarantine")
+    return named("undo" if policy_of(s, name).fold is None else "undo of snapshot_with_purge")
+
+
+def _is_undone(s: Services, plan: Plan) -> bool:
+    from message_lifecycle.app.operations.undo import is_undone
+
+    return is_undone(s, plan)
+
+
+def preview(s: Services, name: TopicName, *, as_of: Instant, work: Work = "message_cleaner") -> Plan:
+    """The plan as it would be, recorded nowhere."""
+    return of_work(s, name, work).preview(s, name, work, as_of=as_of)
+
+
+def again(s: Services, plan: Plan) -> Work:
+    """What to plan again for where a plan no longer fits; a person's request is not made again by itself."""
+    return of_plan(s, plan).again(plan)
+
+
+__all__ = ["Operation", "Scheduled", "Work", "again", "named", "of_plan", "of_work", "preview"]

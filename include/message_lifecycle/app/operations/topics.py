@@ -1,0 +1,217 @@
+"""Deleting a whole topic and bringing it back (DEL-3, DEL-7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from message_lifecycle.app import sparing
+from message_lifecycle.app.frames import with_frame
+from message_lifecycle.app.live_view import keep_view
+from message_lifecycle.app.operations.base import Change, Frames, Operation, Whole, Work
+from message_lifecycle.app.operations.erasure import writers_waited_for
+from message_lifecycle.app.operations.undo import Undo
+from message_lifecycle.model.deleted import DeletedTopic, Deletion, TopicTable
+from message_lifecycle.model.errors import HeldByLegalHold, LaterPlan, NameTaken, NotDeletable, UndoSourceGone, UnknownTopic
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.request import DeleteTopic, UndoPlan
+from message_lifecycle.model.settings import Policy, resolve
+from message_lifecycle.operations import topic_delete, undo
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import Topic
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.services import Services
+    from message_lifecycle.model.hold import Hold
+    from message_lifecycle.ports import PlanRecord, TopicDeleter
+
+_OF_UNDO = ("restored", "rows", "twice", "markers_left", "difference")
+_OF_NOTHING = ("rows_in", "rows_restored", "rows_removed", "rows_kept", "asks")
+
+
+class MovedTables(Whole):
+    """All tables of a topic go out of sight, or come back, with the views beside them."""
+
+    def commit(self, s: Services, verdict: Verdict) -> Published:
+        """Nothing is written to the topic meanwhile: what a writer has begun ends before, or finds no topic. Raises PlanConflict, TopicBusy."""
+        with writers_waited_for(s, verdict.plan.topic):
+            return deleter_of(s, verdict.plan.topic).move(verdict, at=s.ledger.now())
+
+    def done(self, s: Services, plan: Plan) -> Published | None:
+        return deleter_of(s, plan.topic).moved(plan)
+
+
+_CHANGES: tuple[Change, ...] = (MovedTables(),)
+
+
+class OfWholeTopic(Operation):
+    """What deleting and bringing back have in common."""
+
+    def changes(self, plan: Plan) -> Sequence[Change]:
+        return _CHANGES
+
+    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
+        """The store's frames, and of the ledger how many holds stand now."""
+        frames = deleter_of(s, plan.topic).moving_evidence(plan)
+        if plan.is_empty:
+            # Asked again, an undo is like any other of which nothing is left to do.
+            return _with_figures({**frames, **dict.fromkeys(_OF_UNDO, frames["taken"])}, dict.fromkeys(_OF_NOTHING, 0))
+        return _with_figures(frames, {"asks": len(plan.asks), "holds": len(sparing.holds_of(s, plan.topic))})
+
+
+class TopicDelete(OfWholeTopic):
+    """Deletes a topic. Whatever a hold names lies in it, so a hold refuses it (DEL-8)."""
+
+    name = "topic_delete"
+    by_request = True
+
+    def is_of(self, plan: Plan, work: Work) -> bool:
+        return isinstance(work, DeleteTopic) and plan.operation == self.name
+
+    def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
+        """Raises NotDeletable, HeldByLegalHold."""
+        tables = deleter_of(s, name).tables_of(name)
+        holds = sparing.holds_of(s, name)
+        if holds:
+            raise HeldByLegalHold(str(name), None, [hold.told for hold in holds])
+        readers = s.ledger.consumers(name)
+        return topic_delete.plan(
+            name,
+            policy,
+            tables,
+            end_offsets={} if policy.fold is not None else s.reader.end_offsets(name),
+            consumers=sorted({reader.consumer for reader in readers if reader.kind == "consumer"}),
+            replicas=sorted({reader.consumer for reader in readers if reader.kind == "replica"}),
+            undone=[known.plan_id for known in s.ledger.undone(name) if known.released_at is None],
+            as_of=as_of,
+        )
+
+    def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
+        plan, deleted = record.plan, deleted_by(s, record.plan)
+        wrong = [f"topic {plan.topic} is still there"] if _uuid_of(s, plan.topic) == plan.requirements.table_uuid else []
+        return wrong + _misplaced(plan, () if deleted is None else deleted.tables)
+
+
+class UndoOfTopicDelete(Undo, OfWholeTopic):
+    """Brings a deleted topic back, with the settings and all else that it had."""
+
+    def topic(self, s: Services, name: TopicName) -> Topic | None:
+        try:
+            return s.topics.describe(name)
+        except UnknownTopic:
+            return None
+
+    def preview(self, s: Services, name: TopicName, work: Work, *, as_of: Instant) -> Plan:
+        """An empty plan where it was done before. Raises CannotUndo's leaves, LedgerMismatch."""
+        return _plan_return(s, cast(UndoPlan, work), as_of=as_of)
+
+    def settings_now(self, s: Services, plan: Plan) -> Policy:
+        """As they were planned with: the topic has its settings from before."""
+        return Policy.of_values(plan.policy)
+
+    def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
+        return 0  # what comes back, no hold keeps away
+
+    def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
+        """That a topic is back is remembered first, whatever else is found."""
+        plan = record.plan
+        assert plan.parent is not None, "an undo names what it takes back"
+        s.ledger.set_undone(plan.topic, plan.parent, plan.plan_id, ())
+        return _misplaced(plan, deleter_of(s, plan.topic).tables_of(plan.topic))
+
+    def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
+        """The views beside a topic went with its deletion, and are made anew."""
+        if plan.returned_tables:
+            keep_view(s, plan.topic)
+
+
+def _misplaced(plan: Plan, found: Sequence[TopicTable]) -> list[str]:
+    """Tables that are not where the plan has brought them, with all their rows (DEL-6)."""
+    there = {table.table: (table.table_uuid, table.rows) for table in found}
+    planned = {table.table: (table.table_uuid, table.rows) for table in plan.moved_tables}
+    return [
+        f"table {kind or 'log'}: the plan says {planned.get(kind)}, {there.get(kind)} is there"
+        for kind in sorted(planned.keys() | there.keys())
+        if planned.get(kind) != there.get(kind)
+    ]
+
+
+def deleter_of(s: Services, name: TopicName) -> TopicDeleter:
+    """Raises NotDeletable."""
+    if s.deleter is None or name in s.backends:
+        raise NotDeletable(str(name))
+    return s.deleter
+
+
+def _plan_return(s: Services, work: UndoPlan, *, as_of: Instant) -> Plan:
+    record = s.ledger.record(work.plan_id)
+    deletion, name = record.plan, record.plan.topic
+    heeded = sparing.ids_of(sparing.holds_of(s, name))
+    there = _uuid_of(s, name)
+    before = s.ledger.undoing(deletion.plan_id)
+    if before is not None:
+        if there != deletion.requirements.table_uuid:
+            again = s.ledger.published_after(name, deletion.plan_id, "topic_delete")
+            raise LaterPlan(deletion.plan_id, again[-1].plan.plan_id if again else "(none)", "deleted the topic that had come back")
+        policy = resolve(topic=s.topics.describe(name).settings, server=s.server)
+        return topic_delete.plan_return(deletion, policy, None, heeded=heeded, as_of=as_of)
+    found = deleted_by(s, deletion)
+    policy = Policy.of_values(deletion.policy) if found is None else policy_of_deleted(s, found)
+    s.ledger.check_as_of(as_of, policy.clock_skew_us)
+    undo.check(
+        deletion,
+        outcome=None if record.outcome is None else record.outcome.name,
+        published_at=s.ledger.published_at(deletion.plan_id),
+        now=s.ledger.now(),
+        undo_window_us=policy.undo_window_us,
+        table_uuid=deletion.requirements.table_uuid,
+    )
+    if there is not None:
+        raise NameTaken(deletion.plan_id, str(name))
+    if found is None:
+        raise UndoSourceGone(deletion.plan_id, "the tables of the topic are not there any more")
+    s.ledger.check(name, found.ledger)
+    later = s.ledger.published_after(name, deletion.plan_id, "topic_delete")
+    topic_delete.check_return(deletion, (other.plan for other in later))
+    return topic_delete.plan_return(deletion, policy, found, heeded=heeded, erasures=_open_erasures(s, found), as_of=as_of)
+
+
+def policy_of_deleted(s: Services, found: Deletion) -> Policy:
+    """Its settings are kept with its tables; the server's count as they are now."""
+    return resolve(topic=found.settings, server=s.server)
+
+
+def undo_until(s: Services, topic: Deletion) -> Instant:
+    """From then on it is not brought back any more."""
+    published_at = s.ledger.published_at(topic.plan_id) or topic.deleted_at
+    return Instant(published_at + policy_of_deleted(s, topic).undo_window_us)
+
+
+def deleted_by(s: Services, deletion: Plan) -> DeletedTopic | None:
+    return deleter_of(s, deletion.topic).deleted(deletion.plan_id)
+
+
+def _open_erasures(s: Services, found: DeletedTopic) -> list[str]:
+    """No erasure looks into the tables of a deleted topic, and none is done while they stand (see `erasure_requests.unreached`)."""
+    return [
+        request.request_id
+        for request in s.ledger.erasures()
+        if request.state == "requested" and (not request.topics or found.topic in request.topics)
+    ]
+
+
+def _uuid_of(s: Services, name: TopicName) -> str | None:
+    try:
+        return s.topics.describe(name).uuid
+    except UnknownTopic:
+        return None
+
+
+def _with_figures(frames: Mapping[str, object], figures: Mapping[str, int]) -> Mapping[str, object]:
+    """As lists where the store's are lists."""
+    if isinstance(frames["tables"], list):
+        return {**frames, "figures": [dict(figures)]}
+    return with_frame(frames, "figures", [figures])
