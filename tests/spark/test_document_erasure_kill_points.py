@@ -28,10 +28,10 @@ from message_lifecycle.ledger.ledger import SqlLedger, open_ledger
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.receipt import Receipt
 from message_lifecycle.model.request import EraseKey
+from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
-from message_lifecycle.stores.iceberg.undo_refs import undo_ref
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 GONE = name_beside("kept")

@@ -18,9 +18,9 @@ from tests.spark.lake import Lake, tables
 from message_lifecycle.app import steps
 from message_lifecycle.ledger.ledger import SqlLedger
 from message_lifecycle.model.request import EraseKey, UndoPlan
+from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.session import sql_table
-from message_lifecycle.stores.iceberg.undo_refs import undo_ref
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

@@ -21,6 +21,7 @@ from message_lifecycle.model.request import RemoveMessages, UndoPlan
 from message_lifecycle.model.settings import Value
 from message_lifecycle.stores.iceberg import copies_back
 from message_lifecycle.stores.iceberg import undo as undo_module
+from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.data_rows import Positions
 from message_lifecycle.stores.iceberg.document import local_path
@@ -28,7 +29,6 @@ from message_lifecycle.stores.iceberg.layout import PLAN_ID, UNDOES
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries, files_of
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
-from message_lifecycle.stores.iceberg.undo_refs import undo_ref
 
 pytestmark = pytest.mark.spark
 

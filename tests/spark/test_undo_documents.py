@@ -21,6 +21,7 @@ from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.errors import PlanConflict, UndoSourceGone
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey, UndoPlan
+from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.compaction import restored
 from message_lifecycle.stores.iceberg.compaction.restored import Holding
 from message_lifecycle.stores.iceberg.document import local_path
@@ -29,7 +30,6 @@ from message_lifecycle.stores.iceberg.documents.inputs import files_at
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
-from message_lifecycle.stores.iceberg.undo_refs import undo_ref
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 ONE = "one"

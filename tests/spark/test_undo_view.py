@@ -24,6 +24,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, UndoPlan
 from message_lifecycle.model.view import ViewRow
+from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction import restored, returns
 from message_lifecycle.stores.iceberg.compaction.inputs import files_by_partition
@@ -32,7 +33,6 @@ from message_lifecycle.stores.iceberg.layout import COMPACTED
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries
 from message_lifecycle.stores.iceberg.puffin import Positions
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
-from message_lifecycle.stores.iceberg.undo_refs import undo_ref
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.branches import set_refs
 from message_lifecycle.stores.iceberg.fence import Ancestor, fenced_commit, main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.layout import INGEST_ID, LogSummary
-from message_lifecycle.stores.iceberg.refs import set_refs
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
 
 if TYPE_CHECKING:

@@ -26,11 +26,11 @@ from message_lifecycle.operations.lifetime import Lifetime
 from message_lifecycle.operations.numbering import admit
 from message_lifecycle.stores.iceberg import marks_sql as sql
 from message_lifecycle.stores.iceberg.append import WRITE_OPTIONS
+from message_lifecycle.stores.iceberg.branches import set_refs
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.fence import Ancestor, newest_state
 from message_lifecycle.stores.iceberg.file_names import location_prefix
 from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID, LogSummary
-from message_lifecycle.stores.iceberg.refs import set_refs
 from message_lifecycle.stores.iceberg.row_deletes import delete_rows
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table, sql_table
 from message_lifecycle.stores.iceberg.writer import row_of

@@ -6,54 +6,31 @@ took out, by identity, so a message that came later cannot match it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, PlanConflict, TableBusy
-from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.errors import LifecycleError, PlanConflict, TableBusy
 from message_lifecycle.model.outcome import Published
-from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Value
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.iceberg import requirements
-from message_lifecycle.stores.iceberg.catalog import ledger_text
+from message_lifecycle.stores.iceberg.branches import chain
+from message_lifecycle.stores.iceberg.commits import Steps, commit_once, find, only_appends_since, properties
 from message_lifecycle.stores.iceberg.fence import Ancestor, Judge, fenced_commit, main_ancestors, newest_state
-from message_lifecycle.stores.iceberg.layout import (
-    AS_OF,
-    CANCELLED_MARKERS,
-    COUNTS,
-    GATE_ID,
-    LEDGER,
-    MARKERS,
-    OPERATION,
-    PARENT_PLAN_ID,
-    PLAN_ID,
-    POLICY_HASH,
-    UNDOES,
-)
+from message_lifecycle.stores.iceberg.layout import CANCELLED_MARKERS, MARKERS, PARENT_PLAN_ID, UNDOES
 from message_lifecycle.stores.iceberg.marks import sealed
 from message_lifecycle.stores.iceberg.publish_markers import MarkersNow
 from message_lifecycle.stores.iceberg.read import published_by
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
-from message_lifecycle.stores.iceberg.stage import chain
 from message_lifecycle.stores.iceberg.staged_change import Change
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Steps = Callable[[str], None]
-"""Told the name of each step as it is reached."""
-
-
 TRIES = 10
 """How often markers are numbered again because somebody appended first."""
-
-
-class AlreadyPublished(LifecycleError):
-    """Another run published this plan while we tried."""
 
 
 class _MovedOn(LifecycleError):
@@ -76,56 +53,30 @@ def publish(
     plan_id = verdict.staged.plan_id
     plan, staged_id = verdict.plan, verdict.staged.snapshot_id
     table = java_table(session, plan.topic)
-    done = find(table, plan, plan_id)
-    if done is not None:
-        return done
-    requirements.check(plan, plan_id, table, server)
     base_id = plan.requirements.snapshot_id
+    done = find(table, plan_id, since=base_id)
+    if done is not None:
+        return published_by(plan_id, done.snapshot_id, done.summary)
+    requirements.check(plan, plan_id, table, server)
     staged = None if staged_id is None else table.snapshot(staged_id)
     if plan.is_empty or staged is None or base_id is None or staged_id == base_id:
         raise PlanConflict(plan_id, f"nothing is staged for it (snapshot {staged_id})")
     change = Change.of(session, table, chain(table, staged, base_id))
     if dropped is not None:
         change = replace(change, dropped=dropped)
-    commit = _Commit(
-        session=session, table=table, verdict=verdict, base_id=base_id, properties=commit_properties(verdict, ledger), steps=steps
-    )
-    steps("before_commit")
-    try:
-        if verdict.plan.operation == "undo":
+    commit = _Commit(session=session, table=table, verdict=verdict, base_id=base_id, properties=properties(verdict, ledger), steps=steps)
+
+    def attempt() -> None:
+        if plan.operation == "undo":
             commit.restoring(change)
         elif verdict.staged.markers is None or not verdict.staged.markers.count:
             commit.removal(change)
         else:
             commit.removal_and_markers(change)
-    except AlreadyPublished:
-        pass
-    except CommitRefused as refused:
-        # Iceberg's guard came before ours, and knows no plans: say who was first.
-        table.refresh()
-        only_appends_since(main_ancestors(table), plan_id, base_id)
-        raise PlanConflict(plan_id, refused.reason) from refused
-    except CommitUnknown:
-        table.refresh()
-        if find(table, plan, plan_id) is None:
-            raise
-    steps("after_commit")
-    table.refresh()
+
+    found = commit_once(table, plan_id, attempt, steps=steps, since=base_id)
     forget_cached(session, plan.topic)
-    done = find(table, plan, plan_id)
-    if done is None:
-        raise CommitUnknown(f"publishing plan {plan_id}")
-    return done
-
-
-def find(table: Java, plan: Plan, plan_id: str) -> Published | None:
-    """The commit on main that carries the plan; it can only be younger than the plan's snapshot."""
-    for ancestor in main_ancestors(table):
-        if ancestor.snapshot_id == plan.requirements.snapshot_id:
-            return None
-        if ancestor.get(PLAN_ID) == plan_id:
-            return published_by(plan_id, ancestor.snapshot_id, ancestor.summary)
-    return None
+    return published_by(plan_id, found.snapshot_id, found.summary)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,34 +170,3 @@ class _Commit:
                 update.set(key, value)
 
         return judge
-
-
-def commit_properties(verdict: Verdict, ledger: tuple[str, int]) -> dict[str, str]:
-    """What a plan's commit says of itself (DEL-5)."""
-    plan = verdict.plan
-    return {
-        PLAN_ID: verdict.staged.plan_id,
-        OPERATION: plan.operation,
-        AS_OF: format_instant(plan.as_of),
-        GATE_ID: verdict.gate_id,
-        POLICY_HASH: plan.requirements.policy_hash,
-        COUNTS: json.dumps(dict(verdict.staged.removed(plan))),
-        LEDGER: ledger_text(ledger),
-    }
-
-
-def only_appends_since(ancestors: Iterator[Ancestor], plan_id: str, base_id: int) -> None:
-    """Raises PlanConflict where anything else came, AlreadyPublished where the plan itself did."""
-    for ancestor in ancestors:
-        if ancestor.snapshot_id == base_id:
-            return
-        rival = ancestor.get(PLAN_ID)
-        if rival == plan_id:
-            raise AlreadyPublished(plan_id)
-        # Taking a file drop back is an `append` to Iceberg as well, so a plan's append does not pass either.
-        if ancestor.operation != "append" or rival is not None:
-            who = f"plan {rival}" if rival else f"snapshot {ancestor.snapshot_id}, another writer's"
-            raise PlanConflict(
-                plan_id, f"a conflicting {ancestor.operation} came first ({who})", rival=rival or f"snapshot {ancestor.snapshot_id}"
-            )
-    raise PlanConflict(plan_id, f"its snapshot {base_id} is not among the ancestors of main")

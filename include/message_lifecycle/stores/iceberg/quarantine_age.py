@@ -11,13 +11,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.manifest import ManifestContent
 
-from message_lifecycle.model.errors import CommitRefused, CommitUnknown, PlanConflict, UndoSourceGone, UnknownTopic
+from message_lifecycle.model.errors import PlanConflict, UndoSourceGone, UnknownTopic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.quarantine import QuarantineFile, QuarantineReturning, QuarantineState
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.iceberg.branches import branch_of, make_branch, remove_branch, staged_on, undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.failures import engine_failures
 from message_lifecycle.stores.iceberg.fence import Ancestor, fenced_commit, main_ancestors
@@ -26,7 +27,6 @@ from message_lifecycle.stores.iceberg.layout import PLAN_ID, STAGED_PLAN_ID, UND
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries, picking
 from message_lifecycle.stores.iceberg.quarantine import KIND
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
-from message_lifecycle.stores.iceberg.undo_refs import undo_ref
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -111,22 +111,20 @@ class IcebergQuarantine:
         return returned(plan, () if before is None else _files(table, before), _files(table, after, heeding_marks=False))
 
     def stage_quarantine(self, plan: Plan) -> Staged:
-        from message_lifecycle.stores.iceberg.stage import make_branch, staged_before
-
         base_id = plan.requirements.snapshot_id
         if plan.is_empty or base_id is None:
             return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=base_id)
         with engine_failures():
             session, table = self._required(plan)
-            found = staged_before(table, plan.plan_id)
-            if found is None:
+            branch = branch_of(plan.plan_id)
+            if staged_on(table, plan.plan_id) is None:
                 update = self._coming(session, table, plan) if plan.quarantine_returns else _going(session, table, plan, base_id)
-                branch = make_branch(table, plan, plan.plan_id, base_id)
+                make_branch(table, plan, base_id)
                 update.set(STAGED_PLAN_ID, plan.plan_id).toBranch(branch).commit()
                 table.refresh()
-                found = Staged(plan_id=plan.plan_id, branch=branch, snapshot_id=int(table.snapshot(branch).snapshotId()))
+            found = int(table.snapshot(branch).snapshotId())
         self._steps("after_stage")
-        return found
+        return Staged(plan_id=plan.plan_id, branch=branch, snapshot_id=found)
 
     def quarantine_evidence(self, plan: Plan, staged: Staged) -> Mapping[str, object]:
         """Read by PyIceberg from what Java staged; of the files that go the times are read, not their bounds."""
@@ -155,7 +153,8 @@ class IcebergQuarantine:
         }
 
     def publish_quarantine(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
-        from message_lifecycle.stores.iceberg.publish import AlreadyPublished, commit_properties, only_appends_since
+        from message_lifecycle.stores.iceberg.commits import commit_once, only_appends_since, properties
+        from message_lifecycle.stores.iceberg.read import published_by
 
         plan, base_id = verdict.plan, verdict.plan.requirements.snapshot_id
         done = self.quarantine_published(plan.topic, plan.plan_id)
@@ -171,52 +170,29 @@ class IcebergQuarantine:
             else:
                 update = _going(session, table, plan, base_id).validateFromSnapshot(base_id).validateNoConflictingDeletes()
             undoes = {UNDOES: plan.parent} if plan.parent is not None else {}
-            for key, value in {**commit_properties(verdict, ledger), **undoes}.items():
+            for key, value in {**properties(verdict, ledger), **undoes}.items():
                 update.set(key, value)
 
             def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
                 self._steps("inside_commit")
                 only_appends_since(walk(), plan.plan_id, base_id)
 
-            self._steps("before_commit")
-            try:
+            def attempt() -> None:
                 fenced_commit(session, [(update, judge)], what=f"publishing plan {plan.plan_id}")
-            except AlreadyPublished:
-                pass
-            except CommitRefused as refused:
-                raise PlanConflict(plan.plan_id, refused.reason) from refused
-            except CommitUnknown:
-                if self.quarantine_published(plan.topic, plan.plan_id) is None:
-                    raise
+
+            found = commit_once(table, plan.plan_id, attempt, steps=self._steps, since=base_id)
             forget_cached(session, plan.topic, kind=KIND)
-        self._steps("after_commit")
         self._forget_source(plan)
-        done = self.quarantine_published(plan.topic, plan.plan_id)
-        if done is None:
-            raise CommitUnknown(f"publishing plan {plan.plan_id}")
-        return done
+        return published_by(plan.plan_id, found.snapshot_id, found.summary)
 
     def discard_quarantine(self, plan: Plan) -> None:
-        """Needs no JVM, so that verify and a refusal need none."""
-        from message_lifecycle.stores.iceberg.stage import branch_of
-
-        self._remove_branch(plan, branch_of(plan.plan_id))
+        """Needs no JVM."""
+        remove_branch(self._tables, plan, branch_of(plan.plan_id), (KIND,))
 
     def _forget_source(self, plan: Plan) -> None:
         """What an erasure has left for an undo, once that is done."""
         if plan.parent is not None:
-            self._remove_branch(plan, undo_ref(plan.parent))
-
-    def _remove_branch(self, plan: Plan, branch: str) -> None:
-        from message_lifecycle.stores.iceberg import table_file
-        from message_lifecycle.stores.iceberg.pointers import reaching_catalog
-
-        try:
-            self._tables.load(plan.topic, kind=KIND)
-        except UnknownTopic:
-            return  # dropped meanwhile, and the branch with it
-        with reaching_catalog():
-            table_file.remove_branch(self._tables.catalog, (plan.topic.namespace, plan.topic.table(KIND)), branch)
+            remove_branch(self._tables, plan, undo_ref(plan.parent), (KIND,))
 
     def _coming(self, session: SparkSession, table: Java, plan: Plan) -> Java:
         from message_lifecycle.stores.iceberg.quarantine_undo import bringing_back

@@ -12,6 +12,7 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy, Value
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.iceberg.branches import branch_of, remove_branch, undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.failures import engine_failures
 from message_lifecycle.stores.iceberg.read import IcebergReader
@@ -82,24 +83,14 @@ class IcebergStore(IcebergReader):
 
     def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
         from message_lifecycle.stores.iceberg.publish import publish
-        from message_lifecycle.stores.iceberg.undo_refs import undo_ref
 
         dropped = self._dropped.get(verdict.staged.snapshot_id)
         with engine_failures():
             done = publish(self._session(), verdict, self._server, ledger=ledger, steps=self._steps, dropped=dropped)
         if verdict.plan.operation == "undo" and verdict.plan.parent is not None:
-            self._remove_branch(verdict.plan, undo_ref(verdict.plan.parent))
+            remove_branch(self._tables, verdict.plan, undo_ref(verdict.plan.parent))
         return done
 
     def discard(self, plan: Plan) -> None:
-        """Needs no JVM, so that verify and a refusal need none."""
-        from message_lifecycle.stores.iceberg.stage import branch_of
-
-        self._remove_branch(plan, branch_of(plan.plan_id))
-
-    def _remove_branch(self, plan: Plan, branch: str) -> None:
-        from message_lifecycle.stores.iceberg import table_file
-        from message_lifecycle.stores.iceberg.pointers import reaching_catalog
-
-        with reaching_catalog():
-            table_file.remove_branch(self._tables.catalog, (plan.topic.namespace, plan.topic.table()), branch)
+        """Needs no JVM."""
+        remove_branch(self._tables, plan, branch_of(plan.plan_id))

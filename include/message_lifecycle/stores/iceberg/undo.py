@@ -17,16 +17,15 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import Place
 from message_lifecycle.model.settings import Value
 from message_lifecycle.stores.iceberg import requirements
+from message_lifecycle.stores.iceberg.branches import branch_of, drop_stage, make_branch, staged_on
 from message_lifecycle.stores.iceberg.copies_back import copies, originals
 from message_lifecycle.stores.iceberg.data_files import vectors_of
 from message_lifecycle.stores.iceberg.data_rows import Positions, read_rows, vectors_in
 from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
 from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.read import removed_rows
-from message_lifecycle.stores.iceberg.refs import set_refs
 from message_lifecycle.stores.iceberg.row_deletes import within, write_vectors
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
-from message_lifecycle.stores.iceberg.stage import make_branch, staged_before
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -43,13 +42,13 @@ def stage_undo(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, serv
     base_id = plan.requirements.snapshot_id
     if plan.is_empty or base_id is None or plan.source_id is None:
         return Staged(plan_id=plan_id, branch=None, snapshot_id=base_id)
-    found = staged_before(table, plan_id)
+    found = staged_on(table, plan_id)
     if found is not None:
-        return found
+        return Staged(plan_id=plan_id, branch=branch_of(plan_id), snapshot_id=int(found.snapshotId()))
     prefix, undone = location_prefix(str(table.location())), plan.parent or plan_id
     wanted = {absolute(prefix, action.file): at for at, action in enumerate(plan.restored) if not action.standing}
     lost = originals(session, io, table, plan.source_id, wanted, undone=undone)
-    branch = make_branch(table, plan, plan_id, base_id)
+    branch = make_branch(table, plan, base_id)
     update = table.newRowDelta().validateFromSnapshot(base_id)
     back = dict(copies(session, io, table, lost, undone=undone))
     for _, file in back.values():
@@ -62,7 +61,7 @@ def stage_undo(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, serv
     staged = table.snapshot(branch)
     come_back = plan.expected.removed_rows - removed_rows(dict(staged.summary()))
     if come_back != plan.restored_rows:
-        set_refs(table, lambda refs: refs.removeBranch(branch), what=f"staging plan {plan_id}")
+        drop_stage(table, plan_id)
         raise PlanConflict(plan_id, f"its work brought back {come_back} messages, the plan names {plan.restored_rows}")
     return Staged(plan_id=plan_id, branch=branch, snapshot_id=int(staged.snapshotId()))
 

@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import CommitRefused, CommitUnknown, PlanConflict
-from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.compaction import settings_hash_after
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
+from message_lifecycle.stores.iceberg.branches import chain
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.commits import Steps, commit_once, find, nothing_since, properties
 from message_lifecycle.stores.iceberg.compaction.due_at import due_at
+from message_lifecycle.stores.iceberg.compaction.read import view_published_by
 from message_lifecycle.stores.iceberg.compaction.stage import required_base
 from message_lifecycle.stores.iceberg.compaction.view_table import DUE_AT, HORIZONS, MEMORIES, SETTINGS, memories
 from message_lifecycle.stores.iceberg.fence import Ancestor, fenced_commit, main_ancestors
-from message_lifecycle.stores.iceberg.layout import (
-    AS_OF,
-    COMPACTED,
-    COUNTS,
-    GATE_ID,
-    LEDGER,
-    OPERATION,
-    PLAN_ID,
-    POLICY_HASH,
-    by_partition,
-    offsets_of,
-)
+from message_lifecycle.stores.iceberg.layout import COMPACTED, by_partition, offsets_of
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
-from message_lifecycle.stores.iceberg.stage import chain
 from message_lifecycle.stores.iceberg.staged_change import Change
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Steps = Callable[[str], None]
 
 
 def publish(session: SparkSession, tables: Tables, verdict: Verdict, *, ledger: tuple[str, int], steps: Steps) -> Published:
@@ -46,7 +33,7 @@ def publish(session: SparkSession, tables: Tables, verdict: Verdict, *, ledger: 
     table = java_table(session, plan.topic, kind=COMPACTED)
     done = find(table, plan_id)
     if done is not None:
-        return done
+        return view_published_by(plan_id, done.snapshot_id, done.summary)
     base_id = required_base(table, plan)
     staged_id = None if verdict.staged.view is None else verdict.staged.view.snapshot_id
     staged = None if staged_id is None else table.snapshot(staged_id)
@@ -59,40 +46,11 @@ def publish(session: SparkSession, tables: Tables, verdict: Verdict, *, ledger: 
 
     def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
         steps("inside_commit")
-        head = next(walk())
-        if head.snapshot_id != base_id:
-            rival = head.get(PLAN_ID)
-            raise PlanConflict(plan_id, "the compacted view was changed first", rival=rival or f"snapshot {head.snapshot_id}")
+        nothing_since(walk(), plan_id, base_id, table="the compacted view was")
 
-    steps("before_commit")
-    try:
-        fenced_commit(session, [(update, judge)], what=f"publishing plan {plan_id}")
-    except PlanConflict:
-        table.refresh()
-        if find(table, plan_id) is None:
-            raise
-    except CommitRefused as refused:
-        raise PlanConflict(plan_id, refused.reason) from refused
-    except CommitUnknown:
-        table.refresh()
-        if find(table, plan_id) is None:
-            raise
-    steps("after_commit")
-    table.refresh()
+    found = commit_once(table, plan_id, lambda: fenced_commit(session, [(update, judge)], what=f"publishing plan {plan_id}"), steps=steps)
     forget_cached(session, plan.topic, kind=COMPACTED)
-    done = find(table, plan_id)
-    if done is None:
-        raise CommitUnknown(f"publishing plan {plan_id}")
-    return done
-
-
-def find(table: Java, plan_id: str) -> Published | None:
-    """The view's commit that carries the plan."""
-    for ancestor in main_ancestors(table):
-        if ancestor.get(PLAN_ID) == plan_id:
-            removed = json.loads(ancestor.get(COUNTS) or "{}")
-            return Published(plan_id=plan_id, snapshot_id=ancestor.snapshot_id, removed=tuple(sorted(removed.items())))
-    return None
+    return view_published_by(plan_id, found.snapshot_id, found.summary)
 
 
 def _properties(session: SparkSession, tables: Tables, table: Java, verdict: Verdict, ledger: tuple[str, int]) -> dict[str, str]:
@@ -108,13 +66,7 @@ def _properties(session: SparkSession, tables: Tables, table: Java, verdict: Ver
     assert staged is not None, "the caller has found it"
     due = due_at(view, staged, Policy.of_values(plan.policy), as_of=plan.as_of)
     return {
-        PLAN_ID: plan.plan_id,
-        OPERATION: plan.operation,
-        AS_OF: format_instant(plan.as_of),
-        GATE_ID: verdict.gate_id,
-        POLICY_HASH: plan.requirements.policy_hash,
-        COUNTS: json.dumps(dict(told.removed)),
-        LEDGER: ledger_text(ledger),
+        **properties(verdict, ledger, told.removed),
         HORIZONS: by_partition(horizons),
         SETTINGS: settings_hash_after(plan, _judged(table, plan)),
         MEMORIES: str(_memories(session, table, verdict, staged.snapshot_id)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -97,15 +98,12 @@ class IcebergViewReader:
             yield from messages_of(rows)
 
     def published(self, name: TopicName, plan_id: str) -> Published | None:
-        import json
-
         if document_of(self._tables, name) is None:
             return None
         for snapshot in ancestors(self._tables.load(name, kind=COMPACTED)):
             summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
             if summary.get(PLAN_ID) == plan_id:
-                removed = json.loads(summary.get(COUNTS, "{}"))
-                return Published(plan_id=plan_id, snapshot_id=snapshot.snapshot_id, removed=tuple(sorted(removed.items())))
+                return view_published_by(plan_id, snapshot.snapshot_id, summary)
         return None
 
     def view_has_committed(self, name: TopicName, plan_id: str) -> bool:
@@ -133,3 +131,8 @@ def _view_rows(rows: pa.Table) -> Iterator[ViewRow]:
     horizons, remembered = micros(rows["delete_horizon"]), rows["remembered"].to_pylist()
     for message, until, memory in zip(messages_of(rows), horizons, remembered, strict=True):
         yield ViewRow(message=message, delete_horizon=until, remembered=bool(memory))
+
+
+def view_published_by(plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Published:
+    """What the view's commit that carries the plan tells of itself: what it left out is counted by the plan alone."""
+    return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=tuple(sorted(json.loads(summary.get(COUNTS, "{}")).items())))

@@ -16,6 +16,7 @@ from message_lifecycle.model.rows import ViewReason
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.view import StagedView
 from message_lifecycle.operations.compaction_fold import rules_of
+from message_lifecycle.stores.iceberg.branches import branch_of, make_branch, staged_on
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction import removals, returns, sql, view_table
 from message_lifecycle.stores.iceberg.compaction.commit import commit, written_paths
@@ -25,9 +26,7 @@ from message_lifecycle.stores.iceberg.compaction.inputs import UnreadableDeletes
 from message_lifecycle.stores.iceberg.compaction.job import CompactionJob, Rules
 from message_lifecycle.stores.iceberg.document import is_local, local_path
 from message_lifecycle.stores.iceberg.layout import COMPACTED, STAGED_PLAN_ID
-from message_lifecycle.stores.iceberg.refs import set_refs
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
-from message_lifecycle.stores.iceberg.stage import GRACE_MS, branch_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,19 +38,15 @@ STAGED_VIEW = "lifecycle.staged-view"
 def stage(session: SparkSession, tables: Tables, plan: Plan) -> Staged:
     """Make the new view on the plan's branch; done before, it is found. Raises PlanConflict, TopicWithoutKeys,
     CompactionFailed, UndoSourceGone."""
-    plan_id, branch, what = plan.plan_id, branch_of(plan.plan_id), f"staging plan {plan.plan_id}"
     view_table.create(tables, plan.topic)
     table = java_table(session, plan.topic, kind=COMPACTED)
     base_id = required_base(table, plan)
-    found = table.snapshot(branch)
+    found = staged_on(table, plan.plan_id)
     if found is not None:
-        if found.summary().get(STAGED_PLAN_ID) == plan_id:
-            return _staged(plan, branch, found)
-        set_refs(table, lambda refs: refs.removeBranch(branch), what=what)
+        return _staged(plan, branch_of(plan.plan_id), found)
     # Before the branch: where something is lost, or other than planned, nothing is staged.
     back = returns.restore(tables.load(plan.topic, kind=COMPACTED), base_id, plan)
-    age_ms = Policy.of_values(plan.policy).approval_ttl_us // 1000 + GRACE_MS
-    set_refs(table, lambda refs: refs.createBranch(branch, base_id).setMaxRefAgeMs(branch, age_ms), what=what)
+    branch = make_branch(table, plan, base_id)
     if plan.view_removals:
         results = removals.marks(tables.load(plan.topic, kind=COMPACTED), base_id, plan.view_removals)
         commit(session, table, results, branch=branch, properties=_told(plan, removals.staged(plan, results)))

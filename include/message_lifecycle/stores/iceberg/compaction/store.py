@@ -10,6 +10,7 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.iceberg.branches import branch_of, remove_branch, undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.read import IcebergViewReader
 from message_lifecycle.stores.iceberg.layout import COMPACTED, SCRATCH_PROPERTY
@@ -63,11 +64,10 @@ class IcebergViews(IcebergViewReader):
 
     def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
         from message_lifecycle.stores.iceberg.compaction.publish import publish
-        from message_lifecycle.stores.iceberg.undo_refs import undo_ref
 
         done = publish(self._session(), self._tables, verdict, ledger=ledger, steps=self._steps)
         if verdict.plan.view_returns and verdict.plan.parent is not None:
-            self._remove_branch(verdict.plan, undo_ref(verdict.plan.parent))
+            remove_branch(self._tables, verdict.plan, undo_ref(verdict.plan.parent), (COMPACTED,))
         return done
 
     def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:
@@ -80,15 +80,4 @@ class IcebergViews(IcebergViewReader):
 
     def discard(self, plan: Plan) -> None:
         """Needs no JVM."""
-        from message_lifecycle.stores.iceberg.stage import branch_of
-
-        self._remove_branch(plan, branch_of(plan.plan_id))
-
-    def _remove_branch(self, plan: Plan, branch: str) -> None:
-        from message_lifecycle.stores.iceberg import table_file
-        from message_lifecycle.stores.iceberg.pointers import reaching_catalog
-
-        place = plan.topic.namespace, plan.topic.table(COMPACTED)
-        with reaching_catalog():
-            if self._tables.pointers.one(place) is not None:
-                table_file.remove_branch(self._tables.catalog, place, branch)
+        remove_branch(self._tables, plan, branch_of(plan.plan_id), (COMPACTED,))

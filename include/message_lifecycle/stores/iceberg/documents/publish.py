@@ -6,31 +6,26 @@ A crash between the two leaves changes that are not needed any more, and never l
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.document import StagedDocuments
-from message_lifecycle.model.errors import CommitRefused, CommitUnknown, PlanConflict
-from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.operations.snapshot_with_purge import needs_more
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.iceberg import requirements
-from message_lifecycle.stores.iceberg.catalog import ledger_text
+from message_lifecycle.stores.iceberg.branches import chain
+from message_lifecycle.stores.iceberg.commits import Steps, commit_once, find, nothing_since, only_appends_since, properties
 from message_lifecycle.stores.iceberg.documents.tables import snapshots_base
 from message_lifecycle.stores.iceberg.fence import Ancestor, Judge, fenced_commit, main_ancestors
-from message_lifecycle.stores.iceberg.layout import AS_OF, COUNTS, GATE_ID, LEDGER, OPERATION, PLAN_ID, POLICY_HASH, SNAPSHOTS, UNDOES
-from message_lifecycle.stores.iceberg.publish import AlreadyPublished, only_appends_since
+from message_lifecycle.stores.iceberg.layout import PLAN_ID, SNAPSHOTS, UNDOES
 from message_lifecycle.stores.iceberg.read import published_by
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
-from message_lifecycle.stores.iceberg.stage import chain
 from message_lifecycle.stores.iceberg.staged_change import Change
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Steps = Callable[[str], None]
 
 
 def publish_snapshots(session: SparkSession, verdict: Verdict, *, ledger: tuple[str, int], steps: Steps) -> Published:
@@ -48,14 +43,9 @@ def publish_snapshots(session: SparkSession, verdict: Verdict, *, ledger: tuple[
 
     def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
         steps("inside_snapshots_commit")
-        head = next(walk())
-        if head.snapshot_id != base_id:
-            rival = head.get(PLAN_ID)
-            raise PlanConflict(plan_id, "the documents' snapshots were changed first", rival=rival or f"snapshot {head.snapshot_id}")
+        nothing_since(walk(), plan_id, base_id, table="the documents' snapshots were")
 
-    steps("before_snapshots_commit")
-    found = _once(session, table, update, judge, verdict, ledger)
-    steps("after_snapshots_commit")
+    found = _once(session, table, update, judge, verdict, ledger, steps, "snapshots_commit")
     forget_cached(session, plan.topic, kind=SNAPSHOTS)
     return _of_snapshots(found)
 
@@ -92,9 +82,7 @@ def purge(
         if found := behind():
             raise PlanConflict(plan_id, needs_more(sorted(found)))
 
-    steps("before_purge_commit")
-    found = _once(session, table, update, judge, verdict, ledger)
-    steps("after_purge_commit")
+    found = _once(session, table, update, judge, verdict, ledger, steps, "purge_commit")
     forget_cached(session, plan.topic)
     return published_by(plan_id, found.snapshot_id, found.summary)
 
@@ -115,41 +103,19 @@ def return_changes(session: SparkSession, verdict: Verdict, *, ledger: tuple[str
         steps("inside_changes_commit")
         only_appends_since(walk(), plan_id, base_id)
 
-    steps("before_changes_commit")
-    found = _once(session, table, update, judge, verdict, ledger)
-    steps("after_changes_commit")
+    found = _once(session, table, update, judge, verdict, ledger, steps, "changes_commit")
     forget_cached(session, plan.topic)
     return published_by(plan_id, found.snapshot_id, found.summary)
 
 
-def find(table: Java, plan_id: str) -> Ancestor | None:
-    """The table's commit that carries the plan."""
-    return next((ancestor for ancestor in main_ancestors(table) if ancestor.get(PLAN_ID) == plan_id), None)
-
-
-def _once(session: SparkSession, table: Java, update: Java, judge: Judge, verdict: Verdict, ledger: tuple[str, int]) -> Ancestor:
-    """Make the commit, or find that another run was first."""
-    plan_id = verdict.plan.plan_id
-    for key, value in _properties(verdict, ledger).items():
+def _once(
+    session: SparkSession, table: Java, update: Java, judge: Judge, verdict: Verdict, ledger: tuple[str, int], steps: Steps, of: str
+) -> Ancestor:
+    plan = verdict.plan
+    for key, value in {**properties(verdict, ledger), **({UNDOES: plan.parent} if plan.parent is not None else {})}.items():
         update.set(key, value)
-    try:
-        fenced_commit(session, [(update, judge)], what=f"publishing plan {plan_id}")
-    except AlreadyPublished:
-        pass
-    except (PlanConflict, CommitUnknown):
-        table.refresh()
-        if find(table, plan_id) is None:
-            raise
-    except CommitRefused as refused:
-        # Iceberg's guard came before ours, and knows no plans.
-        table.refresh()
-        if find(table, plan_id) is None:
-            raise PlanConflict(plan_id, refused.reason) from refused
-    table.refresh()
-    found = find(table, plan_id)
-    if found is None:
-        raise CommitUnknown(f"publishing plan {plan_id}")
-    return found
+    what = f"publishing plan {plan.plan_id}"
+    return commit_once(table, plan.plan_id, lambda: fenced_commit(session, [(update, judge)], what=what), steps=steps, of=of)
 
 
 def _change(session: SparkSession, table: Java, plan_id: str, staged_id: int | None, base_id: int) -> Change:
@@ -170,17 +136,3 @@ def _told(verdict: Verdict) -> StagedDocuments:
 def _of_snapshots(commit: Ancestor) -> Published:
     """No change has gone yet."""
     return Published(plan_id=str(commit.get(PLAN_ID)), snapshot_id=commit.snapshot_id, removed=())
-
-
-def _properties(verdict: Verdict, ledger: tuple[str, int]) -> Mapping[str, str]:
-    plan = verdict.plan
-    return {
-        PLAN_ID: plan.plan_id,
-        OPERATION: plan.operation,
-        AS_OF: format_instant(plan.as_of),
-        GATE_ID: verdict.gate_id,
-        POLICY_HASH: plan.requirements.policy_hash,
-        COUNTS: json.dumps(dict(verdict.staged.removed(plan))),
-        LEDGER: ledger_text(ledger),
-        **({UNDOES: plan.parent} if plan.parent is not None else {}),
-    }

@@ -15,6 +15,7 @@ from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg import requirements
+from message_lifecycle.stores.iceberg.branches import branch_of, drop_stage, make_branch
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.commit import commit
 from message_lifecycle.stores.iceberg.compaction.job import Resources
@@ -27,9 +28,7 @@ from message_lifecycle.stores.iceberg.documents.failures import FoldingFailed, r
 from message_lifecycle.stores.iceberg.documents.inputs import files_at, of_buckets
 from message_lifecycle.stores.iceberg.documents.job import FoldBucket, FoldedBucket, Folder, FoldJob, Written
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS, STAGED_PLAN_ID
-from message_lifecycle.stores.iceberg.refs import set_refs
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
-from message_lifecycle.stores.iceberg.stage import GRACE_MS, branch_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +77,7 @@ def folder_of(policy: Policy) -> Folder:
 
 def found_before(plan: Plan, changes: Java, snapshots: Java) -> Staged | None:
     """What an earlier run of the plan has staged, where it is whole; what is not is taken away."""
-    branch, what = branch_of(plan.plan_id), f"staging plan {plan.plan_id}"
+    branch = branch_of(plan.plan_id)
     done, marked = snapshots.snapshot(branch), changes.snapshot(branch)
     if done is not None and done.summary().get(STAGED_PLAN_ID) == plan.plan_id:
         content = json.loads(str(done.summary().get(STAGED_DOCUMENTS)))
@@ -88,7 +87,7 @@ def found_before(plan: Plan, changes: Java, snapshots: Java) -> Staged | None:
             return staged_as(plan, told)
     for table, left in ((changes, marked), (snapshots, done)):
         if left is not None:
-            set_refs(table, lambda refs: refs.removeBranch(branch), what=what)
+            drop_stage(table, plan.plan_id)
             table.refresh()
     return None
 
@@ -161,9 +160,7 @@ def committed(
     results = [one for one in results if not one.is_nothing]
     if not results or base_id is None:
         return None
-    branch = branch_of(plan.plan_id)
-    age_ms = Policy.of_values(plan.policy).approval_ttl_us // 1000 + GRACE_MS
-    set_refs(table, lambda refs: refs.createBranch(branch, base_id).setMaxRefAgeMs(branch, age_ms), what=f"staging plan {plan.plan_id}")
+    branch = make_branch(table, plan, base_id)
     table.refresh()
     properties = {STAGED_PLAN_ID: plan.plan_id, **words}
     unmarked = [path for one in results if isinstance(one, Restored) for path in one.unmarked]

@@ -11,6 +11,7 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.iceberg.branches import branch_of, remove_branch, undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.documents.read import IcebergDocumentReader
 from message_lifecycle.stores.iceberg.failures import engine_failures
@@ -18,6 +19,8 @@ from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_TABLES = ("", SNAPSHOTS)
 
 
 class IcebergDocuments(IcebergDocumentReader):
@@ -82,23 +85,9 @@ class IcebergDocuments(IcebergDocumentReader):
 
     def discard_documents(self, plan: Plan) -> None:
         """Needs no JVM."""
-        from message_lifecycle.stores.iceberg.stage import branch_of
-
-        self._remove_branches(plan, branch_of(plan.plan_id))
+        remove_branch(self._tables, plan, branch_of(plan.plan_id), _TABLES)
 
     def _forget_source(self, plan: Plan) -> None:
         """All that the undo takes back is back: what an erasure has left for it is of no use any more."""
-        from message_lifecycle.stores.iceberg.undo_refs import undo_ref
-
         if plan.parent is not None:
-            self._remove_branches(plan, undo_ref(plan.parent))
-
-    def _remove_branches(self, plan: Plan, branch: str) -> None:
-        from message_lifecycle.stores.iceberg import table_file
-        from message_lifecycle.stores.iceberg.pointers import reaching_catalog
-
-        with reaching_catalog():
-            for kind in ("", SNAPSHOTS):
-                place = plan.topic.namespace, plan.topic.table(kind)
-                if self._tables.pointers.one(place) is not None:
-                    table_file.remove_branch(self._tables.catalog, place, branch)
+            remove_branch(self._tables, plan, undo_ref(plan.parent), _TABLES)

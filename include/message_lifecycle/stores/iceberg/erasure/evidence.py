@@ -17,6 +17,7 @@ from message_lifecycle.model.actions import EraseRows, EraseTable
 from message_lifecycle.model.erased import Matches, TableKind
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.data_rows import Vectors
 from message_lifecycle.stores.iceberg.erasure.heads import MAIN, Heads, UndoWindow
 from message_lifecycle.stores.iceberg.erasure.held_rows import by_position, names_of, opened, rows_with
@@ -25,7 +26,6 @@ from message_lifecycle.stores.iceberg.erasure.publish import document_at, load
 from message_lifecycle.stores.iceberg.erasure.stage import metadata_name, read_stage
 from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
 from message_lifecycle.stores.iceberg.row_deletes import within
-from message_lifecycle.stores.iceberg.undo_refs import undo_ref
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -12,8 +12,8 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.undo import TAKEN_BACK
+from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID
-from message_lifecycle.stores.iceberg.undo_refs import undo_ref
 
 Document = Mapping[str, Any]
 MAIN = "main"

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.compaction.view_table import DUE_AT, HORIZONS, MEMORIES, SETTINGS
 from message_lifecycle.stores.iceberg.erasure.heads import MAIN, Heads, UndoWindow, ancestors
 from message_lifecycle.stores.iceberg.erasure.held_rows import tells_of_gone
@@ -31,7 +32,6 @@ from message_lifecycle.stores.iceberg.erasure.rewrite import NewFile, NewVector,
 from message_lifecycle.stores.iceberg.erasure.words import Snapshot, Words, before_head
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER, STATE_KEYS
 from message_lifecycle.stores.iceberg.past import words_in
-from message_lifecycle.stores.iceberg.undo_refs import undo_ref
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -21,6 +21,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.iceberg import topic_tables
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.commits import properties
 from message_lifecycle.stores.iceberg.erasure import evidence
 from message_lifecycle.stores.iceberg.erasure.heads import MAIN, UndoWindow, ancestors
 from message_lifecycle.stores.iceberg.erasure.loose import with_loose
@@ -31,7 +32,6 @@ from message_lifecycle.stores.iceberg.erasure.stage import drop_stage, read_stag
 from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
 from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID, SNAPSHOTS
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
-from message_lifecycle.stores.iceberg.publish import commit_properties
 from message_lifecycle.stores.iceberg.quarantine import KIND as QUARANTINE
 from message_lifecycle.stores.iceberg.read import published_by
 
@@ -130,7 +130,7 @@ class IcebergEraser:
                     # One that died before it had ended comes first: its list makes room for ours.
                     part.finish()
                     forget(part.catalog, part.identifier, part.io)
-                part.commit(commit_properties(verdict, ledger), matches)
+                part.commit(properties(verdict, ledger), matches)
             for part in parts:
                 part.finish()
             done = self._published(plan)

@@ -1,0 +1,122 @@
+"""Branches that we make on a table: a plan's stage, which no reader of main sees (DEL-1), and what an erasure leaves for an undo (DEL-7).
+
+An erasure ends the table's history at once, and with it the snapshot that undo takes rows from. So before it does, it makes the branch
+`undo_<first 16 characters of the plan id>` for each published plan whose undo window is still open. The branch's head is what the table
+was just before the plan's commit: the same data files and deletion vectors, but for the files that held an erased key. Those are there as
+copies without the rows of that key, under new names and with vectors for the new positions. So:
+
+- whatever the plan took is reached through the head, by (partition, offset); names of files in the plan may not be found there;
+- an offset that the plan took and that the head does not have was erased, and never comes back;
+- what came after the plan's commit is not in it; what main has beside it stands on main.
+
+A second erasure writes the branch's head again like every other ref. The branch ends with the undo, and by itself when a whole window has
+passed since the erasure was planned (`max-ref-age-ms`), which is not before the plan's own window ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from message_lifecycle.model.errors import CommitUnknown, TableBusy
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID
+
+if TYPE_CHECKING:
+    from message_lifecycle.model.plan import Plan
+    from message_lifecycle.stores.iceberg.catalog import Tables
+    from message_lifecycle.stores.iceberg.session import Java
+
+_UNDO = "undo_"
+# A stage that nobody publishes ends by itself, some time after its approval can no longer be given.
+_GRACE_MS = 86_400_000
+_ATTEMPTS = 10
+
+
+def branch_of(plan_id: str) -> str:
+    """Where the plan's work is staged."""
+    return f"lc_{plan_id[:16]}"
+
+
+def undo_ref(plan_id: str) -> str:
+    """What an erasure has left for the undo of the plan."""
+    return f"{_UNDO}{plan_id[:16]}"
+
+
+def is_undo_ref(name: str) -> bool:
+    return name.startswith(_UNDO)
+
+
+def make_branch(table: Java, plan: Plan, base_id: int) -> str:
+    """The plan's branch, at the snapshot that it builds on."""
+    branch = branch_of(plan.plan_id)
+    age_ms = Policy.of_values(plan.policy).approval_ttl_us // 1000 + _GRACE_MS
+    set_refs(table, lambda refs: refs.createBranch(branch, base_id).setMaxRefAgeMs(branch, age_ms), what=_what(plan.plan_id))
+    return branch
+
+
+def staged_on(table: Java, plan_id: str) -> Java | None:
+    """The snapshot on the plan's branch by which an earlier call has staged it. A stage that is not known to be whole, because its run died
+    on the way, is taken away."""
+    found = table.snapshot(branch_of(plan_id))
+    if found is None or found.summary().get(STAGED_PLAN_ID) == plan_id:
+        return found
+    drop_stage(table, plan_id)
+    return None
+
+
+def drop_stage(table: Java, plan_id: str) -> None:
+    branch = branch_of(plan_id)
+    set_refs(table, lambda refs: refs.removeBranch(branch), what=_what(plan_id))
+
+
+def _what(plan_id: str) -> str:
+    return f"staging plan {plan_id}"
+
+
+def chain(table: Java, staged: Java, base_id: int) -> list[Java]:
+    """The snapshots from the staged one back to the plan's, that one not included."""
+    found = []
+    while staged is not None and staged.snapshotId() != base_id:
+        found.append(staged)
+        parent = staged.parentId()
+        staged = None if parent is None else table.snapshot(parent)
+    return found
+
+
+def remove_branch(tables: Tables, plan: Plan, branch: str, kinds: Sequence[str] = ("",)) -> None:
+    """Forget a branch of the topic's tables of these kinds; a table that is not there has none. Needs no JVM, so that verify and a refusal
+    need none."""
+    from message_lifecycle.stores.iceberg import table_file
+    from message_lifecycle.stores.iceberg.pointers import reaching_catalog
+
+    with reaching_catalog():
+        for kind in kinds:
+            place = plan.topic.namespace, plan.topic.table(kind)
+            if tables.pointers.one(place) is not None:
+                table_file.remove_branch(tables.catalog, place, branch)
+
+
+def set_refs(table: Java, change: Callable[[Java], Java], *, what: str) -> None:
+    """Commit a change of branches. `what` names the deed in errors. Raises TableBusy, CommitUnknown.
+
+    Iceberg takes a commit of data up again when another one came first, but not such a change: it only says that a refresh is required. So
+    `change` is given Iceberg's ManageSnapshots anew for each attempt, and finds `table` at the state that the attempt builds on.
+    """
+    from py4j.protocol import Py4JJavaError
+
+    from message_lifecycle.stores.iceberg.session import UNKNOWN_RESULT, java_class
+
+    for _ in range(_ATTEMPTS):
+        try:
+            change(table.manageSnapshots()).commit()
+        except Py4JJavaError as error:
+            kind = java_class(error)
+            if kind in UNKNOWN_RESULT:
+                raise CommitUnknown(what) from error
+            if kind != "CommitFailedException":
+                raise
+            table.refresh()
+        else:
+            return
+    raise TableBusy(what, _ATTEMPTS)
