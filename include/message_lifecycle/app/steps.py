@@ -244,7 +244,7 @@ def verify(s: Services, plan_id: str) -> Outcome:
         if ended is not None:
             return ended  # another run has written it meanwhile, and then taken away what told of it
         raise NotReady(plan_id, record.state, "a plan that was judged and published")
-    wrong = [] if published is None or record.staged is None else operation.differences(s, record, published)
+    wrong = differences(s, record, published)
     if not wrong:
         operation.settle(s, plan, record.staged)
     after, overdue = operation.look_again(s, plan)
@@ -256,6 +256,11 @@ def verify(s: Services, plan_id: str) -> Outcome:
     if after is not None:
         operation.closed(s, plan, after)
     return outcome
+
+
+def differences(s: Services, record: PlanRecord, published: Published | None) -> list[str]:
+    """What is not as it was planned and judged, in words (DEL-6)."""
+    return [] if published is None or record.staged is None else of_plan(s, record.plan).differences(s, record, published)
 
 
 def ended_by_another(s: Services, plan: Plan) -> Outcome | None:
