@@ -16,7 +16,7 @@ from secrets import token_hex
 from message_lifecycle.app import embedded
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import lake
-from message_lifecycle.local.python_home import venv_bin
+from message_lifecycle.local.layout import venv_bin
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import view_file
 from message_lifecycle.stores.iceberg.catalog import Tables

@@ -12,11 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from message_lifecycle.local.airflow_api import connect
+from message_lifecycle.local.airflow import connect
 from message_lifecycle.local.environment import applied, read_environment
-from message_lifecycle.local.layout import Layout, find_layout
-from message_lifecycle.local.postgres_place import find_place
-from message_lifecycle.local.python_home import venv_bin, venv_python
+from message_lifecycle.local.layout import Layout, find_layout, venv_bin, venv_python
+from message_lifecycle.local.postgres import find_place
 from tests.e2e.stack import DAG, KEPT, Agent, Days, Stack
 
 OTHER_STACKS = ("LIFECYCLE_", "AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_")

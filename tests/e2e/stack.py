@@ -11,10 +11,9 @@ from typing import Any
 from urllib.parse import quote
 from urllib.request import ProxyHandler, Request, build_opener
 
-from message_lifecycle.local.airflow_api import API, CONFLICT, AirflowApi, Approval
+from message_lifecycle.local.airflow import API, CONFLICT, AirflowApi, Approval
 from message_lifecycle.local.errors import AirflowRefused
-from message_lifecycle.local.layout import Layout
-from message_lifecycle.local.python_home import venv_bin
+from message_lifecycle.local.layout import Layout, venv_bin
 
 DAG = "message_cleaner"
 DAY = 86_400

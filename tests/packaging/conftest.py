@@ -11,7 +11,7 @@ import pytest
 
 from message_lifecycle.local import airflow, postgres, redis
 from message_lifecycle.local.layout import Layout, project_root
-from message_lifecycle.local.postgres_place import find_place
+from message_lifecycle.local.postgres import find_place
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.local import airflow, postgres
-from message_lifecycle.local.airflow_api import SERVICE, connect
-from message_lifecycle.local.airflow_files import logins_file
+from message_lifecycle.local.airflow import SERVICE, connect, logins_file
 from message_lifecycle.local.environment import applied, environment
 from message_lifecycle.local.errors import AirflowRefused
 from message_lifecycle.local.java import Java
 from message_lifecycle.local.layout import Layout
-from message_lifecycle.local.ports import choose_port
-from message_lifecycle.local.processes import find_process
+from message_lifecycle.local.processes import choose_port, find_process
 from message_lifecycle.local.progress import QUIET
 
 pytestmark = [pytest.mark.airflow, pytest.mark.postgres]

@@ -15,10 +15,8 @@ import pytest
 
 from message_lifecycle.local import postgres
 from message_lifecycle.local.layout import Layout
-from message_lifecycle.local.ports import LOOPBACK
-from message_lifecycle.local.postgres import Address
-from message_lifecycle.local.postgres_place import find_place
-from message_lifecycle.local.processes import find_process, wait_for_end
+from message_lifecycle.local.postgres import Address, find_place
+from message_lifecycle.local.processes import LOOPBACK, find_process, wait_for_end
 
 pytestmark = pytest.mark.postgres
 

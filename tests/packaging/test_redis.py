@@ -14,13 +14,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from message_lifecycle.local import components
+from message_lifecycle.local import processes
 from message_lifecycle.local import redis as server
-from message_lifecycle.local.components import Component
 from message_lifecycle.local.errors import RedisMissing
 from message_lifecycle.local.layout import Layout
-from message_lifecycle.local.ports import LOOPBACK
-from message_lifecycle.local.processes import wait_for_end
+from message_lifecycle.local.processes import LOOPBACK, Component, wait_for_end
 from message_lifecycle.local.redis import Address
 
 pytestmark = pytest.mark.redis
@@ -34,7 +32,7 @@ def address(layout: Layout) -> Iterator[Address]:
 
 
 def component(layout: Layout) -> Component:
-    found = components.find(layout, server.SERVICE)
+    found = processes.find(layout, server.SERVICE)
     assert found is not None
     return found
 

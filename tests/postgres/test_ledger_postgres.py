@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from message_lifecycle.ledger import tables
-from message_lifecycle.ledger.backup_file import BackupWriter
+from message_lifecycle.ledger.backup import BackupWriter
 from message_lifecycle.ledger.database import Database
 from message_lifecycle.ledger.errors import LedgerNotMigrated, LedgerUnavailable
 from message_lifecycle.ledger.ledger import SqlLedger, migrate_ledger, open_ledger, restore_ledger

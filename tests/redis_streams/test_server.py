@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from message_lifecycle.app import steps
-from message_lifecycle.local.ports import choose_port, is_free
+from message_lifecycle.local.processes import choose_port, is_free
 from message_lifecycle.local.redis import find_server
 from message_lifecycle.model.errors import BackendUnavailable, ForeignKey, InvalidAppend, LogLocked, UnknownTopic
 from message_lifecycle.model.message import NewMessage

@@ -25,7 +25,7 @@ from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.model.settings import Policy, Value, resolve
 from message_lifecycle.operations import message_cleaner
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.sources.ttl import with_own_lifetimes
+from message_lifecycle.sources.messages import with_own_lifetimes
 from message_lifecycle.stores.iceberg import layout
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables, ledger_text
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews

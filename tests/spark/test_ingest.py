@@ -16,8 +16,8 @@ from tests.spark.landing import KEYED, Landing, by_the_rule, json_lines
 
 from message_lifecycle.model.errors import ChangedFile, InvalidAppend, LedgerMismatch, LifecycleError
 from message_lifecycle.model.instants import of_datetime, seconds
-from message_lifecycle.sources.errors import MissingField, NoInput, UnreadableFile, WrongTimeUnit
-from message_lifecycle.sources.times import Unit
+from message_lifecycle.sources.files import MissingField, NoInput, UnreadableFile, WrongTimeUnit
+from message_lifecycle.sources.records import Unit
 
 pytestmark = pytest.mark.spark
 

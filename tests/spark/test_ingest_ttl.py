@@ -21,8 +21,7 @@ from tests.ttls import INVALID, NONE, VALUES
 from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.sources.files import find_files
-from message_lifecycle.sources.messages import read_messages
-from message_lifecycle.sources.ttl import TtlRules
+from message_lifecycle.sources.messages import TtlRules, read_messages
 from message_lifecycle.stores.iceberg.session import sql_table
 
 pytestmark = pytest.mark.spark

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.gates.declared import ColumnSum, Declared, RowCount, Same, Within
 from message_lifecycle.gates.expectations import message_cleaner_suite
 from message_lifecycle.gates.plain import PlainGate, evaluate
 from message_lifecycle.gates.report import assemble, report_json
+from message_lifecycle.gates.suite import ColumnSum, Declared, RowCount, Same, Within
 from message_lifecycle.model.actions import DropSegments
 from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import INT64_MAX, Instant

@@ -10,11 +10,10 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, inspect, select, text
 
 from message_lifecycle.ledger import tables
-from message_lifecycle.ledger.database import Database
+from message_lifecycle.ledger.database import Database, topic_of
 from message_lifecycle.ledger.errors import LedgerNotMigrated, LedgerTooNew
 from message_lifecycle.ledger.ledger import migrate_ledger, open_ledger
 from message_lifecycle.ledger.migrations import STEPS, migrate
-from message_lifecycle.ledger.part import topic_of
 from message_lifecycle.model.instants import Instant
 from tests.ledgers import TOPIC, plan_of
 from tests.older_plans import as_it_was, recorded_in

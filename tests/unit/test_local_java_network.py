@@ -7,7 +7,7 @@ import hashlib
 import struct
 from pathlib import Path
 
-from message_lifecycle.local.java_network import PASSWORD, SALT, key_store, proxy_options, trust_options, trusted_here
+from message_lifecycle.local.java import PASSWORD, SALT, key_store, proxy_options, trust_options, trusted_here
 
 
 def test_a_proxy_of_the_environment_becomes_options() -> None:

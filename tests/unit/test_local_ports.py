@@ -6,13 +6,13 @@ import json
 import socket
 from pathlib import Path
 
-from message_lifecycle.local.ports import FIRST, LAST, LOOPBACK, choose_port, is_free, kept_port
+from message_lifecycle.local.processes import FIRST_PORT, LAST_PORT, LOOPBACK, choose_port, is_free, kept_port
 
 
 def test_a_port_is_chosen_once(tmp_path: Path) -> None:
     file = tmp_path / "ports.json"
     first = choose_port(file, "postgres")
-    assert FIRST <= first <= LAST
+    assert FIRST_PORT <= first <= LAST_PORT
     assert choose_port(file, "postgres") == first == kept_port(file, "postgres")
     assert file.stat().st_mode & 0o777 == 0o600
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local.private_files import last_lines, secret, write_private
+from message_lifecycle.local.layout import last_lines, secret, write_private
 
 
 def test_only_the_owner_may_read(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local import components
+from message_lifecycle.local import processes
 from message_lifecycle.local.layout import Layout
 from message_lifecycle.local.processes import Process, end, end_all, family, find_process, marked, wait_for_end, working_folder
 
@@ -119,23 +119,23 @@ def layout(tmp_path: Path) -> Layout:
 
 def test_a_component_is_on_file_until_it_is_stopped(layout: Layout) -> None:
     program = [sys.executable, "-c", "import time; print('started', flush=True); time.sleep(100)"]
-    started = components.launch(layout, "one", program, os.environ, identity="a")
-    assert components.find(layout, "one") == started
+    started = processes.launch(layout, "one", program, os.environ, identity="a")
+    assert processes.find(layout, "one") == started
     assert started.environment == "a"
-    assert components.log_file(layout, "one").stat().st_mode & 0o777 == 0o600
-    components.stop(layout, ["one", "never started"], polite_seconds=2.0)
-    assert components.find(layout, "one") is None
+    assert processes.log_file(layout, "one").stat().st_mode & 0o777 == 0o600
+    processes.stop(layout, ["one", "never started"], polite_seconds=2.0)
+    assert processes.find(layout, "one") is None
     assert not started.process.alive()
 
 
 def test_the_log_of_the_run_before_is_kept(layout: Layout) -> None:
     for word in ("first", "second"):
-        started = components.launch(layout, "one", [sys.executable, "-c", f"print('{word}')"], os.environ, identity="")
+        started = processes.launch(layout, "one", [sys.executable, "-c", f"print('{word}')"], os.environ, identity="")
         wait_for_end([started.process], 10.0)
-    assert components.log_file(layout, "one").read_text() == "second\n"
-    assert components.log_file(layout, "one").with_suffix(".log.previous").read_text() == "first\n"
+    assert processes.log_file(layout, "one").read_text() == "second\n"
+    assert processes.log_file(layout, "one").with_suffix(".log.previous").read_text() == "first\n"
 
 
 def test_the_digest_tells_a_change_and_no_value() -> None:
-    assert components.digest({"a": "1"}) == components.digest({"a": "1"}) != components.digest({"a": "2"})
-    assert "secret" not in components.digest({"a": "secret"})
+    assert processes.digest({"a": "1"}) == processes.digest({"a": "1"}) != processes.digest({"a": "2"})
+    assert "secret" not in processes.digest({"a": "secret"})

@@ -11,7 +11,7 @@ from zipfile import ZipFile
 import pytest
 
 from message_lifecycle.local.layout import Layout
-from message_lifecycle.local.py_files import build_py_files
+from message_lifecycle.local.spark import build_py_files
 
 
 @pytest.fixture
@@ -60,4 +60,4 @@ def test_equal_code_gives_equal_bytes(layout: Layout, package: Path) -> None:
 
 def test_the_real_package_goes_in(layout: Layout) -> None:
     with ZipFile(build_py_files(layout)) as archive:
-        assert "message_lifecycle/local/py_files.py" in archive.namelist()
+        assert "message_lifecycle/local/spark.py" in archive.namelist()

@@ -11,8 +11,7 @@ import pytest
 
 from message_lifecycle.local.layout import Layout
 from message_lifecycle.local.postgres import Address
-from message_lifecycle.local.pyiceberg_conf import write_pyiceberg_conf
-from message_lifecycle.local.spark_conf import LOG_SETTINGS, training_conf, write_spark_conf
+from message_lifecycle.local.spark import LOG_SETTINGS, training_conf, write_pyiceberg_conf, write_spark_conf
 
 ADDRESS = Address(port=20001, password="not-shown")
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message_lifecycle.sources.errors import UnreadableFile, WrongTimeUnit
-from message_lifecycle.sources.files import find_files, shapes
-from message_lifecycle.sources.times import PLAUSIBLE_FROM, PLAUSIBLE_TO, likely_unit, reading
+from message_lifecycle.sources.files import UnreadableFile, WrongTimeUnit, find_files, shapes
+from message_lifecycle.sources.records import PLAUSIBLE_FROM, PLAUSIBLE_TO, likely_unit, reading
 
 
 def test_files_are_found_below_the_folder_in_order_of_their_names(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from message_lifecycle.app import embedded
-from message_lifecycle.local import airflow_api, stack
+from message_lifecycle.local import airflow, stack
 from message_lifecycle.local.layout import find_layout
 from message_lifecycle.local.progress import Progress
 from message_lifecycle.model.errors import LifecycleError
@@ -69,7 +69,7 @@ def main() -> int:
         embedded.up(layout, progress=progress)
         landed = _land(progress)
         demo_document.land(lake(), progress)
-        api = airflow_api.connect(layout)
+        api = airflow.connect(layout)
         outcomes = {dag_id: _run(api, progress, dag_id) for dag_id in DAGS}
         _report_view(progress, outcomes["log_compaction"], landed[FLIGHTS])
         _report(progress, outcomes["message_cleaner"], landed)
@@ -118,7 +118,7 @@ def _land(progress: Progress) -> dict[TopicName, Landed]:
     return landed
 
 
-def _run(api: airflow_api.AirflowApi, progress: Progress, dag_id: str) -> list[dict[str, Any]]:
+def _run(api: airflow.AirflowApi, progress: Progress, dag_id: str) -> list[dict[str, Any]]:
     """Unpause the DAG and wait until the scheduler has run it to an end; returns the outcomes of the run."""
     from message_lifecycle.app import tasks
 
@@ -141,7 +141,7 @@ def _run(api: airflow_api.AirflowApi, progress: Progress, dag_id: str) -> list[d
     return tasks.outcomes_of_run(run=f"{dag_id}/{run_id}")
 
 
-def _runs(api: airflow_api.AirflowApi, dag_id: str) -> list[dict[str, Any]]:
+def _runs(api: airflow.AirflowApi, dag_id: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = api.request("GET", f"/api/v2/dags/{dag_id}/dagRuns?limit=100&order_by=-run_after")["dag_runs"]
     return found
 
@@ -155,11 +155,11 @@ def _owes_a_run(dag_id: str, before: list[dict[str, Any]]) -> bool:
     return not ends or datetime.now(UTC) >= max(ends) + interval
 
 
-def _triggered(api: airflow_api.AirflowApi, dag_id: str) -> str:
+def _triggered(api: airflow.AirflowApi, dag_id: str) -> str:
     return api.trigger(dag_id, logical_date=datetime.now(UTC).isoformat())
 
 
-def _scheduled_run(api: airflow_api.AirflowApi, dag_id: str, before: set[str]) -> str:
+def _scheduled_run(api: airflow.AirflowApi, dag_id: str, before: set[str]) -> str:
     deadline = time.monotonic() + _RUN_SECONDS
     while time.monotonic() < deadline:
         for run in reversed(_runs(api, dag_id)):

@@ -37,7 +37,7 @@ def ingest(
     (iso, s, ms, us, ns), `headers`, `partition` (default: chosen by the key). `shift_to` is a day, 2026-11-21.
     """
     from message_lifecycle.sources.messages import FieldMapping
-    from message_lifecycle.sources.times import check_unit
+    from message_lifecycle.sources.records import check_unit
 
     mapping = FieldMapping(
         key=key,

@@ -24,8 +24,7 @@ from message_lifecycle.ports import Ledger, SourceFile, Topic, Topics
 
 if TYPE_CHECKING:
     from message_lifecycle.sources.files import InputFile
-    from message_lifecycle.sources.messages import FieldMapping
-    from message_lifecycle.sources.ttl import TtlRules
+    from message_lifecycle.sources.messages import FieldMapping, TtlRules
     from message_lifecycle.stores.iceberg.exactly_once import Appended
 
 log = logging.getLogger("lifecycle")
@@ -150,7 +149,7 @@ def _take(
     options: IngestOptions,
 ) -> _Taken:
     """One batch, from its files to the table and the ledger."""
-    from message_lifecycle.sources.failures import named_failures
+    from message_lifecycle.sources.files import named_failures
     from message_lifecycle.stores.iceberg.failures import engine_failures
 
     try:
@@ -178,9 +177,7 @@ def _append(
     policy: Policy,
     options: IngestOptions,
 ) -> _Taken:
-    from message_lifecycle.sources.findings import check_units, observed, refused, shifted, survey
-    from message_lifecycle.sources.messages import ERASED, read_messages
-    from message_lifecycle.sources.ttl import with_deadlines
+    from message_lifecycle.sources.messages import ERASED, check_units, observed, read_messages, refused, shifted, survey, with_deadlines
     from message_lifecycle.stores.iceberg.append import append_batch
     from message_lifecycle.stores.iceberg.forbidden import mark_forbidden
     from message_lifecycle.stores.iceberg.numbering import CutRules
@@ -240,14 +237,14 @@ def _append(
 
 
 def _ttl_rules(policy: Policy, topic: Topic) -> TtlRules:
-    from message_lifecycle.sources.ttl import TtlRules
+    from message_lifecycle.sources.messages import TtlRules
 
     return TtlRules(allow_msg_ttl=policy.allow_msg_ttl, reject_zero=policy.reject_zero_ttl, copies=topic.role != "local")
 
 
 def _shift_days(intake: Intake, name: TopicName, read: Frame, options: IngestOptions) -> int:
     """The topic's own shift once it has one, so that later files keep their distance to earlier ones."""
-    from message_lifecycle.sources.findings import check_units, survey
+    from message_lifecycle.sources.messages import check_units, survey
 
     kept = intake.ledger.ingest_settings(name).get(SHIFT_DAYS)
     if kept is not None:

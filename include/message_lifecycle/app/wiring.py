@@ -89,7 +89,7 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scra
 
 def _own_lifetimes(messages: Any) -> Any:
     # Here and not above: it needs Spark, and most of what is wired here never does.
-    from message_lifecycle.sources.ttl import with_own_lifetimes
+    from message_lifecycle.sources.messages import with_own_lifetimes
 
     return with_own_lifetimes(messages)
 

@@ -15,8 +15,7 @@ from great_expectations.core.batch_definition import BatchDefinition
 from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-from message_lifecycle.gates.declared import Number
-from message_lifecycle.gates.parts import Part
+from message_lifecycle.gates.suite import Number, Part
 
 for _chatty in ("great_expectations", "great_expectations.data_context.types.base"):  # the second sets a level of its own
     logging.getLogger(_chatty).setLevel(logging.ERROR)

@@ -7,34 +7,29 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from message_lifecycle.gates.archive_suite import archive_suite
-from message_lifecycle.gates.compaction_suite import compaction_suite, outlived_suite, view_removals_suite
-from message_lifecycle.gates.declared import (
+from message_lifecycle.gates.compaction import compaction_suite, outlived_suite, view_removals_suite
+from message_lifecycle.gates.documents import documents_suite
+from message_lifecycle.gates.quarantine import quarantine_suite
+from message_lifecycle.gates.rows import archive_suite, kept_suite, markers_suite, purged_suite, rows_suite
+from message_lifecycle.gates.suite import (
     FIGURES,
     AllAre,
     ColumnSum,
     RowCount,
     Suite,
     Within,
-    asked,
     asks_counted,
     count,
     figure,
     limit,
+    nothing_else_differs,
+    one_row_of_figures,
     rule,
     same_settings,
+    tightened,
 )
-from message_lifecycle.gates.deleted_reclaim_suite import deleted_reclaim_suite
-from message_lifecycle.gates.documents_suite import documents_suite
-from message_lifecycle.gates.erasure_suite import erasure_suite
-from message_lifecycle.gates.holds_suite import holds_suite
-from message_lifecycle.gates.markers_suite import markers_suite
-from message_lifecycle.gates.quarantine_suite import quarantine_suite
-from message_lifecycle.gates.reclaim_suite import reclaim_suite
-from message_lifecycle.gates.retention_suite import kept_suite
-from message_lifecycle.gates.rows_suite import purged_suite, rows_suite
-from message_lifecycle.gates.topic_delete_suite import topic_suite
-from message_lifecycle.gates.undo_suite import undo_suite
+from message_lifecycle.gates.tables import deleted_reclaim_suite, erasure_suite, reclaim_suite, topic_suite
+from message_lifecycle.gates.undo import undo_suite
 from message_lifecycle.model.actions import DropSegments
 from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.model.outcome import Staged
@@ -85,7 +80,7 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
 
     Frames: `going`, one row per file of the segments that go whole; `rows`, one per file that loses single messages; `difference`
     and `order`, what is wrong; `sample`, messages that go; `left`, one row per segment with overdue messages that stay; `figures`,
-    one row; `markers` and `unmarked`, see `markers_suite`; `view` and `outlived`, see `compaction_suite`.
+    one row; `markers` and `unmarked`, see `rows.markers_suite`; `view` and `outlived`, see `gates.compaction`.
     """
     return (
         same_settings(policy.hash, plan.requirements.policy_hash),
@@ -94,7 +89,7 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         *_going(plan, policy),
         *rows_suite(plan, staged),
         *_sample(plan),
-        rule("difference", "Beside what the plan names nothing differs.", "other files that differ", count("difference", 0)),
+        nothing_else_differs(),
         rule(
             "order",
             "No message goes from above one that stays, but for named exceptions.",
@@ -117,7 +112,7 @@ def retention_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         rule("going", "No segment goes whole but by its messages.", "files that go", count("going", 0)),
         *rows_suite(plan, staged),
         *_sample(plan),
-        rule("difference", "Beside what the plan names nothing differs.", "other files that differ", count("difference", 0)),
+        nothing_else_differs(),
         *_left(plan),
         *kept_suite(plan, policy),
         *archive_suite(plan, policy),
@@ -138,7 +133,7 @@ def message_request_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         *rows_suite(plan, staged),
         *purged_suite(plan),
         *_sample(plan),
-        rule("difference", "Beside what the plan names nothing differs.", "other files that differ", count("difference", 0)),
+        nothing_else_differs(),
         *_figures(plan, staged),
         *markers_suite(plan, staged, policy),
         *_limits(plan, policy),
@@ -150,7 +145,7 @@ def marker_generation_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite
     return (
         rule("going", "No segment goes.", "files that go", count("going", 0)),
         *rows_suite(plan, staged),
-        rule("difference", "Beside what the plan names nothing differs.", "other files that differ", count("difference", 0)),
+        nothing_else_differs(),
         *_figures(plan, staged),
         *markers_suite(plan, staged, policy),
     )
@@ -180,7 +175,7 @@ def purge_compacted_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         counted,
         *(going if files else ()),
         *rows_suite(plan, staged),
-        rule("difference", "Beside what the plan names nothing differs.", "other files that differ", count("difference", 0)),
+        nothing_else_differs(),
         *_figures(plan, staged),
         *markers_suite(plan, staged, policy),
         *_limits(plan, policy),
@@ -304,7 +299,7 @@ def _figures(plan: Plan, staged: Staged) -> Suite:
     removed = sum(count for _, count in staged.removed(plan))
     share = removed / expected.rows_in if expected.rows_in else 0.0
     return (
-        rule("figures", "The figures are one row.", "rows of figures", count(FIGURES, 1)),
+        one_row_of_figures(),
         rule(
             "rows_in",
             "The log has as many messages as when it was planned.",
@@ -363,5 +358,29 @@ def _limits(plan: Plan, policy: Policy) -> Suite:
             "messages kept",
             Within(frame=FIGURES, column="rows_kept", minimum=1 if expected.removed_rows else 0, maximum=None),
         ),
-        asked("tightened", "No setting was tightened since a removal was last accepted.", plan),
+        tightened(plan),
+    )
+
+
+def holds_suite(plan: Plan) -> Suite:
+    """Nothing goes that a legal hold keeps (DEL-8), by a second look at the holds. Frame `holds`: one row.
+
+    No checks where no hold stood when the plan was made: one that came since makes it plan again, before the gate and before the publish.
+    """
+    if not plan.requirements.heeded:
+        return ()
+    return (
+        rule("holds", "The legal holds on the topic were looked at.", "looks at holds", count("holds", 1)),
+        rule(
+            "holds_heeded",
+            "The plan heeds every legal hold that stands.",
+            "holds that the plan does not know",
+            ColumnSum(frame="holds", column="unheeded", equals=0),
+        ),
+        rule(
+            "holds_untouched",
+            "Nothing goes that a legal hold may keep.",
+            "messages, segments or documents under a hold that go",
+            ColumnSum(frame="holds", column="touched", equals=0),
+        ),
     )

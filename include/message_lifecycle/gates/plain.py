@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import assert_never
 
-from message_lifecycle.gates.declared import FIGURES, AllAre, ColumnSum, Declared, OfColumn, RowCount, Same, Within
 from message_lifecycle.gates.expectations import suite_for
 from message_lifecycle.gates.report import NAMED, Finding, Seen, assemble, failed_with, finding, not_evaluated, same
+from message_lifecycle.gates.suite import FIGURES, AllAre, ColumnSum, Declared, OfColumn, RowCount, Same, Within
 from message_lifecycle.model.outcome import GateReport, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy

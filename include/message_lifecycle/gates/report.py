@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import assert_never
 
-from message_lifecycle.gates.declared import AllAre, ColumnSum, Declared, Number, RowCount, Same, ShownAs, Suite, Within
+from message_lifecycle.gates.suite import AllAre, ColumnSum, Declared, Number, RowCount, Same, ShownAs, Suite, Within
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.outcome import Check, GateReport, Staged
 from message_lifecycle.model.plan import Plan

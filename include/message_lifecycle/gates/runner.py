@@ -16,10 +16,23 @@ from itertools import groupby
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, assert_never
 
-from message_lifecycle.gates.declared import FIGURES, AllAre, ColumnSum, Declared, OfColumn, RowCount, Same, Suite, Test, Within
 from message_lifecycle.gates.expectations import suite_for
-from message_lifecycle.gates.parts import Asks, Part, parts_of
 from message_lifecycle.gates.report import NAMED, Finding, Seen, assemble, failed_with, finding, not_evaluated, same
+from message_lifecycle.gates.suite import (
+    FIGURES,
+    AllAre,
+    Asks,
+    ColumnSum,
+    Declared,
+    OfColumn,
+    Part,
+    RowCount,
+    Same,
+    Suite,
+    Test,
+    Within,
+    parts_of,
+)
 from message_lifecycle.model.outcome import GateReport, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy

@@ -1,20 +1,27 @@
-"""The ledger's database: transactions, its clock, and the one place where its failures become named errors."""
+"""The ledger's database: transactions, its clock, locks, and the one place where its failures become named errors."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, StaticPool, Table, create_engine, event, func, make_url, select
+from sqlalchemy import URL, Connection, Engine, StaticPool, Table, create_engine, event, func, make_url, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
 
+from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.errors import InvalidLedgerUrl, LedgerUnavailable
+from message_lifecycle.model.errors import TopicBusy
 from message_lifecycle.model.instants import Instant, of_datetime
+from message_lifecycle.model.names import TopicName
 
 Clock = Callable[[], Instant]
 
@@ -24,6 +31,10 @@ _ALONE = 7_310_579_284
 _ROWS_AT_ONCE = 1_000
 _IN_MEMORY = (None, "", ":memory:")
 _LOCK_NOT_AVAILABLE = "55P03"
+WAIT_SECONDS = 5.0
+"""Long enough for another run's publish to end, short enough to be told soon what the matter is."""
+
+_POLL_SECONDS = 0.05
 
 
 class LockTimeout(Exception):
@@ -177,3 +188,121 @@ def add_rows(connection: Connection, table: Table, rows: Sequence[dict[str, Any]
     """Insert many rows, a few hundred in one statement."""
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         connection.execute(table.insert(), rows[start : start + _ROWS_AT_ONCE])
+
+
+class Part:
+    """One concern of the ledger; `ledger.SqlLedger` is all of them over one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+
+def key_of(topic: TopicName) -> str:
+    """`stream/topic`; no name holds a slash, so two topics never share a key."""
+    return str(topic)
+
+
+def topic_of(key: str) -> TopicName:
+    """Not parsed again: the name was normalised when it was recorded, under the rules of that day."""
+    stream, _, topic = key.partition("/")
+    return TopicName(stream=stream, topic=topic)
+
+
+def next_event(connection: Connection) -> int:
+    """A number greater than that of every row committed before. Waits for other writers' ends: take it last."""
+    grown = update(tables.meta).values(event=tables.meta.c.event + 1).returning(tables.meta.c.event)
+    return int(connection.execute(grown).scalar_one())
+
+
+def claim_topic(connection: Connection, topic: TopicName) -> None:
+    """Until the transaction ends, no other one records a plan or a batch of this topic."""
+    lock_row(connection, tables.topics, topic=key_of(topic), last_sequence=0)
+
+
+class Locks(Part):
+    """One run at a time works on a topic: an advisory lock, which saves work. What makes runs safe is the fence in the commit.
+
+    On PostgreSQL the lock belongs to a connection of its own, on SQLite to an open file beside the database: it ends when the process does,
+    however it does. A database in memory has a lock within this process. Not re-entrant: a run takes a topic's lock once.
+    """
+
+    @contextmanager
+    def lock(self, topic: TopicName, *, wait_seconds: float | None = WAIT_SECONDS, purpose: str = "") -> Iterator[None]:
+        """Held while one run works on the topic. Raises TopicBusy after `wait_seconds`; None waits for as long as it takes.
+
+        Locks of different purposes do not meet: an ingest may run while a cleaner does.
+        """
+        held = self._advisory if self._database.is_postgres else self._local if self._database.is_scratch else self._beside
+        with held(topic, wait_seconds, purpose):
+            yield
+
+    @contextmanager
+    def _advisory(self, topic: TopicName, wait_seconds: float | None, purpose: str) -> Iterator[None]:
+        with self._database.answering():
+            connection = self._database.engine.connect()
+        try:
+            try:
+                with self._database.answering():
+                    _prepare_session(connection, wait_seconds)
+                    connection.execute(select(func.pg_advisory_lock(_lock_number(topic, purpose))))
+            except LockTimeout:
+                raise TopicBusy(str(topic)) from None
+            yield
+        finally:
+            # The end of its session ends the lock, also where the server has ended that before.
+            connection.close()
+
+    @contextmanager
+    def _beside(self, topic: TopicName, wait_seconds: float | None, purpose: str) -> Iterator[None]:
+        folder = Path(f"{self._database.place}.locks")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        # The lock belongs to this opening of the file alone, so it holds between threads as well.
+        descriptor = os.open(folder / f"{_lock_number(topic, purpose) & 0xFFFF_FFFF_FFFF_FFFF:016x}", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            if wait_seconds is None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            elif not _taken_in_time(descriptor, time.monotonic() + wait_seconds):
+                raise TopicBusy(str(topic))
+            yield
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _local(self, topic: TopicName, wait_seconds: float | None, purpose: str) -> Iterator[None]:
+        lock = self._database.locks.setdefault(f"{key_of(topic)} {purpose}".strip(), Lock())
+        if not lock.acquire(timeout=-1 if wait_seconds is None else wait_seconds):
+            raise TopicBusy(str(topic))
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def _lock_number(topic: TopicName, purpose: str) -> int:
+    """The lock's number: of all 64 bits, so that two topics practically never share one."""
+    digest = hashlib.sha256(f"message_lifecycle topic {key_of(topic)} {purpose}".strip().encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def _taken_in_time(descriptor: int, deadline: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_POLL_SECONDS)  # flock knows no time limit
+        else:
+            return True
+
+
+def _prepare_session(connection: Connection, wait_seconds: float | None) -> None:
+    # Out of the pool, so that closing it ends the session; no transaction, which would hold back the server's own cleaning.
+    connection.execution_options(isolation_level="AUTOCOMMIT")
+    connection.detach()
+    # A machine that is gone sends no end: the server finds out within a minute.
+    for name, value in (("idle", 30), ("interval", 10), ("count", 3)):
+        connection.exec_driver_sql(f"set tcp_keepalives_{name} = {value}")
+    # 0 would mean no limit.
+    limit = 0 if wait_seconds is None else max(1, int(wait_seconds * 1_000))
+    connection.exec_driver_sql(f"set lock_timeout = {limit}")

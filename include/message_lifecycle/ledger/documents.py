@@ -12,9 +12,8 @@ from sqlalchemy import Connection, delete, select, tuple_, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical
-from message_lifecycle.ledger.database import add_if_absent, put
+from message_lifecycle.ledger.database import Part, add_if_absent, claim_topic, key_of, put
 from message_lifecycle.ledger.errors import CorruptRecord
-from message_lifecycle.ledger.part import Part, claim_topic, key_of
 from message_lifecycle.model.document import OwnChanges, OwnSettings, Synced
 from message_lifecycle.model.errors import InvalidServerSeq, InvalidSetting
 from message_lifecycle.model.instants import INT64_MAX, Instant

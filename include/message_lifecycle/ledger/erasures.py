@@ -1,4 +1,7 @@
-"""Requests of erasure, what they forbid, and the receipts of what was erased. Of a key nothing is kept but its keyed hash."""
+"""Requests of erasure, what they forbid, receipts; and how an erased document's name goes from all that the ledger keeps of its topic.
+
+Of a key nothing is kept but its keyed hash, and nobody knows a document's name here: each is asked for by hash.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,31 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Row, Table, delete, insert, select, union, update
 
 from message_lifecycle.ledger import tables
-from message_lifecycle.ledger.codec import canonical
-from message_lifecycle.ledger.database import put
-from message_lifecycle.ledger.part import Part, key_of, next_event, topic_of
+from message_lifecycle.ledger.codec import canonical, plan_id_of
+from message_lifecycle.ledger.database import Part, claim_topic, key_of, next_event, put, topic_of
+from message_lifecycle.model.document import ACCEPTED_OWN
+from message_lifecycle.model.erased import Matches
 from message_lifecycle.model.erasure import ErasureRequest, ErasureState, KeyDigest, Lifted
 from message_lifecycle.model.errors import AmbiguousErasure, NoReceipt, NothingForbidden, UnknownErasure, UnnamedErasure
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.names import TopicName, words_of
+from message_lifecycle.model.plan import Operation
 
 _erasures = tables.erasures
 _receipts = tables.erasure_receipts
 _SHOWN = 10
+_TELLING = frozenset(("asks", "blocked", "detail", "document", "found", "text", "warnings"))
+"""Fields of plans, of what was staged, reports, approvals and outcomes that are a document's name or may have one in their text."""
+_OPERATION: Operation = "snapshot_with_purge"
+_STATE: tuple[tuple[Column[Any], ColumnElement[bool] | None], ...] = (
+    (tables.synced_seqs.c.document, None),
+    (tables.document_owners.c.document, None),
+    (tables.document_settings.c.name, tables.document_settings.c.level == "document"),
+)
+"""Columns that are a document's name, and which rows are about a document."""
 
 
 class Erasures(Part):
@@ -148,3 +162,114 @@ def _request(row: Row[Any]) -> ErasureRequest:
         detail=row.detail,
         lifted=None if lifted is None else Lifted(by=lifted["by"], why=lifted["why"], at=Instant(lifted["at"])),
     )
+
+
+class Forgetting(Part):
+    """Beside `Documents`, which knows documents by their names.
+
+    What is about the document alone goes with it: its clients, its settings, its owner. Records of what was done stay, with a word where
+    the name stood.
+    """
+
+    def document_topics(self) -> Sequence[TopicName]:
+        """Of which it may name documents: also those that were deleted since, or whose name a topic of messages has now."""
+        of_documents = [select(column.table.c.topic) for column, _ in _STATE]
+        of_documents += [select(kept.c.topic).where(kept.c.operation == _OPERATION) for kept in (tables.plans, tables.outcomes)]
+        with self._database.reading() as connection:
+            return [topic_of(key) for key in sorted(connection.execute(union(*of_documents)).scalars())]
+
+    def forget_document(self, topic: TopicName, matches: Matches, *, word: str) -> None:
+        """In one transaction; done before, it changes nothing. `word` takes the name's place: something that is no name."""
+        names = _Names(matches, word)
+        with self._database.writing() as connection:
+            claim_topic(connection, topic)
+            _forget_state(connection, topic, names)
+            for plan_id in connection.execute(select(tables.plans.c.plan_id).where(tables.plans.c.topic == key_of(topic))).scalars().all():
+                _tell_plan(connection, plan_id, names)
+            of_topic = tables.outcomes.c.topic == key_of(topic)
+            for event, text in connection.execute(select(tables.outcomes.c.event, tables.outcomes.c.outcome).where(of_topic)).all():
+                _put(connection, tables.outcomes, tables.outcomes.c.event == event, outcome=(text, names.in_json(text)))
+            # A run that found nothing due says why, of every topic.
+            idle = tables.runs.c.detail.contains(key_of(topic), autoescape=True)
+            for run_id, text in connection.execute(select(tables.runs.c.run_id, tables.runs.c.detail).where(idle)).all():
+                _put(connection, tables.runs, tables.runs.c.run_id == run_id, detail=(text, names.in_text(text)))
+
+
+class _Names:
+    """Finds the name by its hash, each word once: a plan may name 100,000 documents, and the next one names them again."""
+
+    def __init__(self, matches: Matches, word: str) -> None:
+        self._matches, self._word = matches, word
+        self._known: dict[str, bool] = {}
+
+    def is_it(self, name: str) -> bool:
+        if name not in self._known:
+            self._known[name] = self._matches(name.encode())
+        return self._known[name]
+
+    def in_text(self, text: str) -> str:
+        return "".join(self._said(part) if is_name else part for part, is_name in words_of(text))
+
+    def _said(self, part: str) -> str:
+        """A point after the name may be the sentence's."""
+        for name in (part, part.rstrip(".")):
+            if self.is_it(name):
+                return self._word + part[len(name) :]
+        return part
+
+    def in_json(self, text: str) -> str:
+        return canonical(self._in_value(json.loads(text), tells=False))
+
+    def _in_value(self, value: Any, *, tells: bool) -> Any:
+        match value:
+            case str():
+                return self.in_text(value) if tells else value
+            case list():
+                return [self._in_value(one, tells=tells) for one in value]
+            case dict():
+                return {field: self._in_value(one, tells=tells or field in _TELLING) for field, one in value.items()}
+            case _:
+                return value
+
+
+def _forget_state(connection: Connection, topic: TopicName, names: _Names) -> None:
+    for column, among in _STATE:
+        of_topic = [column.table.c.topic == key_of(topic), *(() if among is None else (among,))]
+        for name in connection.execute(select(column).where(*of_topic).distinct()).scalars().all():
+            if names.is_it(name):
+                connection.execute(delete(column.table).where(*of_topic, column == name))
+    # What was seen last is a digest of names too, and is looked at anew.
+    connection.execute(delete(tables.due_states).where(tables.due_states.c.topic == key_of(topic)))
+    accepted, of_topic = tables.accepted_settings, [tables.accepted_settings.c.topic == key_of(topic)]
+    for settings, word in connection.execute(select(accepted.c.settings, accepted.c.word).where(*of_topic)).all():
+        said = None if word is None else names.in_text(word)
+        _put(connection, accepted, *of_topic, settings=(settings, _accepted(settings, names)), word=(word, said))
+
+
+def _accepted(text: str, names: _Names) -> str:
+    """Accepted settings without the document's own and its owner."""
+    settings = json.loads(text)
+    if ACCEPTED_OWN in settings:
+        own = json.loads(settings[ACCEPTED_OWN])
+        for level in ("documents", "owners"):
+            own[level] = {name: one for name, one in own[level].items() if not names.is_it(name)}
+        settings[ACCEPTED_OWN] = json.dumps(own, sort_keys=True)
+    return canonical(settings)
+
+
+def _tell_plan(connection: Connection, plan_id: str, names: _Names) -> None:
+    documents, plans = tables.plan_documents, tables.plans
+    document = connection.execute(select(documents.c.document).where(documents.c.plan_id == plan_id)).scalar_one()
+    told = names.in_json(document)
+    if told != document:
+        connection.execute(update(documents).where(documents.c.plan_id == plan_id).values(document=told, text_id=plan_id_of(told)))
+    row = connection.execute(select(plans.c.staged, plans.c.report, plans.c.approval).where(plans.c.plan_id == plan_id)).one()
+    texts = {column: (text, names.in_json(text)) for column, text in row._mapping.items() if text is not None}
+    _put(connection, plans, plans.c.plan_id == plan_id, **texts)
+
+
+def _put(connection: Connection, table: Table, *where: ColumnElement[bool], **texts: tuple[str | None, str | None]) -> None:
+    """Columns whose text is another now, as (was, is)."""
+    changed = {column: now for column, (was, now) in texts.items() if now != was}
+    if changed:
+        connection.execute(update(table).where(*where).values(**changed))

@@ -6,31 +6,121 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from sqlalchemy import Connection, func, select, update
+
+from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.backup import Backup, backup, restore
-from message_lifecycle.ledger.batches import Batches, forget_batches
-from message_lifecycle.ledger.consumers import Consumers, forget_progress
-from message_lifecycle.ledger.database import Clock, Database
+from message_lifecycle.ledger.database import Clock, Database, Locks, Part, key_of, lock_row, put
 from message_lifecycle.ledger.documents import Documents, forget_documents
-from message_lifecycle.ledger.erasures import Erasures
-from message_lifecycle.ledger.forgetting import Forgetting
-from message_lifecycle.ledger.holds import Holds
-from message_lifecycle.ledger.identity import Identity
-from message_lifecycle.ledger.locks import Locks
+from message_lifecycle.ledger.erasures import Erasures, Forgetting
+from message_lifecycle.ledger.holds import Holds, UndoneMemory, forget_undone
+from message_lifecycle.ledger.ingest import Ingest, forget_ingest
 from message_lifecycle.ledger.migrations import migrate, require_current
-from message_lifecycle.ledger.plan_reader import PlanReader
-from message_lifecycle.ledger.plan_writer import PlanWriter
+from message_lifecycle.ledger.plans import PlanReader, PlanWriter
 from message_lifecycle.ledger.runs import Runs
-from message_lifecycle.ledger.topic_state import TopicState, forget_ingest_settings
-from message_lifecycle.ledger.undone import UndoneMemory, forget_undone
-from message_lifecycle.model.errors import LifecycleError
+from message_lifecycle.ledger.topics import Consumers, TopicState, forget_progress
+from message_lifecycle.model.errors import FutureAsOf, LedgerMismatch, LifecycleError
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
 from message_lifecycle.model.names import TopicName
 
 if TYPE_CHECKING:
     from message_lifecycle.ports import Ledger
 
+_ANY_TOPIC = ""
+
+
+class Identity(Part):
+    """Which ledger this is, whether it knows what a table has been through (LedgerMismatch), and its clock (CLK-1).
+
+    Every commit of ours writes `uuid:sequence` into the table. The ledger keeps the newest sequence that it gave to each topic: a ledger
+    restored from an older backup finds a younger one in the table. It goes on finding it after other topics' commits have brought its own
+    sequence past that.
+    """
+
+    def identity(self) -> tuple[str, int]:
+        """(uuid, sequence). For showing; what goes into a table comes from `next_identity`."""
+        with self._database.reading() as connection:
+            return _identity(connection)
+
+    def next_identity(self, topic: TopicName | None = None) -> tuple[str, int]:
+        """(uuid, next sequence), recorded before it is returned. Name the topic whose table will carry it: without one, an
+        older backup is noticed only until the sequence has grown past what the table holds."""
+        key = key_of(topic) if topic else _ANY_TOPIC
+        with self._database.writing() as connection:
+            # A topic's row before the one row of all, here as everywhere: else two writers could wait for each other.
+            lock_row(connection, tables.topics, topic=key, last_sequence=0)
+            grown = update(tables.meta).values(sequence=tables.meta.c.sequence + 1)
+            row = connection.execute(grown.returning(tables.meta.c.uuid, tables.meta.c.sequence)).one()
+            put(connection, tables.topics, topic=key, last_sequence=row.sequence)
+            return row.uuid, row.sequence
+
+    def check(self, topic: TopicName, found: tuple[str, int] | None) -> None:
+        """Whether this ledger may delete from the topic, whose newest commit of ours carries `found`. Raises LedgerMismatch."""
+        if found is None:
+            return
+        uuid, sequence = found
+        with self._database.reading() as connection:
+            own, _ = _identity(connection)
+            if uuid == own:
+                known = connection.execute(
+                    select(func.max(tables.topics.c.last_sequence)).where(tables.topics.c.topic.in_([key_of(topic), _ANY_TOPIC]))
+                ).scalar_one()
+                if sequence > (known or 0):
+                    raise LedgerMismatch(
+                        str(topic),
+                        f"its newest commit is number {sequence} of this ledger, which remembers none after {known or 0} "
+                        "for it: the ledger is an older state of itself, as from a backup",
+                    )
+                return
+            accepted = connection.execute(
+                select(tables.accepted_ledgers.c.sequence).where(
+                    tables.accepted_ledgers.c.topic == key_of(topic), tables.accepted_ledgers.c.uuid == uuid
+                )
+            ).scalar_one_or_none()
+        if accepted is None:
+            raise LedgerMismatch(str(topic), f"it was written with ledger {uuid}, this one is {own}")
+        if sequence > accepted:
+            raise LedgerMismatch(
+                str(topic),
+                f"it was written with ledger {uuid} again (number {sequence}) after that was taken on at number {accepted}",
+            )
+
+    def accept(self, topic: TopicName, found: tuple[str, int]) -> None:
+        """Take the table on knowingly, as it is now (`found`): what the other ledger, or the lost time, knew is given up."""
+        uuid, sequence = found
+        with self._database.writing() as connection:
+            lock_row(connection, tables.topics, topic=key_of(topic), last_sequence=0)
+            own, _ = _identity(connection)
+            if uuid == own:
+                ours = tables.topics.c
+                connection.execute(
+                    update(tables.topics).where(ours.topic == key_of(topic), ours.last_sequence < sequence).values(last_sequence=sequence)
+                )
+                # Numbers up to there were given once, in the time that was lost; they are not given again.
+                connection.execute(update(tables.meta).where(tables.meta.c.sequence < sequence).values(sequence=sequence))
+            else:
+                at = self._database.now(connection)
+                put(connection, tables.accepted_ledgers, topic=key_of(topic), uuid=uuid, sequence=sequence, at=at)
+
+    def now(self) -> Instant:
+        """The ledger's clock, microseconds: the one clock that is read, at the edge alone (CLK-1)."""
+        with self._database.reading() as connection:
+            return self._database.now(connection)
+
+    def check_as_of(self, as_of: Instant, skew_us: int) -> None:
+        """CLK-1: `as_of` may be as late as the ledger's clock + skew. Raises FutureAsOf."""
+        now = self.now()
+        if as_of > now + skew_us:
+            raise FutureAsOf(as_of=format_instant(as_of), now=format_instant(now), skew_seconds=skew_us // MICROS_PER_SECOND)
+
+
+def _identity(connection: Connection) -> tuple[str, int]:
+    row = connection.execute(select(tables.meta.c.uuid, tables.meta.c.sequence)).one()
+    return row.uuid, row.sequence
+
 
 class SqlLedger(
-    Identity, PlanReader, PlanWriter, Runs, Consumers, Documents, Forgetting, TopicState, UndoneMemory, Batches, Holds, Erasures, Locks
+    Identity, PlanReader, PlanWriter, Runs, Consumers, Documents, Forgetting, TopicState, UndoneMemory, Ingest, Holds, Erasures, Locks
 ):
     """Everything the ledger keeps. Every write is one transaction; a database that fails is LedgerUnavailable."""
 
@@ -50,8 +140,7 @@ class SqlLedger(
         all, a deleted one that comes back would lose what an undo had brought back to it, and take files a second time."""
         with self._database.writing() as connection:
             forget_undone(connection, topic)
-            forget_batches(connection, topic)
-            forget_ingest_settings(connection, topic)
+            forget_ingest(connection, topic)
 
     def backup(self, path: Path) -> Backup:
         """See `backup.backup`. Raises BackupNotWritten."""

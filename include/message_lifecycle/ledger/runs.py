@@ -11,8 +11,7 @@ from sqlalchemy import ColumnElement, Connection, exists, insert, select, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import from_json, to_json
-from message_lifecycle.ledger.database import lock_row
-from message_lifecycle.ledger.part import Part, claim_topic, key_of, next_event, topic_of
+from message_lifecycle.ledger.database import Part, claim_topic, key_of, lock_row, next_event, topic_of
 from message_lifecycle.model.errors import UnknownPlan
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName

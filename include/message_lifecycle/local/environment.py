@@ -8,11 +8,9 @@ import time
 from collections.abc import Mapping, MutableMapping
 
 from message_lifecycle.local.java import Java
-from message_lifecycle.local.layout import Layout, find_layout
+from message_lifecycle.local.layout import Layout, find_layout, spark_home, venv_bin, venv_python, write_private
 from message_lifecycle.local.postgres import Address
-from message_lifecycle.local.private_files import write_private
-from message_lifecycle.local.python_home import spark_home, venv_bin, venv_python
-from message_lifecycle.local.spark_conf import MASTER
+from message_lifecycle.local.spark import MASTER
 
 LEDGER = "LIFECYCLE_LEDGER_URL"
 DIRECT = ("127.0.0.1", "localhost")

@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from message_lifecycle.local.errors import JarMismatch, JarsUnavailable
-from message_lifecycle.local.java import Java
-from message_lifecycle.local.java_network import proxy_options, trust_options
-from message_lifecycle.local.layout import Layout
-from message_lifecycle.local.private_files import last_lines
-from message_lifecycle.local.python_home import spark_home, venv_python
+from message_lifecycle.local.java import Java, proxy_options, trust_options
+from message_lifecycle.local.layout import Layout, last_lines, spark_home, venv_python
 
 RESOLVE_SECONDS = 600
 # How Java says that it does not trust a certificate.

@@ -1,17 +1,25 @@
-"""Where everything of the embedded default lies: one state folder, named here and nowhere else."""
+"""Where everything of the embedded default lies: one state folder, its private files, and the installed programs, found without an import."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import secrets
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from message_lifecycle.local.errors import UnusablePlace
+from message_lifecycle.model.errors import Unavailable
 
 PRIVATE_FOLDER = 0o700
 # As root, PostgreSQL's user must be able to walk through the state folder to its own; it can list or read nothing else there.
 WALKABLE_FOLDER = 0o711
+PRIVATE_FILE = 0o600
+# 64 characters: what the strongest signature that Airflow makes asks of its key.
+RANDOM_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,3 +150,58 @@ def find_layout(environ: Mapping[str, str] = os.environ) -> Layout:
     project = project_root()
     named = environ.get("LIFECYCLE_HOME")
     return Layout(project=project, state=Path(named).expanduser().absolute() if named else project / ".lifecycle")
+
+
+def write_private(path: Path, text: str) -> bool:
+    """Replace the file's content in one step, mode 0600 from the first byte on; False when it already said so."""
+    if path.is_file() and path.stat().st_mode & 0o777 == PRIVATE_FILE and path.read_text(encoding="utf-8") == text:
+        return False
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    # O_EXCL, and the mode given at creation: at no moment could another user open it.
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE), "w", encoding="utf-8") as file:
+        file.write(text)
+    part.replace(path)
+    return True
+
+
+def secret(path: Path) -> str:
+    """The secret kept in this file; made at random the first time, and of two who make it at once the first one's stays."""
+    if not path.is_file():
+        part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
+        write_private(part, secrets.token_hex(RANDOM_BYTES))
+        with suppress(FileExistsError):
+            path.hardlink_to(part)
+        part.unlink()
+    return path.read_text(encoding="utf-8").strip()
+
+
+def last_lines(path: Path, count: int = 5) -> str:
+    """The end of a log, for an error message."""
+    if not path.is_file():
+        return ""
+    lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return " | ".join(lines[-count:])
+
+
+def venv_bin() -> Path:
+    """The folder of this interpreter's scripts; not resolved, for the link is what makes it the virtual environment's."""
+    return Path(sys.executable).parent
+
+
+def venv_python() -> Path:
+    """The interpreter that Spark's driver and workers are to use: this one."""
+    return Path(sys.executable)
+
+
+def package_folder(name: str) -> Path:
+    """The folder of an installed package; says what to install when it is not there."""
+    found = importlib.util.find_spec(name)
+    if found is None or not found.origin:
+        raise Unavailable(f"the package {name} is not installed in {sys.prefix}. Run `make` in the project, or install requirements.txt.")
+    return Path(found.origin).parent
+
+
+def spark_home() -> Path:
+    """The Spark that comes with the installed pyspark."""
+    return package_folder("pyspark")

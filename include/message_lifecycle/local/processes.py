@@ -1,17 +1,37 @@
-"""Processes by identity, not by number: a number that was given to another process since is never signalled."""
+"""Processes of ours, and the ports on which they listen.
+
+A process is known by its identity, not by its number: a number that was given to another process since is never signalled. A long-lived one
+(component) leads a session, writes its own log, and is on file until it has ended. A port is picked once, kept in a file, and picked anew
+only when someone else has taken it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
+import random
 import signal
+import socket
+import subprocess
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+
+from message_lifecycle.local.errors import NoFreePort
+from message_lifecycle.local.layout import Layout, write_private
 
 PROC = Path("/proc")
 POLL_SECONDS = 0.1
+# Inherited by whatever a component starts: finds a Spark driver whose parents are gone.
+MARK = "LIFECYCLE_PROCESS_OF"
+LOOPBACK = "127.0.0.1"
+# Below the range that kernels give to outgoing connections: a port of ours is not lost to one of those while we are down.
+FIRST_PORT, LAST_PORT = 20000, 32000
+PORT_ATTEMPTS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,3 +143,117 @@ def end_all(processes: Iterable[Process], *, polite_seconds: float) -> None:
     for process in left:
         process.signal(signal.SIGKILL)
     wait_for_end(left, 5.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """A process on file; `environment` is a digest of what it was started with, to tell when that has changed."""
+
+    name: str
+    process: Process
+    environment: str
+    started_at: datetime
+
+
+def _record(layout: Layout, name: str) -> Path:
+    return layout.processes / f"{name}.json"
+
+
+def _mark_of(layout: Layout, name: str) -> str:
+    return f"{name} {layout.state}"
+
+
+def log_file(layout: Layout, name: str) -> Path:
+    """Where the component's output goes; the run before is kept beside it."""
+    return layout.logs / f"{name}.log"
+
+
+def digest(environment: Mapping[str, str]) -> str:
+    """A fingerprint of variables; it lets nobody guess a password among them back."""
+    return hashlib.sha256(json.dumps(sorted(environment.items())).encode()).hexdigest()
+
+
+def find(layout: Layout, name: str) -> Component | None:
+    """The component if it runs; a number on file that another process has by now is not it."""
+    file = _record(layout, name)
+    if not file.is_file():
+        return None
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    process = Process(**kept["process"])
+    if not process.alive():
+        return None
+    return Component(name=name, process=process, environment=kept["environment"], started_at=datetime.fromisoformat(kept["started_at"]))
+
+
+def launch(layout: Layout, name: str, command: Sequence[str | Path], environment: Mapping[str, str], *, identity: str) -> Component:
+    """Start it in its own session, so that a Ctrl-C at our terminal does not reach it before we stop it in order."""
+    log = log_file(layout, name)
+    if log.is_file():
+        log.replace(log.with_suffix(".log.previous"))
+    started_at = datetime.now(UTC)
+    with log.open("w", encoding="utf-8") as output:
+        log.chmod(0o600)
+        child = subprocess.Popen(
+            list(map(str, command)), env=dict(environment) | {MARK: _mark_of(layout, name)}, cwd=layout.project,
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip
+    process = find_process(child.pid) or Process(pid=child.pid, started=0, boot="")
+    write_private(
+        _record(layout, name),
+        json.dumps({"process": asdict(process), "environment": identity, "started_at": started_at.isoformat()}) + "\n",
+    )
+    return Component(name=name, process=process, environment=identity, started_at=started_at)
+
+
+def stop(layout: Layout, names: Sequence[str], *, polite_seconds: float) -> None:
+    """Ask all of them to end, give them that time together, then kill what is left, tasks and Spark drivers included."""
+    end([component.process for name in names if (component := find(layout, name))], polite_seconds=polite_seconds)
+    for name in names:
+        end_all(marked(MARK, _mark_of(layout, name)), polite_seconds=2.0)
+        _record(layout, name).unlink(missing_ok=True)
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen there now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        return True
+
+
+def _port_candidates() -> Iterator[int]:
+    # Random, so that two clones on one machine rarely want the same.
+    chance = random.SystemRandom()
+    return (chance.randint(FIRST_PORT, LAST_PORT) for _ in range(PORT_ATTEMPTS))
+
+
+def _kept_ports(file: Path) -> dict[str, int]:
+    if not file.is_file():
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except json.JSONDecodeError:
+        return {}
+    return {name: port for name, port in found.items() if isinstance(port, int)} if isinstance(found, dict) else {}
+
+
+def kept_port(file: Path, name: str) -> int | None:
+    """The port this service was given last time, free or not."""
+    return _kept_ports(file).get(name)
+
+
+def choose_port(file: Path, name: str) -> int:
+    """A port for a service about to start: the one it had if that is free, else a new one, written down."""
+    kept = _kept_ports(file)
+    had = kept.get(name)
+    if had is not None and is_free(had):
+        return had
+    others = {port for service, port in kept.items() if service != name}
+    for port in _port_candidates():
+        if port not in others and is_free(port):
+            write_private(file, json.dumps(kept | {name: port}, indent=2, sort_keys=True) + "\n")
+            return port
+    raise NoFreePort(FIRST_PORT, LAST_PORT)

@@ -15,13 +15,10 @@ from pathlib import Path
 
 import redis
 
-from message_lifecycle.local import components
-from message_lifecycle.local.components import Component, log_file
+from message_lifecycle.local import processes
 from message_lifecycle.local.errors import RedisBroken, RedisMissing
-from message_lifecycle.local.layout import PRIVATE_FOLDER, Layout
-from message_lifecycle.local.ports import LOOPBACK, choose_port, kept_port
-from message_lifecycle.local.private_files import last_lines, secret, write_private
-from message_lifecycle.local.python_home import venv_bin
+from message_lifecycle.local.layout import PRIVATE_FOLDER, Layout, last_lines, secret, venv_bin, write_private
+from message_lifecycle.local.processes import LOOPBACK, Component, choose_port, kept_port, log_file
 
 SERVICE = "redis"
 PROGRAM = "redis-server"
@@ -110,7 +107,7 @@ def _write_settings(layout: Layout, port: int) -> Path:
 def _answering(layout: Layout) -> Address | None:
     """The address, if our server runs, has read its data and takes our password."""
     port = kept_port(layout.ports_file, SERVICE)
-    if port is None or components.find(layout, SERVICE) is None:
+    if port is None or processes.find(layout, SERVICE) is None:
         return None
     address = Address(port=port, password=secret(_password_file(layout)))
     with contextlib.suppress(redis.RedisError), contextlib.closing(address.connect()) as client:  # what does not answer is not there
@@ -136,9 +133,7 @@ def start(layout: Layout) -> Address:
     while True:
         # Chosen at every attempt: if someone took the port in between, the next attempt has another.
         settings = _write_settings(layout, choose_port(layout.ports_file, SERVICE))
-        started = components.launch(
-            layout, SERVICE, [program, settings], {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}, identity=""
-        )
+        started = processes.launch(layout, SERVICE, [program, settings], {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}, identity="")
         address = _wait(layout, started, deadline)
         if address is not None:
             return address
@@ -160,7 +155,7 @@ def _wait(layout: Layout, started: Component, deadline: float) -> Address | None
 
 def stop(layout: Layout) -> bool:
     """Stop the server and wait until it is gone; False when it did not run."""
-    if components.find(layout, SERVICE) is None:
+    if processes.find(layout, SERVICE) is None:
         return False
-    components.stop(layout, [SERVICE], polite_seconds=STOP_SECONDS)
+    processes.stop(layout, [SERVICE], polite_seconds=STOP_SECONDS)
     return True

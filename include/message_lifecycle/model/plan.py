@@ -39,7 +39,7 @@ from message_lifecycle.model.rows import Place, RemovalReason, ranges_of
 from message_lifecycle.model.settings import Value
 
 PLAN_FORMAT = 5
-"""Raised with every change of what a plan's text may say; `ledger.older_formats` then needs a step from the one before."""
+"""Raised with every change of what a plan's text may say; `ledger.codec` then needs a step from the one before."""
 
 Operation = Literal[
     "message_cleaner",

@@ -76,7 +76,7 @@ class DocumentStore(Protocol):
         ...
 
     def documents_evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
-        """Frames that the gate judges: see `gates.documents_suite`; of an undo `gates.document_undo_suite`."""
+        """Frames that the gate judges: see `gates.documents`."""
         ...
 
     def publish_snapshots(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:

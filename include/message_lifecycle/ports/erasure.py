@@ -44,7 +44,7 @@ class Eraser(KeySearch, Protocol):
         ...
 
     def erasure_evidence(self, plan: Plan, matches: Matches) -> Mapping[str, object]:
-        """Frames that the gate judges, see `gates.erasure_suite`."""
+        """Frames that the gate judges, see `gates.tables`."""
         ...
 
     def publish_erasure(self, verdict: Verdict, matches: Matches, *, ledger: tuple[str, int]) -> Published:

@@ -44,7 +44,7 @@ class QuarantineStore(QuarantineReader, Protocol):
         ...
 
     def quarantine_evidence(self, plan: Plan, staged: Staged) -> Mapping[str, object]:
-        """Frames that the gate judges: see `gates.quarantine_suite` and `gates.quarantine_undo_suite`."""
+        """Frames that the gate judges: see `gates.quarantine`."""
         ...
 
     def publish_quarantine(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:

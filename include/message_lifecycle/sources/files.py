@@ -1,4 +1,4 @@
-"""Which files there are to take: found, named, told apart by content, and looked into as far as reading them needs.
+"""Which files there are to take: found, named, told apart by content, looked into as far as reading them needs; and what can be wrong with them.
 
 A file is known by its path below the folder that was given. The order of a log's messages is (that path, position in the
 file), whatever order the file system or the engine finds them in (P12).
@@ -9,12 +9,15 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote
 
-from message_lifecycle.sources.errors import NoInput, UnreadableFile
+from message_lifecycle.model.errors import BadInput
 
 Kind = Literal["json lines", "csv", "parquet"]
 
@@ -30,6 +33,7 @@ _ALLOWED = ", ".join(KINDS) + "; text also with .gz"
 # Spark takes these for patterns, Hadoop a colon for a scheme.
 _UNSAFE = frozenset("[]{}*?\\:")
 _PARQUET_MAGIC = b"PAR1"
+_FILE = re.compile(r"\[FAILED_READ_FILE[^\]]*\][^\n]*?reading file (?:file:)?/*(/[^\s]+?)\.?(?:\s|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,3 +146,70 @@ def _parquet_shape(file: InputFile) -> Shape:
     nanoseconds = frozenset(f.name for f in schema if pa.types.is_timestamp(f.type) and f.type.unit == "ns")
     types = tuple(str(field.type) for field in schema)
     return Shape(kind="parquet", fields=tuple(schema.names), types=types, nanoseconds=nanoseconds)
+
+
+class NoInput(BadInput):
+    """The path to ingest holds nothing."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"nothing to ingest at {path}: {reason}.")
+
+
+class UnreadableFile(BadInput):
+    """A file cannot be read at all; no row of the whole batch was taken."""
+
+    def __init__(self, file: str, reason: str) -> None:
+        self.file, self.reason = file, reason
+        super().__init__(f"file {file} cannot be read: {reason}. Nothing was taken from this or any other file; mend it or move it away.")
+
+
+class MissingField(BadInput):
+    """A file has no field of a name that was asked for."""
+
+    def __init__(self, file: str, field: str, fields: Sequence[str]) -> None:
+        self.file, self.field, self.fields = file, field, tuple(fields)
+        super().__init__(f"file {file} has no field {field!r}. It has: {', '.join(fields)}. Nothing was taken.")
+
+
+class WrongTimeUnit(BadInput):
+    """Times that lie so far from any likely date that the unit must be another."""
+
+    def __init__(self, *, field: str, value: str, unit: str, reads_as: str | None, likely: str | None, rows: int, of: int) -> None:
+        self.field, self.value, self.unit, self.likely, self.rows = field, value, unit, likely, rows
+        found = f"{value!r} in unit {unit!r} is {reads_as}" if reads_as else f"{value!r} was found for unit {unit!r}"
+        hint = f"it looks like unit {likely!r}" if likely else "that is no date from 1990 to 2099"
+        super().__init__(
+            f"field {field!r}: {found}; {hint} ({rows} of {of} rows are like that). Nothing was taken. "
+            "Give the right unit, or --allow-implausible-times if these times are meant."
+        )
+
+
+@contextmanager
+def named_failures() -> Iterator[None]:
+    """Raises UnreadableFile where the engine stopped for such a reason; anything else as it is."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        text = _whole(error)
+        if found := _FILE.search(text):
+            raise UnreadableFile(unquote(found.group(1)), _cause(text)) from error
+        raise
+
+
+def _whole(error: Exception) -> str:
+    """With the causes, which hold the reason where the message is only that of a failed job."""
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    texts = [str(error)]
+    while java is not None and len(texts) < 10:
+        texts.append(str(java.toString()))
+        java = java.getCause()
+    return "\n".join(texts)
+
+
+def _cause(text: str) -> str:
+    causes = [line.strip() for line in text.splitlines() if line.strip().startswith("Caused by: ")]
+    return causes[-1].removeprefix("Caused by: ") if causes else "its content is damaged"

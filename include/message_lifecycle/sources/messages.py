@@ -1,25 +1,43 @@
-"""Records of files as messages to append: fields mapped, partitions chosen, and what breaks a rule marked with its code.
+"""Records of files as messages to append: fields mapped, partitions chosen, own lifetimes read, and what breaks a rule marked with its code.
 
 A refused message keeps its raw text, gets no offset, and goes to quarantine; the others go on (TTL-4). Rules on single
 messages have one place, `_messages`.
+
+`Nats-TTL` is read once, as the column `lifetime`: microseconds, or one of the numbers of `lifetimes`; null where a message has no such header
+(TTL-1 to TTL-6). A frame of messages that can have no headers has no such column, and nothing is asked of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from urllib.parse import unquote
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.functions import arrow_udf
 
-from message_lifecycle.sources.files import InputFile, shapes
-from message_lifecycle.sources.records import AT_BITS, Records, local_frame, read_records
-from message_lifecycle.sources.times import TimeColumns, Unit, time_columns
-from message_lifecycle.sources.ttl import LIFETIME, TtlRules, lifetime, refusal_of_ttl
+from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND
+from message_lifecycle.model.ttl import INVALID_TTL, TTL_DISABLED, TTL_HEADER
+from message_lifecycle.sources.files import InputFile, WrongTimeUnit, shapes
+from message_lifecycle.sources.lifetimes import INVALID, NEVER, NO_LIFETIME, lifetimes
+from message_lifecycle.sources.records import (
+    AT_BITS,
+    Records,
+    TimeColumns,
+    Unit,
+    block_of,
+    first_lines,
+    likely_unit,
+    line_in_task,
+    local_frame,
+    read_records,
+    reading,
+    time_columns,
+)
 
 MAX_FILES = 1 << (63 - AT_BITS)
 """Files that one batch can order."""
@@ -37,6 +55,8 @@ MESSAGES = (
     f"headers array<{_HEADER}>, size_bytes bigint, code string, reason string, raw string, "
     "suspect_append_time string, suspect_event_time string, file string, log_order bigint"
 )
+LIFETIME = "lifetime"
+_DAY_US = 86_400 * MICROS_PER_SECOND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +88,7 @@ def read_messages(session: SparkSession, files: Sequence[InputFile], mapping: Fi
 
     `log_order` (int64: file, then place in it), `file` (name), `path` and `at` (see records), `code` and `reason` (null for
     a good message), `raw`, and `suspect_append_time`, `suspect_event_time` (the text of a time that looks wrong);
-    where messages have headers, `lifetime` (see ttl). Raises MissingField, UnreadableFile.
+    where messages have headers, `lifetime`. Raises MissingField, UnreadableFile.
     """
     assert len(files) <= MAX_FILES
     # A time without a zone is UTC, wherever this runs.
@@ -100,7 +120,7 @@ def _messages(records: Records, mapping: FieldMapping, partitions: int, ttl: Ttl
     event_time = time_columns(*field(mapping.event_time), mapping.event_time_unit)
     given = field(mapping.partition)[0].cast("string")
     headers = _headers(*field(mapping.headers))
-    lifetimes = [lifetime(headers).alias(LIFETIME)] if mapping.headers else []
+    own_lifetime = [lifetime(headers).alias(LIFETIME)] if mapping.headers else []
     frame = records.frame.select(
         "path",
         "at",
@@ -116,7 +136,7 @@ def _messages(records: Records, mapping: FieldMapping, partitions: int, ttl: Ttl
         records.raw.alias("raw"),
         F.when(append_time.suspect, append_time.text).alias("suspect_append_time"),
         F.when(event_time.suspect, event_time.text).alias("suspect_event_time"),
-        *lifetimes,
+        *own_lifetime,
     )
     own = F.col("partition_number")
     out_of_range = F.col("given_partition").isNotNull() & (own.isNull() | (own < 0) | (own >= partitions))
@@ -206,3 +226,113 @@ def _headers(column: Column, kind: T.DataType) -> Column:
         entries,
         lambda e: F.struct(e[name].cast("string").alias("name"), e[value].cast("binary").alias("value")),
     ).cast(f"array<{_HEADER}>")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TtlRules:
+    """What the topic makes of the header. `copies`: its messages are no publishes, so nothing is refused (TTL-6)."""
+
+    allow_msg_ttl: bool = False
+    reject_zero: bool = False
+    copies: bool = False
+
+
+def lifetime(headers: Column) -> Column:
+    """Of the first header of that exact name (TTL-1)."""
+    first = F.get(F.filter(headers, lambda header: header["name"] == TTL_HEADER), F.lit(0))["value"]
+    # One column of bytes goes to Python and one of numbers comes back: the grammar has one place, and it is not SQL.
+    found: Column = arrow_udf(lifetimes, "bigint")(first)  # type: ignore[call-overload]  # the kind is taken from the hints
+    return found
+
+
+def refusal_of_ttl(rules: TtlRules) -> Column:
+    """{code, reason} for a message that the topic refuses for its TTL, by its column `lifetime`; null: it does not (TTL-4)."""
+    if rules.copies:
+        return F.lit(None).cast("struct<code: string, reason: string>")
+    zero = ", and not zero" if rules.reject_zero else ""
+    invalid = F.struct(
+        F.lit(str(INVALID_TTL)).alias("code"),
+        F.lit(f"{TTL_HEADER} is neither a duration of at least 1s, nor whole seconds, nor never{zero}").alias("reason"),
+    )
+    disabled = F.struct(
+        F.lit(str(TTL_DISABLED)).alias("code"), F.lit(f"the message has {TTL_HEADER}, the topic has allow_msg_ttl off").alias("reason")
+    )
+    found = F.col(LIFETIME)
+    refused = [INVALID, NO_LIFETIME] if rules.reject_zero else [INVALID]
+    return F.when(found.isin(refused), invalid).when(found.isNotNull() & F.lit(not rules.allow_msg_ttl), disabled)
+
+
+def with_deadlines(messages: DataFrame) -> DataFrame:
+    """`lifetime` replaced by `expires_at`, saturating (CLK-3) and null where the time is unknown (CLK-4), and `never`."""
+    if LIFETIME not in messages.columns:
+        return messages
+    found, at = F.col(LIFETIME), F.unix_micros("append_time")
+    # A saturated lifetime is never due, also where the time it counts from is far below zero.
+    beyond = (found == INT64_MAX) | (at > F.lit(INT64_MAX) - found)
+    due = F.when(at.isNotNull() & (found > 0), F.when(beyond, F.lit(INT64_MAX)).otherwise(at + found))
+    never = F.when(found == NEVER, F.lit(True))
+    return messages.withColumns({"expires_at": F.timestamp_micros(due), "never": never}).drop(LIFETIME)
+
+
+def with_own_lifetimes(copies: DataFrame) -> DataFrame:
+    """`expires_at` and `never` as the headers say, of messages that are copied: a value that is not valid has no effect (TTL-6)."""
+    return with_deadlines(copies.withColumn(LIFETIME, lifetime(F.col("headers"))))
+
+
+def refused(session: SparkSession, messages: DataFrame, files: Sequence[InputFile], mapping: FieldMapping) -> DataFrame:
+    """What goes to quarantine: `file`, `position` (line of a text file, row of a Parquet file, from 1), `code`, `reason`, `raw`."""
+    text = [some for shape, some in shapes(files, delimiter=mapping.delimiter).items() if shape.kind != "parquet"]
+    bad = messages.where(F.col("code") != ERASED)
+    position = F.col("at") + 1
+    if text:
+        starts = reduce(DataFrame.unionAll, [first_lines(session, some) for some in text])
+        bad = bad.withColumn("block", block_of("at")).join(F.broadcast(starts), ["path", "block"], "left")
+        position = F.coalesce(F.col("line") + line_in_task("at") - F.col("first"), position)
+    return bad.select("file", position.alias("position"), "code", "reason", "raw")
+
+
+def shifted(messages: DataFrame, days: int) -> DataFrame:
+    """All times later (or, negative, earlier) by whole days."""
+    if not days:
+        return messages
+    times = {name: F.timestamp_micros(F.try_add(F.unix_micros(name), F.lit(days * _DAY_US))) for name in ("append_time", "event_time")}
+    return messages.withColumns(times)
+
+
+_TIMES = ("append_time", "event_time")
+
+
+def _findings() -> list[Column]:
+    found = [F.count(F.lit(1)).alias("rows"), F.count_if(F.col("code") != ERASED).alias("refused")]
+    found.append(F.count_if(F.col("code") == ERASED).alias("erased"))
+    found.append(F.count_if(F.col("code").isNull() & F.col("append_time").isNull()).alias("unknown_times"))
+    for name in _TIMES:
+        found += [F.count(f"suspect_{name}").alias(f"{name}_suspects"), F.min(f"suspect_{name}").alias(f"{name}_suspect")]
+    return found
+
+
+def observed(messages: DataFrame) -> tuple[DataFrame, Callable[[], Mapping[str, object]]]:
+    """The good ones of these messages, and what was met on the way, to be asked when they have all been written."""
+    observation = Observation()
+    return messages.observe(observation, *_findings()).where(F.col("code").isNull()), lambda: observation.get
+
+
+def survey(messages: DataFrame) -> Mapping[str, object]:
+    """The same by a pass of its own, and `newest`: the greatest append time of a good message, in microseconds, or None."""
+    newest = F.max(F.when(F.col("code").isNull(), F.unix_micros("append_time"))).alias("newest")
+    return messages.agg(*_findings(), newest).collect()[0].asDict()
+
+
+def check_units(found: Mapping[str, object], mapping: FieldMapping) -> None:
+    """Raises WrongTimeUnit where any time is so far off that its unit must be another."""
+    units: tuple[tuple[str | None, str], ...] = (
+        (mapping.append_time, mapping.append_time_unit),
+        (mapping.event_time, mapping.event_time_unit),
+    )
+    for name, (field, unit) in zip(_TIMES, units, strict=True):
+        count, rows = found[f"{name}_suspects"], found["rows"]
+        if field is not None and isinstance(count, int) and isinstance(rows, int) and count:
+            value = str(found[f"{name}_suspect"])
+            raise WrongTimeUnit(
+                field=field, value=value, unit=unit, reads_as=reading(value, unit), likely=likely_unit(value), rows=count, of=rows
+            )

@@ -14,7 +14,7 @@ from message_lifecycle.app.cli.context import OutputOption, TopicArgument, compl
 from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_long, working
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.settings import Value, parse_topic_settings, topic_changes
-from message_lifecycle.sources.errors import UnreadableFile
+from message_lifecycle.sources.files import UnreadableFile
 
 app = typer.Typer(no_args_is_help=True, help="Documents: their changes, snapshots, clients and history.")
 DocumentArgument = Annotated[str, typer.Argument(metavar="DOCUMENT", help="The document's name.", show_default=False)]

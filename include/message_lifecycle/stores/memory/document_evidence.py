@@ -13,7 +13,7 @@ from message_lifecycle.stores.memory.document_log import Changes, SnapshotRow, S
 
 
 def documents_evidence(plan: Plan, fold: Fold, *, before: tuple[Changes, Snapshots], after: StagedTables) -> Mapping[str, object]:
-    """The frames of `gates.documents_suite`, but for `clients`."""
+    """The frames of `gates.documents`, but for `clients`."""
     changes, snapshots = before
     blocked = {document for document, _ in after.blocked}
     actions = {action.document: action for action in plan.documents if action.document not in blocked}

@@ -51,7 +51,7 @@ def with_snapshots(log: DocumentLog, plan: Plan, rows: Snapshots) -> Snapshots:
 
 
 def evidence(log: DocumentLog, plan: Plan, before: tuple[Changes, Snapshots], after: StagedTables) -> Mapping[str, object]:
-    """The frames of `gates.document_undo_suite`, row by row."""
+    """The frames of `gates.documents`, row by row."""
     changes = {
         (action.document, seq, False) for action in plan.document_returns for seq in range(action.changes_from, action.changes_before)
     }

@@ -24,7 +24,7 @@ def key_in_documents(log: DocumentLog, matches: Matches) -> list[KeyInTable]:
 
 
 def evidence(log: DocumentLog, plan: Plan, matches: Matches) -> Mapping[str, object]:
-    """The frames of `gates.erasure_suite`, by a second look."""
+    """The frames of `gates.tables`, by a second look."""
     found = {"log": _seqs(log.changes.commits, matches), "snapshots": _seqs(log.snapshots.commits, matches)}
     commits = {"log": len(log.changes.commits), "snapshots": len(log.snapshots.commits)}
     unnamed = {table: len(seqs) - _named(plan, table, seqs) for table, seqs in found.items()}

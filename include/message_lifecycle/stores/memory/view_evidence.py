@@ -19,7 +19,7 @@ from message_lifecycle.operations import age_rules
 def view_evidence(
     before: Sequence[ViewRow], tail: Sequence[Message], after: Sequence[ViewRow], plan: Plan, policy: Policy
 ) -> Mapping[str, object]:
-    """The frames of `gates.compaction_suite`. `after`: the staged view as it will be read."""
+    """The frames of `gates.compaction`. `after`: the staged view as it will be read."""
     parts = [_Part(action, before, tail, after, plan, policy).row() for action in plan.compactions]
     view_rows = sum(not row.remembered for row in before)
     kept_of_view = {_place(row) for row in after if not row.remembered} & {_place(row) for row in before}

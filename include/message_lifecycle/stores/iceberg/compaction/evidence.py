@@ -43,7 +43,7 @@ _NONE: Mapping[str, Any] = {}
 
 
 def evidence(tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
-    """The frames of `gates.compaction_suite`. Raises PlanConflict where what was staged is gone."""
+    """The frames of `gates.compaction`. Raises PlanConflict where what was staged is gone."""
     import duckdb
 
     if plan.is_empty or staged.view is None:

@@ -1,4 +1,4 @@
-"""What the gate judges of staged documents: frames of `gates.documents_suite`, told from both tables before and after (SNP-6)."""
+"""What the gate judges of staged documents: frames of `gates.documents`, told from both tables before and after (SNP-6)."""
 
 from __future__ import annotations
 

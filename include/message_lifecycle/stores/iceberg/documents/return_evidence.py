@@ -1,4 +1,4 @@
-"""What the gate judges of a staged undo of documents: frames of `gates.document_undo_suite`, read without a JVM.
+"""What the gate judges of a staged undo of documents: frames of `gates.documents`, read without a JVM.
 
 What was there is shown to be unchanged by the places of rows, file by file; what comes back is compared with the tables' history, all
 columns of it.

@@ -1,25 +1,25 @@
 """What a staged compacted view is held to (CMP-1 to CMP-4, CMP-7, CMP-8, CNT-1, DEL-2).
 
-Beside it what leaves the view, or goes from the log before it is compacted, by other operations (PRG-1, CMP-9).
-
-Frames: `partitions`, one row per partition that the plan compacts, with what is wrong in it; `figures`, one row.
+Frames: `partitions`, one row per partition that the plan compacts, with what is wrong in it; `figures`, one row. Beside it the suites of
+what leaves the view, or goes from the log before it is compacted, by other operations (PRG-1, CMP-9).
 """
 
 from __future__ import annotations
 
-from message_lifecycle.gates.declared import (
+from message_lifecycle.gates.suite import (
     FIGURES,
     ColumnSum,
     Same,
     Suite,
     Within,
-    asked,
     asks_counted,
     count,
     figure,
     limit,
+    one_row_of_figures,
     rule,
     same_settings,
+    tightened,
 )
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
@@ -41,8 +41,8 @@ _WRONG = (
 
 
 def view_removals_suite(plan: Plan) -> Suite:
-    """What another operation takes from the compacted view: what the plan names, and nothing else (PRG-1, CMP-9). Frame `view`: one row per partition
-    that loses messages."""
+    """What another operation takes from the compacted view: what the plan names, and nothing else (PRG-1, CMP-9). Frame `view`: one row per
+    partition that loses messages."""
     if not plan.view_removals:
         return ()
     return (
@@ -105,7 +105,7 @@ def compaction_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             rule(column, says, what, ColumnSum(frame="partitions", column=column, equals=0))
             for column, says, what in (_WRONG if plan.compactions else ())
         ),
-        rule("figures", "The figures are one row.", "rows of figures", count(FIGURES, 1)),
+        one_row_of_figures(),
         rule(
             "rows_in",
             "What went in is the view before and what lies past its horizon, as planned.",
@@ -133,5 +133,5 @@ def compaction_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "messages in the view",
             Within(frame=FIGURES, column="rows_kept", minimum=1 if plan.view is not None and plan.view.rows else 0, maximum=None),
         ),
-        asked("tightened", "No setting was tightened since a removal was last accepted.", plan),
+        tightened(plan),
     )

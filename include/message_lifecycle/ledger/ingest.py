@@ -1,4 +1,4 @@
-"""Ingest batches: each file of a source is taken exactly once per topic.
+"""Ingest: each file of a source is taken exactly once per topic, in batches; and what later runs go on with.
 
 A file is known by its path within the source folder; its SHA-256 tells whether it is still the same file. So: the same path
 with the same content was taken; the same path with other content is an error (ChangedFile), for a file that grows or is
@@ -8,25 +8,27 @@ well bring the same lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, select, update
 
 from message_lifecycle.ledger import tables
-from message_lifecycle.ledger.database import add_rows, put
-from message_lifecycle.ledger.part import Part, claim_topic, key_of, next_event
+from message_lifecycle.ledger.codec import canonical, settings_from_json
+from message_lifecycle.ledger.database import Part, add_rows, claim_topic, key_of, next_event, put
 from message_lifecycle.model.errors import BatchNotOpen, ChangedFile, OpenBatch, RepeatedFile, UnknownBatch
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.settings import Value
 from message_lifecycle.ports import Batch, SourceFile
 
 _batches = tables.batches
 _files = tables.batch_files
+_settings = tables.ingest_settings
 _NAMES_AT_ONCE = 5_000
 
 
-class Batches(Part):
+class Ingest(Part):
     """open -> done (its commit is in the table) or abandoned (it is not, and never will be)."""
 
     def begin_batch(self, topic: TopicName, batch_id: str, files: Iterable[SourceFile]) -> Sequence[SourceFile]:
@@ -94,6 +96,18 @@ class Batches(Part):
         """Its commit is not in the table: its files may be taken again. Raises UnknownBatch, BatchNotOpen."""
         self._end(batch_id, "abandoned")
 
+    def set_ingest_setting(self, topic: TopicName, name: str, value: Value) -> None:
+        """Keep what later runs of the topic's ingest must go on with, such as `shift_us`."""
+        with self._database.writing() as connection:
+            put(connection, _settings, topic=key_of(topic), name=name, value=canonical(value))
+
+    def ingest_settings(self, topic: TopicName) -> Mapping[str, Value]:
+        kept = _settings.c
+        with self._database.reading() as connection:
+            rows = connection.execute(select(kept.name, kept.value).where(kept.topic == key_of(topic))).all()
+        found = settings_from_json("{" + ",".join(f"{canonical(row.name)}:{row.value}" for row in rows) + "}")
+        return {name: value for name, value in found.items() if value is not None}
+
     def _end(self, batch_id: str, state: str, **result: int | None) -> None:
         with self._database.writing() as connection:
             row = _find(connection, batch_id)
@@ -109,10 +123,10 @@ class Batches(Part):
             connection.execute(update(_batches).where(_batches.c.batch_id == batch_id).values(values))
 
 
-def forget_batches(connection: Connection, topic: TopicName) -> None:
-    """Within the caller's transaction: a topic of that name is made anew, and has nothing of any file."""
-    connection.execute(delete(_files).where(_files.c.topic == key_of(topic)))
-    connection.execute(delete(_batches).where(_batches.c.topic == key_of(topic)))
+def forget_ingest(connection: Connection, topic: TopicName) -> None:
+    """Within the caller's transaction: a topic of that name is made anew: it has nothing of any file, and goes on with nothing."""
+    for table in (_files, _batches, _settings):
+        connection.execute(delete(table).where(table.c.topic == key_of(topic)))
 
 
 def _by_path(topic: TopicName, files: Iterable[SourceFile]) -> dict[str, SourceFile]:

@@ -1,4 +1,4 @@
-"""Expectations as values: declared before anything is looked at, judged by whoever evaluates them (DEL-2).
+"""Checks as values: declared before anything is looked at, judged by whoever evaluates them (DEL-2).
 
 Two judges evaluate the same values: `runner` by Great Expectations, `plain` over lists of rows. No test of a column holds where
 there are no rows or where a value is unknown: a check that looked at nothing never passes.
@@ -7,12 +7,13 @@ there are no rows or where a value is unknown: a check that looked at nothing ne
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, assert_never
 
 from message_lifecycle.model.plan import Plan
 
 Number = int | float
 ShownAs = Literal["number", "instant"]
+Asks = Literal["rows", "known", "in_set", "sum", "min", "max"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +109,15 @@ def asks_counted(plan: Plan) -> Declared:
     return rule("asks", "The plan's own questions to a person are counted.", _ASKS, figure("asks", len(plan.asks)))
 
 
+def tightened(plan: Plan) -> Declared:
+    return asked("tightened", "No setting was tightened since a removal was last accepted.", plan)
+
+
+def comes_back(plan: Plan) -> Declared:
+    """An undo is always a person's word."""
+    return asked("undo", "Nothing comes back without a person's word.", plan)
+
+
 def count(frame: str, rows: int, *, named: str | None = None) -> RowCount:
     return RowCount(frame=frame, minimum=rows, maximum=rows, named=named)
 
@@ -116,7 +126,52 @@ def figure(column: str, equals: int) -> Within:
     return Within(frame=FIGURES, column=column, minimum=equals, maximum=equals)
 
 
+def one_row_of_figures() -> Declared:
+    return rule("figures", "The figures are one row.", "rows of figures", count(FIGURES, 1))
+
+
+def nothing_else_differs() -> Declared:
+    """Frame `difference`: one row per file."""
+    return rule("difference", "Beside what the plan names nothing differs.", "other files that differ", count("difference", 0))
+
+
 def same_settings(found: str, wanted: str) -> Declared:
     """Both hashes of a policy: what is judged by, and what the plan was made with."""
     says = "The settings judged by are those the plan was made with."
     return rule("policy", says, "hash of the settings", Same(found=found, wanted=wanted))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What is asked of Great Expectations for a check, as one expectation; checks of the same column share parts. None: no bound on that side."""
+
+    asks: Asks
+    column: str | None = None
+    minimum: Number | None = None
+    maximum: Number | None = None
+    value: bool | None = None
+
+
+def parts_of(test: Test) -> tuple[Part, ...]:
+    """A check's parts, at most one of each kind. Great Expectations passes over nulls and holds vacuously over no rows, so that
+    there are rows and that all values are known are parts of their own."""
+    match test:
+        case Same():
+            return ()
+        case RowCount():
+            return (Part(asks="rows", minimum=test.minimum, maximum=test.maximum),)
+        case AllAre():
+            return (*_some_known(test), Part(asks="in_set", column=test.column, value=test.value))
+        case ColumnSum():
+            return (*_some_known(test), Part(asks="sum", column=test.column, minimum=test.equals, maximum=test.equals))
+        case Within():
+            # Both ends against both bounds: then no NaN passes, whichever end it takes.
+            low, high = test.minimum, test.maximum
+            ends = [Part(asks=end, column=test.column, minimum=low, maximum=high) for end in ("min", "max")]
+            return (*_some_known(test), *ends)
+        case never:
+            assert_never(never)
+
+
+def _some_known(test: OfColumn) -> tuple[Part, Part]:
+    return Part(asks="rows", minimum=1), Part(asks="known", column=test.column)

@@ -7,21 +7,22 @@ messages from the compacted view, one row per partition of it; `difference`; `fi
 
 from __future__ import annotations
 
-from message_lifecycle.gates.declared import (
-    FIGURES,
+from message_lifecycle.gates.documents import document_undo_suite
+from message_lifecycle.gates.quarantine import quarantine_undo_suite
+from message_lifecycle.gates.suite import (
     AllAre,
     ColumnSum,
     Suite,
-    asked,
     asks_counted,
+    comes_back,
     count,
     figure,
+    nothing_else_differs,
+    one_row_of_figures,
     rule,
     same_settings,
 )
-from message_lifecycle.gates.document_undo_suite import document_undo_suite
-from message_lifecycle.gates.quarantine_undo_suite import quarantine_undo_suite
-from message_lifecycle.gates.topic_delete_suite import topic_suite
+from message_lifecycle.gates.tables import topic_suite
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
@@ -44,8 +45,8 @@ def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         *_markers(plan),
         *_view(plan),
         rule("markers_left", "No marker of what comes back stays.", "markers that stay", count("markers_left", 0)),
-        rule("difference", "Beside what the plan names nothing differs.", "other files that differ", count("difference", 0)),
-        rule("figures", "The figures are one row.", "rows of figures", count(FIGURES, 1)),
+        nothing_else_differs(),
+        one_row_of_figures(),
         rule(
             "rows_in", "The log has as many messages as when it was planned.", "messages before", figure("rows_in", plan.expected.rows_in)
         ),
@@ -63,7 +64,7 @@ def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             figure("rows_kept", plan.expected.rows_in - removed + plan.restored_rows),
         ),
         asks_counted(plan),
-        asked("undo", "Nothing comes back without a person's word.", plan),
+        comes_back(plan),
     )
 
 

@@ -1,25 +1,22 @@
-"""What staged snapshots and purges of documents are held to (SNP-4, SNP-6 to SNP-9, CNT-1, DEL-2): by proof, not by how much goes.
-
-Frames: `documents`, one row of totals over the plan's documents, but those whose fold failed; `unproved`, one row per document that
-could not be proved; `clients`, one row of what the ledger says now; `figures`, one row.
-"""
+"""What staged snapshots and purges of documents are held to, by proof, not by how much goes; and taking a purge back."""
 
 from __future__ import annotations
 
-from message_lifecycle.gates.declared import (
-    FIGURES,
+from message_lifecycle.gates.report import NAMED
+from message_lifecycle.gates.suite import (
     Declared,
     Same,
     Suite,
     Within,
-    asked,
     asks_counted,
+    comes_back,
     count,
     figure,
+    one_row_of_figures,
     rule,
     same_settings,
+    tightened,
 )
-from message_lifecycle.gates.report import NAMED
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
@@ -32,10 +29,22 @@ _NONE_OF = (
     ("uncovered", "No change goes that the newest snapshot does not cover.", "documents that lose an uncovered change"),
     ("snapshots_unnamed", "Beside what the plan names no snapshot differs.", "snapshots not named"),
 )
+_NONE_OF_BOTH = (
+    ("missing", "Every {} that the plan names is there again.", "{}s that are missing"),
+    ("unnamed", "Every {} that comes back is named by the plan.", "{}s not named"),
+    ("changed", "Every {} that comes back is what was taken, column by column.", "{}s that differ"),
+    ("lost", "No {} goes.", "{}s that go"),
+    ("twice", "No {} is there more than once.", "{}s that are there twice"),
+)
+"""Columns of `documents`, each of both tables: `changes_missing`, `snapshots_missing` and so on."""
 
 
 def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
-    """The suite of `operations.snapshot_with_purge`."""
+    """The suite of `operations.snapshot_with_purge` (SNP-4, SNP-6 to SNP-9, CNT-1, DEL-2).
+
+    Frames: `documents`, one row of totals over the plan's documents, but those whose fold failed; `unproved`, one row per document that could
+    not be proved; `clients`, one row of what the ledger says now; `figures`, one row.
+    """
     blocked = {document for document, _ in staged.documents.blocked} if staged.documents is not None else set()
     actions = [action for action in plan.documents if action.document not in blocked]
     purged = sum(rows for _, rows in staged.removed(plan))
@@ -76,7 +85,7 @@ def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "documents that a client is behind on, or that no client has",
             Within(frame="clients", column="unsynced", minimum=0, maximum=0),
         ),
-        rule("figures", "The figures are one row.", "rows of figures", count(FIGURES, 1)),
+        one_row_of_figures(),
         rule("rows_in", "There are as many changes as when it was planned.", "changes before", figure("rows_in", plan.expected.rows_in)),
         rule(
             "rows_kept",
@@ -85,7 +94,7 @@ def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             figure("rows_kept", plan.expected.rows_in - purged),
         ),
         asks_counted(plan),
-        asked("tightened", "No setting was tightened since a removal was last accepted.", plan),
+        tightened(plan),
     )
 
 
@@ -95,3 +104,30 @@ def _total(column: str, says: str, what: str, equals: int) -> Declared:
 
 def _folds(blocked: set[str]) -> str:
     return f"not foldable: {', '.join(sorted(blocked)[:NAMED])}" if blocked else "foldable"
+
+
+def document_undo_suite(plan: Plan, policy: Policy) -> Suite:
+    """Exactly what the purge took is there again as it was, and nothing else differs (DEL-7, SNP-7).
+
+    Frames: `documents`, one row of totals over both tables; `figures`, one row. That the snapshots which come back are folds of the changes
+    was proved when they were made (SNP-6): they are the same, byte for byte.
+    """
+    return (
+        same_settings(policy.hash, plan.requirements.policy_hash),
+        rule("documents", "The documents of the plan were looked at.", "rows of totals", count("documents", 1)),
+        *_of_table("change", plan.restored_rows),
+        *_of_table("snapshot", plan.restored_snapshots),
+        _total("holes", "The changes of every document of the plan have no hole.", "documents with a hole", 0),
+        _total("epochs_wrong", "No document has another epoch than before.", "documents with another epoch", 0),
+        one_row_of_figures(),
+        rule("rows_in", "There are as many changes as when it was planned.", "changes before", figure("rows_in", plan.expected.rows_in)),
+        rule("rows_restored", "As many changes come back as planned.", "changes", figure("rows_restored", plan.restored_rows)),
+        rule("rows_kept", "Every change that was there stays.", "changes", figure("rows_kept", plan.expected.rows_in + plan.restored_rows)),
+        asks_counted(plan),
+        comes_back(plan),
+    )
+
+
+def _of_table(what: str, rows: int) -> Suite:
+    counted = _total(f"{what}s_back", f"Exactly the planned {what}s come back.", f"{what}s that come back", rows)
+    return (counted, *(_total(f"{what}s_{column}", says.format(what), unit.format(what), 0) for column, says, unit in _NONE_OF_BOTH))

@@ -1,7 +1,4 @@
-"""Registered consumers and how far each has read (EXP-6); replicas and how far each has copied (TTL-6).
-
-A replica stands here under its `stream/topic`, which no consumer can have as its name.
-"""
+"""What is kept per topic between runs: who has read how far (EXP-6, TTL-6), the settings last accepted (DEL-3), what is due next."""
 
 from __future__ import annotations
 
@@ -10,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 
 from message_lifecycle.ledger import tables
-from message_lifecycle.ledger.database import lock_row, put
-from message_lifecycle.ledger.part import Part, key_of, topic_of
+from message_lifecycle.ledger.codec import canonical, pairs_from_json, settings_from_json, settings_to_json
+from message_lifecycle.ledger.database import Part, key_of, lock_row, put, topic_of
 from message_lifecycle.model.errors import InvalidProgress, ReplicaProgress, UnknownConsumer
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName, normalise_name, reader_name
+from message_lifecycle.model.settings import Value
+from message_lifecycle.ports import DueState
 
 _consumers = tables.consumers
 _INT32_MAX = 2**31 - 1
@@ -23,7 +22,10 @@ _NOTHING_YET = -1
 
 
 class Consumers(Part):
-    """Progress per topic, consumer and partition; a consumer is registered by its first commit."""
+    """Progress per topic, consumer and partition; a consumer is registered by its first commit.
+
+    A replica stands here under its `stream/topic`, which no consumer can have as its name.
+    """
 
     def commit(
         self,
@@ -121,3 +123,80 @@ def forget_progress(connection: Connection, topic: TopicName) -> None:
 
 def _is(topic: TopicName, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return _consumers.c.topic == key_of(topic), _consumers.c.consumer == name
+
+
+class TopicState(Part):
+    """Each value replaces the one before."""
+
+    def set_accepted(self, topic: TopicName, values: Mapping[str, Value | None], *, by: str | None = None, text: str | None = None) -> None:
+        """Keep the settings under which the topic's removals are accepted now; `by`, `text`: a person's word for them (DEL-3)."""
+        with self._database.writing() as connection:
+            at = self._database.now(connection)
+            put(
+                connection,
+                tables.accepted_settings,
+                topic=key_of(topic),
+                settings=settings_to_json(values),
+                at=at,
+                accepted_by=by,
+                word=text,
+            )
+
+    def accepted(self, topic: TopicName) -> Mapping[str, Value | None] | None:
+        """None: not known, so that the first removal needs a person's word."""
+        kept = tables.accepted_settings.c
+        with self._database.reading() as connection:
+            text = connection.execute(select(kept.settings).where(kept.topic == key_of(topic))).scalar_one_or_none()
+        return None if text is None else settings_from_json(text)
+
+    def set_accepted_view(self, topic: TopicName, values: Mapping[str, Value | None] | None) -> None:
+        """Keep the settings under which the topic's compacted view is as it is; None: forget that there was one."""
+        with self._database.writing() as connection:
+            connection.execute(delete(tables.accepted_views).where(tables.accepted_views.c.topic == key_of(topic)))
+            if values is not None:
+                put(connection, tables.accepted_views, topic=key_of(topic), settings=settings_to_json(values))
+
+    def accepted_view(self, topic: TopicName) -> Mapping[str, Value | None] | None:
+        """None: nothing of the topic was ever compacted, as far as this ledger knows."""
+        kept = tables.accepted_views.c
+        with self._database.reading() as connection:
+            text = connection.execute(select(kept.settings).where(kept.topic == key_of(topic))).scalar_one_or_none()
+        return None if text is None else settings_from_json(text)
+
+    def set_swept(self, topic: TopicName, snapshot_id: int) -> None:
+        """Keep up to which snapshot markers owed for other writers' removals have been made (MRK-2)."""
+        with self._database.writing() as connection:
+            put(connection, tables.swept, topic=key_of(topic), snapshot_id=snapshot_id)
+
+    def swept(self, topic: TopicName) -> int | None:
+        """None: no sweep yet."""
+        kept = tables.swept.c
+        with self._database.reading() as connection:
+            found: int | None = connection.execute(select(kept.snapshot_id).where(kept.topic == key_of(topic))).scalar_one_or_none()
+        return found
+
+    def set_due_state(self, topic: TopicName, state: DueState) -> None:
+        with self._database.writing() as connection:
+            put(
+                connection,
+                tables.due_states,
+                topic=key_of(topic),
+                marker=state.marker,
+                policy_hash=state.policy_hash,
+                next_due_at=state.next_due_at,
+                holders=canonical(state.holders),
+            )
+
+    def due_states(self) -> Mapping[TopicName, DueState]:
+        """All topics in one query: the due check must stay cheap."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(tables.due_states)).all()
+        return {
+            topic_of(row.topic): DueState(
+                marker=row.marker,
+                policy_hash=row.policy_hash,
+                next_due_at=row.next_due_at,
+                holders=pairs_from_json(row.holders),
+            )
+            for row in rows
+        }

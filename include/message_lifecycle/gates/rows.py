@@ -1,0 +1,196 @@
+"""What the operations on messages are held to alike: rows that go one by one, limits, what is archived first, markers."""
+
+from __future__ import annotations
+
+from message_lifecycle.gates.suite import AllAre, ColumnSum, Same, Suite, Within, count, rule
+from message_lifecycle.model.outcome import Staged
+from message_lifecycle.model.plan import CLEANING, MARKING, Plan
+from message_lifecycle.model.settings import Policy
+
+
+def rows_suite(plan: Plan, staged: Staged) -> Suite:
+    """Exactly the named messages go, each for the reason that the plan gives (CNT-1, TTL-7). Frame `rows`: one row per file that loses single
+    messages."""
+    removals = plan.row_removals + staged.superseded
+    files = len({action.file for action in removals})
+    counted = rule("rows", "Single messages go from exactly the planned files.", "files that lose single messages", count("rows", files))
+    if not files:
+        return (counted,)
+    return (
+        counted,
+        rule(
+            "rows_rows",
+            "Exactly as many single messages go as the plan names.",
+            "single messages that go",
+            ColumnSum(frame="rows", column="rows", equals=sum(action.rows for action in removals)),
+        ),
+        rule(
+            "rows_named",
+            "Every single message that goes is named by the plan.",
+            "messages not named",
+            ColumnSum(frame="rows", column="unnamed", equals=0),
+        ),
+        rule(
+            "rows_justified",
+            "The rule that the plan gives as its reason holds for every single message that goes.",
+            "messages without a reason",
+            ColumnSum(frame="rows", column="unjustified", equals=0),
+        ),
+        rule(
+            "rows_active",
+            "No message expires out of a segment that still takes messages.",
+            "files of active segments",
+            AllAre(frame="rows", column="active", value=False),
+        ),
+    )
+
+
+def purged_suite(plan: Plan) -> Suite:
+    """The key itself is not known here, for no plan holds one; that there is but one can be shown without it (PRG-1). Frame `purged`: one row
+    about the keys of all that a purge takes."""
+    if not any(action.reason == "purged" for action in plan.row_removals):
+        return (rule("purged", "No key is purged.", "purges", count("purged", 0)),)
+    return (
+        rule("purged", "The keys of all that is purged were looked at.", "purges", count("purged", 1)),
+        rule(
+            "purged_key",
+            "Everything that a purge takes has one and the same key.",
+            "keys that lose messages",
+            Within(frame="purged", column="keys", minimum=1, maximum=1),
+        ),
+        rule(
+            "purged_keyless",
+            "A purge takes no message without a key.",
+            "files that lose messages without a key",
+            ColumnSum(frame="purged", column="keyless", equals=0),
+        ),
+    )
+
+
+def kept_suite(plan: Plan, policy: Policy, *, enabled: bool = True) -> Suite:
+    """By what is left when the plan is carried out, kept messages satisfy every limit by number and by size, the next older one would break
+    one, and what is beyond goes or is held (RET-1 to RET-4, P5). Frame `limits`: one row about all groups of the scope. Only what no rule of
+    age takes is counted (DEL-9)."""
+    limits = policy.limits
+    if limits is None or not enabled:
+        return ()  # nothing goes by them: `rows_justified` would tell
+    beyond = sum(rows for reason, rows in plan.expected.removed if reason in ("retention_count", "retention_bytes"))
+    held = sum(entry.rows for entry in plan.held if entry.reason in ("retention_count", "retention_bytes"))
+    return (
+        rule("limits", "The limits were looked at, all groups together.", "rows about limits", count("limits", 1)),
+        rule(
+            "limits_records",
+            "No group keeps more messages than max_records.",
+            "most messages kept of a group",
+            Within(frame="limits", column="most_records", minimum=0, maximum=limits.max_records),
+        ),
+        rule(
+            "limits_bytes",
+            "No group keeps more bytes than max_total_bytes, but for a single message that min_keep keeps.",
+            "most bytes kept of a group",
+            Within(frame="limits", column="most_bytes", minimum=0, maximum=limits.max_total_bytes),
+        ),
+        rule(
+            "limits_within",
+            "Nothing goes by number or size that the limits keep: of each group the next older message would break one.",
+            "messages within the limits that go",
+            ColumnSum(frame="limits", column="within", equals=0),
+        ),
+        rule(
+            "limits_beyond",
+            "Exactly the messages beyond the limits go, or are held.",
+            "messages beyond the limits",
+            ColumnSum(frame="limits", column="beyond", equals=beyond + held),
+        ),
+    )
+
+
+def archive_suite(plan: Plan, policy: Policy) -> Suite:
+    """What goes is archived first, all of it and as it is (RET-7). Frame `archive`: one row about the plan's file.
+
+    No checks where the policy deletes, or nothing goes; what a person asks to have removed is kept nowhere.
+    """
+    if policy.archive_to is None or plan.operation not in CLEANING or not plan.expected.removed_rows:
+        return ()
+    return (
+        rule("archive", "The archive has the plan's file.", "files of the archive", count("archive", 1)),
+        rule(
+            "archive_rows",
+            "The archive has as many messages as go.",
+            "messages in the archive",
+            ColumnSum(frame="archive", column="rows", equals=plan.expected.removed_rows),
+        ),
+        rule(
+            "archive_same",
+            "The digest of what the archive has is that of what goes.",
+            "files that differ",
+            AllAre(frame="archive", column="same", value=True),
+        ),
+    )
+
+
+def markers_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
+    """Every key that the change empties has the marker that is owed to it (MRK-1, MRK-3 to MRK-5).
+
+    Frames: `markers`, one row per staged marker; `unmarked`, one row per key that the change empties and that has none; `marked`, one row
+    about all of them.
+    """
+    made = 0 if staged.markers is None else staged.markers.count
+    wanted = plan.operation in MARKING and policy.marker_ttl_us is not None and not plan.is_empty
+    looked = rule(
+        "markers_looked_for",
+        "Markers were looked for where the topic makes them, and nowhere else.",
+        "markers",
+        Same(found="looked for" if staged.markers is not None else "not looked for", wanted="looked for" if wanted else "not looked for"),
+    )
+    always = (
+        looked,
+        rule("markers", "As many markers are staged as were made.", "markers staged", count("markers", made)),
+        rule("unmarked", "Every key that the run empties has a marker.", "emptied keys without a marker", count("unmarked", 0)),
+        rule(
+            "marked", "The markers are told as one row, where any were looked for.", "rows about all markers", count("marked", int(wanted))
+        ),
+    )
+    if not wanted:
+        return always
+    every = (
+        *always,
+        rule(
+            "markers_same",
+            "The staged markers are those that were made: topic, key, headers and time, all of them.",
+            "digest of the markers",
+            AllAre(frame="marked", column="as_made", value=True),
+        ),
+        rule(
+            "markers_known", "The count is of whole numbers.", "markers", Within(frame="marked", column="rows", minimum=made, maximum=made)
+        ),
+    )
+    if not made:
+        return every
+    return (
+        *every,
+        rule(
+            "markers_emptied",
+            "Each marker's key has no live message left.",
+            "markers of keys that live on",
+            AllAre(frame="markers", column="emptied", value=True),
+        ),
+        rule(
+            "markers_single",
+            "No key has more than one marker of this run.",
+            "markers beside another of their key",
+            AllAre(frame="markers", column="single", value=True),
+        ),
+        rule(
+            "markers_caused",
+            "Each marker's reason is that of the newest message of its key that goes.",
+            "markers with another reason",
+            AllAre(frame="markers", column="caused", value=True),
+        ),
+        rule(
+            "markers_formed",
+            "Each marker is empty, carries reason, TTL and rollup, and the right time.",
+            "markers of another form",
+            AllAre(frame="markers", column="formed", value=True),
+        ),
+    )

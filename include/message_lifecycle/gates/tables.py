@@ -1,0 +1,202 @@
+"""What changes of whole tables are held to: erasure writes them again, the deletion of a topic moves them, reclaim ends their history."""
+
+from __future__ import annotations
+
+from message_lifecycle.gates.suite import (
+    FIGURES,
+    AllAre,
+    ColumnSum,
+    Declared,
+    Suite,
+    Within,
+    asked,
+    asks_counted,
+    count,
+    figure,
+    limit,
+    one_row_of_figures,
+    rule,
+    same_settings,
+)
+from message_lifecycle.model.actions import DeleteTable, ReturnTable
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
+
+_NONE_OF_TABLE = (
+    ("found", "No file that any branch, tag or open undo reads holds the key.", "files with the key"),
+    ("files_differ", "Beside the files that are written again none comes or goes.", "files that differ"),
+    ("marks_differ", "Every row that was marked as removed still is, and no other.", "files with other marks"),
+    ("refs_differ", "Every branch and tag is there, and one for each open undo.", "branches and tags that differ"),
+    ("history", "No snapshot that names a file is left beside those of branches and tags.", "snapshots left"),
+)
+
+
+def erasure_suite(plan: Plan, policy: Policy) -> Suite:
+    """Exactly the named rows of a key go, everywhere, and nothing else differs (DEL-2, DEL-7, CMP-8).
+
+    Frames, which alone tell what was staged: `rewritten`, one row per file that is written again; `tables`, one row per table, by a second
+    search of what is staged; `figures`, one row. A person is asked whatever the counts: the history ends before the undo window does.
+    """
+    files, tables = len(plan.erased_rows), len(plan.erased_tables)
+    removed = plan.expected.removed_rows
+    return (
+        same_settings(policy.hash, plan.requirements.policy_hash),
+        rule("rewritten", "Exactly the planned files are written again.", "files", count("rewritten", files)),
+        *(
+            (
+                rule(
+                    "rewritten_rows",
+                    "Exactly as many rows go as the plan names.",
+                    "rows that go",
+                    ColumnSum(frame="rewritten", column="rows", equals=sum(row.rows for row in plan.erased_rows)),
+                ),
+                _none_in("rewritten", "unnamed", "Every row that goes is named by the plan.", "rows not named"),
+                _none_in("rewritten", "left", "Every row that the plan names goes.", "rows left"),
+                _none_in("rewritten", "changed", "Every other row is as it was, in its order.", "files that differ"),
+            )
+            if files
+            else ()
+        ),
+        rule("tables", "Every table of the plan was looked at.", "tables", count("tables", tables)),
+        *((_none_in("tables", column, says, what) for column, says, what in _NONE_OF_TABLE) if tables else ()),
+        one_row_of_figures(),
+        rule("rows_in", "There are as many messages as when it was planned.", "messages before", figure("rows_in", plan.expected.rows_in)),
+        rule(
+            "rows_kept",
+            "Every message that does not go is still there.",
+            "messages kept",
+            figure("rows_kept", plan.expected.rows_in - removed),
+        ),
+        asks_counted(plan),
+        asked("time_travel", "Nothing is lost that could still be read back.", plan),
+    )
+
+
+def _none_in(frame: str, column: str, says: str, what: str) -> Declared:
+    return rule(f"{frame}_{column}", says, what, ColumnSum(frame=frame, column=column, equals=0))
+
+
+def topic_suite(plan: Plan, policy: Policy) -> Suite:
+    """A whole topic is deleted or brought back: the tables are those of the plan, counted anew (DEL-2, DEL-3, DEL-7).
+
+    Frames: `tables`, one row per table that would move: `same` (uuid, snapshot and kind as planned), `rows`; `taken`, one row per table that
+    has the place of one; `figures`, one row. It is always a person's word: the last check asks for it.
+    """
+    moves = [action for action in plan.actions if isinstance(action, DeleteTable | ReturnTable)]
+    tables = (
+        rule(
+            "same",
+            "Each of them is the table that was planned for, at its snapshot.",
+            "tables that are others",
+            AllAre(frame="tables", column="same", value=True),
+        ),
+        rule(
+            "rows",
+            "They hold as many rows as planned, by another reading.",
+            "rows",
+            ColumnSum(frame="tables", column="rows", equals=sum(action.rows for action in moves)),
+        ),
+    )
+    return (
+        same_settings(policy.hash, plan.requirements.policy_hash),
+        rule("tables", "Exactly the planned tables move.", "tables that move", count("tables", len(moves))),
+        *(tables if moves else ()),
+        rule("taken", "No table has the place of one that moves.", "places that are taken", count("taken", 0)),
+        one_row_of_figures(),
+        rule("holds_none", "No legal hold stands on the topic.", "legal holds", figure("holds", len(plan.requirements.heeded))),
+        asks_counted(plan),
+        asked("topic", "No topic goes, or comes back, without a person's word.", plan),
+    )
+
+
+def reclaim_suite(plan: Plan, policy: Policy) -> Suite:
+    """By a second look, nothing that stays loses a file, and nothing goes before its time (DEL-7).
+
+    Frames: `tables`, one row for each that loses something; `needed`, `missing`, `young`, `pointed`, `progress`, `outside` and `fresh`, what
+    is wrong, by name; `figures`, one row. No messages go: only the share of the bytes that lie in the tables' folders is judged.
+    """
+    listed = sum(len(removal.files) for removal in plan.file_removals)
+    reachable = (
+        rule("tables", "Every table that loses something was looked at.", "tables", count("tables", len(plan.expiries))),
+        rule(
+            "reachable",
+            "Of every table something stays that can be read.",
+            "tables without anything reachable",
+            AllAre(frame="tables", column="reachable", value=True),
+        ),
+    )
+    return (
+        same_settings(policy.hash, plan.requirements.policy_hash),
+        *(reachable if plan.expiries else (rule("tables", "No table loses anything.", "tables", count("tables", 0)),)),
+        _none("needed", "No listed file is named by a snapshot, branch or tag that stays.", "listed files that are needed"),
+        _none("missing", "Every file of every snapshot, branch and tag that stays is there.", "needed files that are not there"),
+        _none("young", "No snapshot goes that was the newest within the undo window.", "snapshots too young to go"),
+        _none("pointed", "No branch or tag that stays points at a snapshot that goes.", "branches and tags"),
+        _none("progress", "The newest word of every writer, and all from its branch to it, stays.", "writers that lose their progress"),
+        _none("outside", "Every listed file lies below its table's location, past no link.", "paths outside, or links"),
+        _none("fresh", "No file that nothing names goes before it is old enough.", "files too young to go"),
+        one_row_of_figures(),
+        rule(
+            "snapshots",
+            "As many snapshots go as planned.",
+            "snapshots",
+            figure("snapshots", sum(len(action.snapshots) for action in plan.expiries)),
+        ),
+        rule("files", "No more files go than planned.", "files that go", Within(frame=FIGURES, column="files", minimum=0, maximum=listed)),
+        rule(
+            "bytes",
+            "No more bytes go than planned.",
+            "bytes that go",
+            Within(frame=FIGURES, column="bytes", minimum=0, maximum=plan.expected.removed_bytes),
+        ),
+        limit(
+            "much_bytes",
+            "No more than the allowed share of the bytes in the tables' folders goes.",
+            "share of bytes that goes",
+            Within(frame=FIGURES, column="fraction_bytes", minimum=None, maximum=policy.max_removed_fraction),
+        ),
+        asked("tightened", "The undo window was not shortened since a removal was last accepted.", plan),
+    )
+
+
+def _none(frame: str, says: str, what: str) -> Declared:
+    return rule(frame, says, what, count(frame, 0, named="name"))
+
+
+def deleted_reclaim_suite(plan: Plan, policy: Policy) -> Suite:
+    """By a second look, all tables of a deleted topic go, all that lies in their folders, and nothing else (DEL-7).
+
+    Frames: `tables`, one row for each that goes, `same` where it is the one that was planned for; `outside`, `unlisted` and `fresh`, what is
+    wrong, by name; `figures`, one row. It is always a person's word: the last check asks for it.
+    """
+    drops, listed = plan.dropped_tables, sum(len(removal.files) for removal in plan.file_removals)
+    of_tables = (
+        rule(
+            "same",
+            "Each of them is the table that was planned for, as it was, at its location.",
+            "tables that are others",
+            AllAre(frame="tables", column="same", value=True),
+        ),
+        rule("window", "The topic cannot be brought back any more, by the ledger's clock.", "topics that can", figure("undoable", 0)),
+        rule("holds_none", "No legal hold stands on the topic.", "legal holds", figure("holds", 0)),
+    )
+    return (
+        same_settings(policy.hash, plan.requirements.policy_hash),
+        rule("tables", "Exactly the tables of the deleted topic go.", "tables that go", count("tables", len(drops))),
+        *(of_tables if drops else ()),
+        _none(
+            "outside", "All files of the tables lie below their locations, past no link, with no other table's.", "paths outside, or links"
+        ),
+        _none("unlisted", "Every file below the tables' locations is listed.", "files that would be left"),
+        _none("fresh", "No file that nothing names goes before it is old enough.", "files too young to go"),
+        one_row_of_figures(),
+        rule("files", "No more files go than planned.", "files that go", Within(frame=FIGURES, column="files", minimum=0, maximum=listed)),
+        rule(
+            "bytes",
+            "No more bytes go than planned.",
+            "bytes that go",
+            Within(frame=FIGURES, column="bytes", minimum=0, maximum=plan.expected.removed_bytes),
+        ),
+        asks_counted(plan),
+        asked("topic", "No topic goes for good without a person's word.", plan),
+    )

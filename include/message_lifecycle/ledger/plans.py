@@ -1,0 +1,411 @@
+"""Plans: as they were recorded, and how far each has come: planned, staged, gated, publishing, closed (DEL-1 to DEL-5).
+
+Each write is one transaction, and the same write again changes nothing. A topic has one open plan at the most; a plan's first
+outcome stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple, assert_never
+
+from sqlalchemy import Connection, Row, Select, func, insert, select, update
+
+from message_lifecycle.ledger import tables
+from message_lifecycle.ledger.codec import from_json, plan_from_json, plan_id_of, to_json
+from message_lifecycle.ledger.database import Part, add_rows, claim_topic, key_of, next_event, topic_of
+from message_lifecycle.ledger.runs import link, write_outcome
+from message_lifecycle.model import actions
+from message_lifecycle.model.errors import AlreadyAnswered, AmbiguousPlan, NotReady, OpenPlan, UnknownPlan, UnnamedApproval
+from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
+from message_lifecycle.model.plan import PLAN_FORMAT, Operation, Plan
+from message_lifecycle.model.rows import ranges_of as runs_of
+from message_lifecycle.ports import PlanRecord, PlanSummary
+
+_plans = tables.plans
+_PLAN_ID_LENGTH = 32
+
+
+class PlanReader(Part):
+    """Everything that comes with a whole plan may be of 8 MB; `plans` and `waiting` read no plan's document."""
+
+    def record(self, plan_id: str) -> PlanRecord:
+        """By id or a unique beginning of one. Raises UnknownPlan, AmbiguousPlan."""
+        with self._database.reading() as connection:
+            if len(plan_id) == _PLAN_ID_LENGTH:
+                found = _load(connection, _whole_plans().where(_plans.c.plan_id == plan_id))
+            else:
+                found = _load(connection, _whole_plans().where(_plans.c.plan_id == _by_beginning(connection, plan_id)))
+        if not found:
+            raise UnknownPlan(plan_id)
+        return found[0]
+
+    def open_plan(self, topic: TopicName) -> PlanRecord | None:
+        """The topic's one plan that has no outcome yet (DEL-1)."""
+        query = _whole_plans().where(_plans.c.topic == key_of(topic), _plans.c.state != "closed")
+        with self._database.reading() as connection:
+            return next(iter(_load(connection, query)), None)
+
+    def find_published(self, topic: TopicName, operation: Operation, as_of: Instant) -> PlanRecord | None:
+        """What the operation published for that interval: the newest, where a budget took several passes (`outcome.more`)."""
+        query = (
+            _whole_plans()
+            .where(
+                _plans.c.topic == key_of(topic),
+                _plans.c.operation == operation,
+                _plans.c.as_of == as_of,
+                _plans.c.outcome_name == "published",
+            )
+            .order_by(_plans.c.outcome_event.desc())
+            .limit(1)
+        )
+        with self._database.reading() as connection:
+            return next(iter(_load(connection, query)), None)
+
+    def planned_since(self, topic: TopicName, operations: Collection[Operation], *, published_after: Instant) -> Instant | None:
+        """When the oldest plan of these operations was recorded whose outcome came after that time, as `published_at` tells it."""
+        query = _since(select(func.min(_plans.c.recorded_at)), topic, operations, published_after)
+        with self._database.reading() as connection:
+            found = connection.execute(query).scalar_one_or_none()
+        return None if found is None else Instant(found)
+
+    def published_since(self, topic: TopicName, operations: Collection[Operation], *, published_after: Instant) -> frozenset[str]:
+        """See `ports.PlanReader`."""
+        with self._database.reading() as connection:
+            return frozenset(connection.execute(_since(select(_plans.c.plan_id), topic, operations, published_after)).scalars())
+
+    def published_at(self, plan_id: str) -> Instant | None:
+        """When the outcome of a plan that was published was recorded, `failed` where something else was found after it; None: it has no
+        such outcome."""
+        outcomes = tables.outcomes
+        query = (
+            select(outcomes.c.recorded_at)
+            .join(_plans, _plans.c.outcome_event == outcomes.c.event)
+            .where(_plans.c.plan_id == plan_id, _plans.c.outcome_name.in_(("published", "failed")))
+        )
+        with self._database.reading() as connection:
+            found = connection.execute(query).scalar_one_or_none()
+        return None if found is None else Instant(found)
+
+    def published_after(self, topic: TopicName, plan_id: str, operation: Operation, *, or_failed: bool = False) -> Sequence[PlanRecord]:
+        """See `ports.PlanReader`."""
+        first = select(_plans.c.outcome_event).where(_plans.c.plan_id == plan_id).scalar_subquery()
+        query = _whole_plans().where(
+            _plans.c.topic == key_of(topic),
+            _plans.c.operation == operation,
+            _plans.c.outcome_name.in_(("published", "failed") if or_failed else ("published",)),
+            _plans.c.outcome_event > first,
+        )
+        with self._database.reading() as connection:
+            return _load(connection, query.order_by(_plans.c.outcome_event))
+
+    def plans_that_removed(self, topic: TopicName, partition: int, offset: int) -> Sequence[PlanRecord]:
+        """Published plans whose actions cover that offset, oldest first."""
+        ranges = tables.plan_ranges.c
+        query = (
+            _whole_plans()
+            .join(tables.plan_ranges, ranges.plan_id == _plans.c.plan_id)
+            .where(
+                ranges.topic == key_of(topic),
+                ranges.partition == partition,
+                ranges.last_offset >= offset,
+                ranges.first_offset <= offset,
+                _plans.c.outcome_name == "published",
+            )
+            .order_by(_plans.c.outcome_event)
+        )
+        with self._database.reading() as connection:
+            # The index knows only the stretch of a file in which a plan takes single messages.
+            return [record for record in _load(connection, query) if record.plan.taking(partition, offset) is not None]
+
+    def plans_of_run(self, run: str) -> Sequence[PlanRecord]:
+        """The run's plans, whole, in the order it met them; `run_entries` tells more about the run for less."""
+        met = tables.run_topics.c
+        query = _whole_plans().join(tables.run_topics, met.plan_id == _plans.c.plan_id).where(met.run_id == run).order_by(met.event)
+        with self._database.reading() as connection:
+            return _load(connection, query)
+
+    def plans(self, topic: TopicName | None = None, *, limit: int = 50) -> Sequence[PlanSummary]:
+        """Newest first."""
+        query = select(_plans).order_by(_plans.c.event.desc()).limit(limit)
+        if topic is not None:
+            query = query.where(_plans.c.topic == key_of(topic))
+        with self._database.reading() as connection:
+            return [_summary(row) for row in connection.execute(query)]
+
+    def waiting(self) -> Sequence[PlanSummary]:
+        """See `ports.PlanReader`."""
+        query = (
+            select(_plans)
+            .where(_plans.c.state == "gated", _plans.c.judgement == "needs_approval", _plans.c.approval.is_(None))
+            .where(_plans.c.format == PLAN_FORMAT)
+            .order_by(_plans.c.reported_at, _plans.c.event)
+        )
+        with self._database.reading() as connection:
+            return [_summary(row) for row in connection.execute(query)]
+
+
+def state_of_plans() -> Select[Any]:
+    return select(_plans, tables.outcomes.c.outcome).outerjoin(tables.outcomes, tables.outcomes.c.event == _plans.c.outcome_event)
+
+
+def _since(query: Select[Any], topic: TopicName, operations: Collection[Operation], published_after: Instant) -> Select[Any]:
+    """Of plans whose outcome came after that time, as `published_at` tells it."""
+    outcomes = tables.outcomes
+    return query.join(outcomes, _plans.c.outcome_event == outcomes.c.event).where(
+        _plans.c.topic == key_of(topic),
+        _plans.c.operation.in_(sorted(operations)),
+        _plans.c.outcome_name.in_(("published", "failed")),
+        outcomes.c.recorded_at > published_after,
+    )
+
+
+def _whole_plans() -> Select[Any]:
+    documents = tables.plan_documents
+    return state_of_plans().add_columns(documents.c.document, documents.c.text_id).join(documents, documents.c.plan_id == _plans.c.plan_id)
+
+
+def _load(connection: Connection, query: Select[Any]) -> list[PlanRecord]:
+    return [record_of(row, plan_from_json(row.document, row.plan_id, row.text_id)) for row in connection.execute(query)]
+
+
+def record_of(row: Row[Any], plan: Plan) -> PlanRecord:
+    return PlanRecord(
+        plan=plan,
+        state=row.state,
+        recorded_at=Instant(row.recorded_at),
+        staged=None if row.staged is None else from_json(Staged, row.staged),
+        report=None if row.report is None else from_json(GateReport, row.report),
+        approval=None if row.approval is None else from_json(Approval, row.approval),
+        outcome=None if row.outcome is None else from_json(Outcome, row.outcome),
+        reported_at=row.reported_at,
+        requested_by=row.requested_by,
+    )
+
+
+def _summary(row: Row[Any]) -> PlanSummary:
+    return PlanSummary(
+        plan_id=row.plan_id,
+        operation=row.operation,
+        topic=topic_of(row.topic),
+        as_of=row.as_of,
+        state=row.state,
+        recorded_at=row.recorded_at,
+        expected_rows=row.expected_rows,
+        expected_bytes=row.expected_bytes,
+        judgement=row.judgement,
+        reported_at=row.reported_at,
+        approval=None if row.approval is None else from_json(Approval, row.approval),
+        outcome=row.outcome_name,
+    )
+
+
+def _by_beginning(connection: Connection, beginning: str) -> str:
+    # An empty beginning is no beginning; a `%` in it is only a character.
+    query = select(_plans.c.plan_id).where(_plans.c.plan_id.startswith(beginning, autoescape=True)).order_by(_plans.c.plan_id)
+    found = connection.execute(query.limit(3)).scalars().all() if beginning else []
+    if not found:
+        raise UnknownPlan(beginning)
+    if len(found) > 1:
+        raise AmbiguousPlan(beginning, tuple(found))
+    return str(found[0])
+
+
+class PlanWriter(Part):
+    """The way of one plan, from its recording to its outcome."""
+
+    def add_plan(self, plan: Plan, *, run: str | None = None, requested_by: str | None = None) -> PlanRecord:
+        """Record a plan, for that run; a plan that is there already is returned as it is. Raises OpenPlan (DEL-1). `requested_by`: the
+        person who asked for it.
+
+        One that had given way (`superseded`, `lapsed`) and is planned again begins anew: nothing of it was done.
+        """
+        document = plan.to_json()
+        plan_id = plan_id_of(document)
+        with self._database.writing() as connection:
+            claim_topic(connection, plan.topic)
+            _forget_if_it_gave_way(connection, plan_id)
+            if connection.execute(select(_plans.c.plan_id).where(_plans.c.plan_id == plan_id)).first() is None:
+                _refuse_second(connection, plan.topic)
+                connection.execute(insert(tables.plan_documents).values(plan_id=plan_id, document=document))
+                ranges = [
+                    {"topic": key_of(plan.topic), "plan_id": plan_id, **covered._asdict()} for covered in sorted(set(ranges_of(plan)))
+                ]
+                add_rows(connection, tables.plan_ranges, ranges)
+                connection.execute(
+                    insert(_plans).values(
+                        plan_id=plan_id,
+                        topic=key_of(plan.topic),
+                        operation=plan.operation,
+                        as_of=plan.as_of,
+                        state="planned",
+                        recorded_at=self._database.now(connection),
+                        expected_rows=plan.expected.removed_rows,
+                        expected_bytes=plan.expected.removed_bytes,
+                        requested_by=requested_by,
+                        format=plan.format,
+                        event=next_event(connection),
+                    )
+                )
+            if run is not None:
+                link(connection, run, plan.topic, plan_id, at=self._database.now(connection))
+            # The plan is at hand: its document is not read back.
+            row = connection.execute(state_of_plans().where(_plans.c.plan_id == plan_id)).one()
+        return record_of(row, plan)
+
+    def record_staged(self, staged: Staged) -> None:
+        """Keep what was staged; another staged change takes its place and must be judged again. Raises NotReady once a person
+        has answered for the first one, or once publishing has begun."""
+        with self._database.writing() as connection:
+            row = _open(connection, staged.plan_id, "an open plan")
+            text = to_json(staged)
+            if row.staged == text:
+                return
+            if row.approval is not None or row.state == "publishing":
+                raise NotReady(staged.plan_id, _found(row), "the staged change that was judged")
+            _set(connection, row, state="staged", staged=text, report=None, judgement=None, reported_at=None)
+
+    def record_report(self, report: GateReport) -> None:
+        """Keep the gate's report and its time; the same one again keeps the first time. Raises NotReady."""
+        with self._database.writing() as connection:
+            row = _open(connection, report.plan_id, "a staged, open plan")
+            text = to_json(report)
+            if row.report == text:
+                return
+            if row.staged is None or row.approval is not None or row.state == "publishing":
+                raise NotReady(report.plan_id, _found(row), "a staged plan that nobody has answered for")
+            at = self._database.now(connection)
+            _set(connection, row, state="gated", report=text, judgement=report.judgement, reported_at=at)
+
+    def record_approval(self, approval: Approval) -> Approval:
+        """Keep a person's word; the same word again returns the first. Raises NotReady where no question waits, AlreadyAnswered
+        where it differs from the first, UnnamedApproval."""
+        if not approval.by.strip():
+            raise UnnamedApproval(approval.plan_id)
+        with self._database.writing() as connection:
+            row = _locked(connection, approval.plan_id)
+            if row.approval is not None:
+                first = from_json(Approval, row.approval)
+                if (first.granted, first.by, first.text) != (approval.granted, approval.by, approval.text):
+                    raise AlreadyAnswered(approval.plan_id, first.granted, first.by, format_instant(first.at))
+                return first
+            if row.state != "gated" or row.judgement != "needs_approval":
+                raise NotReady(approval.plan_id, _found(row), "a plan that waits for a person")
+            _set(connection, row, approval=to_json(approval))
+        return approval
+
+    def record_publishing(self, plan_id: str) -> None:
+        """Note that a commit is about to be tried: from here on only the table tells what happened (DEL-4). Raises NotReady."""
+        with self._database.writing() as connection:
+            row = _open(connection, plan_id, "a plan that the gate has judged")
+            if row.report is None:
+                raise NotReady(plan_id, _found(row), "a plan that the gate has judged")
+            _set(connection, row, state="publishing")
+
+    def record_outcome(self, outcome: Outcome) -> Outcome:
+        """Close the outcome's plan. The first outcome stands and is returned (DEL-5). Raises NotReady where `published` is said
+        of a plan that no gate has judged."""
+        if outcome.plan_id is None:
+            raise UnknownPlan("(none)")
+        with self._database.writing() as connection:
+            row = _locked(connection, outcome.plan_id)
+            if row.outcome is not None:
+                return from_json(Outcome, row.outcome)
+            if outcome.name == "published" and row.report is None:
+                raise NotReady(outcome.plan_id, _found(row), "a plan that the gate has judged")
+            if outcome.name != "published":
+                # Nothing of it is gone: no offset's fate is told by it.
+                connection.execute(
+                    tables.plan_ranges.delete().where(tables.plan_ranges.c.topic == row.topic, tables.plan_ranges.c.plan_id == row.plan_id)
+                )
+            event = write_outcome(connection, outcome, at=self._database.now(connection))
+            _set(connection, row, state="closed", outcome_name=outcome.name, outcome_event=event)
+        return outcome
+
+
+def _forget_if_it_gave_way(connection: Connection, plan_id: str) -> None:
+    gave_way = (_plans.c.plan_id == plan_id) & _plans.c.outcome_name.in_(("superseded", "lapsed"))
+    if connection.execute(_plans.delete().where(gave_way)).rowcount:
+        connection.execute(tables.plan_documents.delete().where(tables.plan_documents.c.plan_id == plan_id))
+
+
+def _refuse_second(connection: Connection, topic: TopicName) -> None:
+    other = connection.execute(
+        select(_plans.c.plan_id, _plans.c.recorded_at).where(_plans.c.topic == key_of(topic), _plans.c.state != "closed")
+    ).first()
+    if other is not None:
+        raise OpenPlan(str(topic), other.plan_id, format_instant(other.recorded_at))
+
+
+def _locked(connection: Connection, plan_id: str) -> Row[Any]:
+    connection.execute(select(_plans.c.plan_id).where(_plans.c.plan_id == plan_id).with_for_update())
+    # A second statement: whoever waited for the lock must also see the outcome that the one before wrote.
+    row = connection.execute(state_of_plans().where(_plans.c.plan_id == plan_id)).first()
+    if row is None:
+        raise UnknownPlan(plan_id)
+    return row
+
+
+def _open(connection: Connection, plan_id: str, needed: str) -> Row[Any]:
+    row = _locked(connection, plan_id)
+    if row.state == "closed":
+        raise NotReady(plan_id, _found(row), needed)
+    return row
+
+
+def _found(row: Row[Any]) -> str:
+    if row.state == "closed":
+        return f"closed ({row.outcome_name})"
+    if row.approval is not None:
+        return f"{row.state} and answered"
+    return str(row.state)
+
+
+def _set(connection: Connection, row: Row[Any], **values: object) -> None:
+    connection.execute(update(_plans).where(_plans.c.plan_id == row.plan_id).values(**values))
+
+
+class Covered(NamedTuple):
+    """Both ends included. Which single messages of it an action names is told by the action, not here."""
+
+    partition: int
+    first_offset: int
+    last_offset: int
+
+
+def ranges_of(plan: Plan) -> Iterator[Covered]:
+    """Offsets that the plan's actions take, so that `explain` finds the plan of an offset by an index.
+
+    The same ones may come twice: of a message that two files hold, for different branches."""
+    of_documents = dict(plan.policy).get("fold") is not None
+    for action in plan.actions:
+        match action:
+            case actions.DropSegments(partition=partition, first_base=first, last_offset=last):
+                yield Covered(partition, first, last)
+            case actions.RemoveRows(partition=partition, first_offset=first, last_offset=last):
+                yield Covered(partition, first, last)
+            case actions.EraseRows(table="log", partition=partition, offsets=offsets) if not of_documents:
+                runs = list(runs_of(offsets))
+                yield Covered(partition, runs[0].start, runs[-1].stop - 1)
+            case actions.EraseRows() | actions.EraseTable():
+                pass  # of what has no offset in the log, or of no row
+            case (
+                actions.SealSegment()
+                | actions.SweepMarkers()
+                | actions.CompactPartition()
+                | actions.RemoveViewRows()
+                | actions.SnapshotDocument()
+            ):
+                pass  # takes nothing that has an offset in the log
+            case actions.RestoreRows() | actions.RestoreViewRows() | actions.RestoreDocument():
+                pass  # takes nothing
+            case actions.ExpireSnapshots() | actions.RemoveFiles():
+                pass  # what they take has left the log before
+            case actions.DropQuarantined() | actions.RestoreQuarantined():
+                pass  # was never in it
+            case actions.DeleteTable() | actions.ReturnTable() | actions.DropTable():
+                pass  # the whole topic's fate, and no offset's
+            case _:
+                assert_never(action)
