@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from message_lifecycle.local.redis import Address
 
 # One group of `make test` runs in one worker, in order: it shares an Airflow, whose settings a process reads once. Every other group is a
-# file, and runs in any worker: each has an embedded default of its own.
+# file, and runs in any worker: each has an embedded default of its own, but for the jars and Java's class archive, which nobody changes.
 GROUPS = {"dags": "dags", "e2e": "e2e"}
 # What xdist calls the first worker, which uses the clone's own state folder, as a run without workers does.
 _FIRST_WORKER = "gw0"
@@ -43,7 +43,7 @@ def pytest_configure() -> None:
     clones = find_layout()
     clones.prepare()
     os.environ["LIFECYCLE_HOME"] = str(clones.state / worker)
-    os.environ.setdefault("LIFECYCLE_JARS", str(clones.jars))
+    os.environ["LIFECYCLE_TOOLS"] = str(clones.tools)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

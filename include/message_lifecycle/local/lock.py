@@ -1,4 +1,4 @@
-"""One start or stop of a stack at a time; the kernel releases the lock when its holder dies."""
+"""One start or stop of a stack at a time, and one set-up of its tools; the kernel releases the lock when its holder dies."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 
 from message_lifecycle.local.errors import StackBusy
 
@@ -17,8 +18,9 @@ POLL_SECONDS = 0.2
 
 
 @contextmanager
-def only_one(file: Path, *, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
-    """Hold the lock for the block; `StackBusy` names the holder when it is not free in time."""
+def only_one(file: Path, *, wait_seconds: float = WAIT_SECONDS, cancelled: Event | None = None) -> Iterator[None]:
+    """Hold the lock for the block; `StackBusy` names the holder when it is not free in time, or not before `cancelled` is set."""
+    cancelled = cancelled or Event()
     deadline = time.monotonic() + wait_seconds
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -27,9 +29,9 @@ def only_one(file: Path, *, wait_seconds: float = WAIT_SECONDS) -> Iterator[None
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() > deadline:
+                if cancelled.is_set() or time.monotonic() > deadline:
                     raise StackBusy(file.read_text(encoding="ascii").strip() or "unknown process", wait_seconds) from None
-                time.sleep(POLL_SECONDS)
+                cancelled.wait(POLL_SECONDS)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
         yield

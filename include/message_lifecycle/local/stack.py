@@ -54,7 +54,7 @@ class _Started:
 def _tools(layout: Layout, progress: Progress) -> _Tools:
     with progress.step("Java"):
         java = find_java(layout)
-    with progress.step("Jars, checked against their pinned hashes"):
+    with progress.step("Jars, checked against their pinned hashes"), only_one(layout.jars / "lock"):
         jars = ensure_jars(layout, java)
     return _Tools(java=java, jars=jars)
 
