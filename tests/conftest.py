@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from message_lifecycle.local.redis import Address
 
 # One group of `make test` runs in one worker, in order: it shares an Airflow, whose settings a process reads once. Every other group is a
-# file, and runs in any worker: each has an embedded default of its own.
+# file, and runs in any worker: each has an embedded default of its own, but for the jars and Java's class archive, which nobody changes.
 GROUPS = {"dags": "dags", "e2e": "e2e"}
+# One test over many files of scenarios: each of them is a group, as a file of tests is. Its cases are named `store-file-scenario`.
+_SCENARIOS = "tests/contract/test_scenarios.py"
 # What xdist calls the first worker, which uses the clone's own state folder, as a run without workers does.
 _FIRST_WORKER = "gw0"
 
@@ -29,7 +31,9 @@ providers._get_local_constants = lambda: providers._local_constants
 
 
 def group_of(nodeid: str) -> str:
-    file = nodeid.split("::", 1)[0]
+    file, _, test = nodeid.partition("::")
+    if file == _SCENARIOS:
+        return f"{file} {test.split('-')[1]}"
     return GROUPS.get(Path(file).parts[1], file)
 
 
@@ -43,7 +47,7 @@ def pytest_configure() -> None:
     clones = find_layout()
     clones.prepare()
     os.environ["LIFECYCLE_HOME"] = str(clones.state / worker)
-    os.environ.setdefault("LIFECYCLE_JARS", str(clones.jars))
+    os.environ["LIFECYCLE_TOOLS"] = str(clones.tools)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,16 +1,14 @@
 """One plan over the tables of a folder, in a process of its own, which dies by SIGKILL when it reaches the step that is named.
 
-`python -m tests.past_and_die FOLDER LEDGER_URL STEP OPERATION [ID]`, the operation one of `reclaim`, `delete`, `undo`, `hold` and
-`release`, of which `reclaim` with a plan is of the topic that it deleted, and the last two are the ledger's alone; a step that comes more
-than once is told by its number (`inside_commit 2`). With the step `none` it lives, and prints how the run ended.
+Its arguments are FOLDER LEDGER_URL STEP OPERATION [ID], the operation one of `reclaim`, `delete`, `undo`, `hold` and `release`, of which
+`reclaim` with a plan is of the topic that it deleted, and the last two are the ledger's alone; a step that comes more than once is told by
+its number (`inside_commit 2`). With the step `none` it lives, and prints how the run ended.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,15 +17,15 @@ from sqlalchemy import event
 from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.ledger import tables
 from message_lifecycle.model.errors import LifecycleError
+from tests import forked
+from tests.forked import Forked
 from tests.reclaiming import NAME, Past, past_in
 
-_ROOT = Path(__file__).parents[1]
 _ENDS_WITHIN_SECONDS = 300
 
 
-def start(folder: Path, ledger_url: str, step: str, *operation: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.past_and_die", str(folder), ledger_url, step, *operation]
-    return subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(folder: Path, ledger_url: str, step: str, *operation: str) -> Forked:
+    return forked.start(_main, [str(folder), ledger_url, step, *operation], os.environ)
 
 
 def dies(folder: Path, ledger_url: str, step: str, *operation: str) -> None:
@@ -37,7 +35,7 @@ def dies(folder: Path, ledger_url: str, step: str, *operation: str) -> None:
     assert run.returncode == -signal.SIGKILL, log
 
 
-def ended(runs: list[subprocess.Popen[str]]) -> list[str]:
+def ended(runs: list[Forked]) -> list[str]:
     """The last word of each, once all have ended; none was killed, and none was a mistake of ours."""
     ends = [(process.communicate(timeout=_ENDS_WITHIN_SECONDS), process.returncode) for process in runs]
     told = [out.split()[-1] if out.split() else log for (out, log), _ in ends]
@@ -76,8 +74,8 @@ def _tell_of_holds(past: Past, steps: Callable[[str], None]) -> None:
     event.listen(engine, "commit", lambda _: steps("before_commit") if written else None)
 
 
-def main() -> int:
-    folder, ledger_url, last_step, *operation = sys.argv[1:]
+def _main(arguments: list[str]) -> int:
+    folder, ledger_url, last_step, *operation = arguments
     seen: list[str] = []
 
     def steps(reached: str) -> None:
@@ -96,7 +94,3 @@ def main() -> int:
         print(type(error).__name__)
         return error.exit_code
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -29,14 +29,14 @@ def stack() -> Iterator[Stack]:
     """
     users = find_layout()
     users.prepare()
-    layout = Layout(project=users.project, state=users.state / "e2e")
+    layout = Layout(project=users.project, state=users.state / "e2e", shared_tools=users.tools)
     layout.prepare()
     config = layout.state / "lifecycle.toml"
     environ = {name: value for name, value in os.environ.items() if not name.startswith(OTHER_STACKS)} | {
         "LIFECYCLE_HOME": str(layout.state),
+        "LIFECYCLE_TOOLS": str(layout.tools),
         "LIFECYCLE_CONFIG": str(config),
     }
-    environ["LIFECYCLE_JARS"] = os.environ.get("LIFECYCLE_JARS") or str(users.jars)
     with (users.state / "e2e.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # two test runs at once would stop each other's stack
         _clear(layout, environ)

@@ -17,8 +17,8 @@ from message_lifecycle.local.layout import Layout, venv_bin
 
 DAG = "message_cleaner"
 DAY = 86_400
-# A class archive is tied to the paths of its jars: kept where they were, it saves half a minute and more the next time.
-KEPT = ("jars", "cds", "java", "ivy")
+# What is found or made by looking for Java; the jars and the class archive are the clone's.
+KEPT = ("java", "ivy")
 # Generous: the machine may be busy with other tests; each task is given up much earlier by Airflow itself.
 RUN_SECONDS = 420.0
 

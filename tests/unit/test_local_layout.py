@@ -21,6 +21,21 @@ def test_the_state_lies_in_the_clone_unless_named(tmp_path: Path) -> None:
     assert find_layout({"LIFECYCLE_HOME": "~/elsewhere"}).state == Path.home() / "elsewhere"
 
 
+def test_several_states_share_their_tools_where_somebody_says_so(tmp_path: Path) -> None:
+    assert find_layout({}).tools == project_root() / ".lifecycle"
+    one, two = (
+        find_layout({"LIFECYCLE_HOME": str(tmp_path / name), "LIFECYCLE_TOOLS": str(tmp_path / "both" / "tools")})
+        for name in ("one", "two")
+    )
+    one.prepare()
+    two.prepare()
+    assert (one.jars, one.class_archives) == (two.jars, two.class_archives)
+    assert one.jars.is_relative_to(tmp_path / "both" / "tools")
+    for of_one, of_two in ((one.warehouse, two.warehouse), (one.spark_conf, two.spark_conf), (one.java, two.java), (one.ivy, two.ivy)):
+        assert of_one != of_two
+    assert one.jars.stat().st_mode & 0o777 == 0o700
+
+
 def test_nobody_else_can_read_it(tmp_path: Path) -> None:
     layout = layout_in(tmp_path)
     layout.prepare()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.local.errors import StackBusy
-from message_lifecycle.local.stack import only_one
+from message_lifecycle.local.processes import only_one
 
 
 def test_the_holder_is_named(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_sections_do_not_overlap(tmp_path: Path) -> None:
 
 def test_a_killed_holder_releases_it(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from message_lifecycle.local.stack import only_one\n"
+        "import sys, time; from pathlib import Path; from message_lifecycle.local.processes import only_one\n"
         "with only_one(Path(sys.argv[1])): print('held', flush=True); time.sleep(100)"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "lock")], stdout=subprocess.PIPE, text=True) as holder:

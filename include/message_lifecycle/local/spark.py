@@ -16,10 +16,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
 
-from message_lifecycle.local.java import Java, ensure_base_archive
+from message_lifecycle.local.errors import StackBusy
+from message_lifecycle.local.java import Java, ensure_base_archive, starts
 from message_lifecycle.local.layout import Layout, spark_home, write_private
 from message_lifecycle.local.postgres import ROLE, Address
-from message_lifecycle.local.processes import end, find_process
+from message_lifecycle.local.processes import end, find_process, only_one
 
 # C1 and the serial collector start quickest; the log options keep hundreds of remarks about skipped classes off standard output.
 JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
@@ -151,13 +152,20 @@ def find_archive(layout: Layout, java: Java, jars: tuple[Path, ...]) -> Path | N
 def record_archive(
     layout: Layout, java: Java, jars: tuple[Path, ...], address: Address, environment: Mapping[str, str], cancelled: Event
 ) -> Path | None:
-    """Run the warm-up application and keep what it loaded, in place of older archives.
+    """Run the warm-up application and keep what it loaded, in place of older archives; or take what another process has recorded meanwhile.
 
     None when this JVM will not, when `cancelled` was set meanwhile, or when it takes longer than any machine should; a log says why.
     """
-    path = archive_path(layout, java, jars)
-    if path.is_file():
-        return path
+    try:
+        with only_one(layout.class_archives / "lock", wait_seconds=RECORD_SECONDS, cancelled=cancelled):
+            return find_archive(layout, java, jars) or _recorded(layout, java, jars, address, environment, cancelled)
+    except StackBusy:
+        return None
+
+
+def _recorded(
+    layout: Layout, java: Java, jars: tuple[Path, ...], address: Address, environment: Mapping[str, str], cancelled: Event
+) -> Path | None:
     if not ensure_base_archive(java):
         return None
     with tempfile.TemporaryDirectory(dir=layout.class_archives) as folder:
@@ -165,11 +173,21 @@ def record_archive(
         settings = Path(folder) / "training.conf"
         write_private(settings, training_conf(layout, address, jars, recording, Path(folder) / "warehouse"))
         command = [str(spark_home() / "bin" / "spark-submit"), "--properties-file", str(settings), str(APPLICATION)]
-        if not _ran(command, environment, layout.logs / "record-class-archive.log", cancelled) or not recording.is_file():
+        if not _ran(command, environment, layout.logs / "record-class-archive.log", cancelled) or not _is_whole(java, recording):
             return None
         for old in layout.class_archives.glob("*.jsa"):
             old.unlink()
-        return recording.replace(path)
+        return recording.replace(archive_path(layout, java, jars))
+
+
+def _is_whole(java: Java, recording: Path) -> bool:
+    """Whether a JVM starts with it, now and after a loss of power: with one that was cut off, each would crash."""
+    if not recording.is_file():
+        return False
+    with recording.open("rb") as file:
+        os.fsync(file.fileno())
+    crash = (f"-XX:ErrorFile={recording.with_suffix('.log')}", "-XX:-CreateCoredumpOnCrash")
+    return starts(java, *JVM_OPTIONS, *crash, f"-XX:SharedArchiveFile={recording}")
 
 
 def _ran(command: list[str], environment: Mapping[str, str], log: Path, cancelled: Event) -> bool:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,17 +13,12 @@ from threading import Event
 from message_lifecycle.local import airflow, postgres, redis
 from message_lifecycle.local.airflow import logins_file
 from message_lifecycle.local.environment import applied, environment, write_environment
-from message_lifecycle.local.errors import StackBusy
 from message_lifecycle.local.jars import ensure_jars
 from message_lifecycle.local.java import Java, find_java
 from message_lifecycle.local.layout import Layout, find_layout
-from message_lifecycle.local.processes import choose_port, kept_port
+from message_lifecycle.local.processes import choose_port, kept_port, only_one
 from message_lifecycle.local.progress import QUIET, Progress
 from message_lifecycle.local.spark import build_py_files, find_archive, record_archive, write_pyiceberg_conf, write_spark_conf
-
-# A first start may take minutes, and the second of two is content with what the first has done.
-LOCK_SECONDS = 600.0
-LOCK_POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +50,7 @@ class _Started:
 def _tools(layout: Layout, progress: Progress) -> _Tools:
     with progress.step("Java"):
         java = find_java(layout)
-    with progress.step("Jars, checked against their pinned hashes"):
+    with progress.step("Jars, checked against their pinned hashes"), only_one(layout.jars / "lock"):
         jars = ensure_jars(layout, java)
     return _Tools(java=java, jars=jars)
 
@@ -196,24 +188,3 @@ def status(layout: Layout | None = None) -> Status:
         logins=logins_file(layout),
         class_archive=any(layout.class_archives.glob("*.jsa")) if layout.class_archives.is_dir() else False,
     )
-
-
-@contextmanager
-def only_one(file: Path, *, wait_seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """One start or stop of a stack at a time; the kernel releases the lock when its holder dies. `StackBusy` names the holder when it is not free in time."""
-    deadline = time.monotonic() + wait_seconds
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise StackBusy(file.read_text(encoding="ascii").strip() or "unknown process", wait_seconds) from None
-                time.sleep(LOCK_POLL_SECONDS)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
-        yield
-    finally:
-        os.close(descriptor)
