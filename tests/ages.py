@@ -33,7 +33,9 @@ class Aged:
 
 
 @st.composite
-def aged_logs(draw: st.DrawFn) -> Aged:
+def aged_logs(draw: st.DrawFn, *, limited: bool = False) -> Aged:
+    """`limited`: with markers and a limit by number, and without expiry, for what lapses with its segment is ranked otherwise."""
+
     def message() -> st.SearchStrategy[NewMessage]:
         return st.builds(
             lambda time, key, ttl, extra: NewMessage(
@@ -50,14 +52,16 @@ def aged_logs(draw: st.DrawFn) -> Aged:
         "segment_size_bytes": draw(st.sampled_from([1, 30, 1000])),
         "max_removed_fraction": 1.0,
     }
-    if draw(st.booleans()):
+    if not limited and draw(st.booleans()):
         chosen["message_expiry"] = 10
     if draw(st.booleans()):
         chosen["max_age_seconds"] = draw(st.sampled_from([0.0, 10.0, 15.5]))
     if draw(st.booleans()):
         chosen["ttl_overrides_age"] = True
-    if draw(st.booleans()):
+    if limited or draw(st.booleans()):
         chosen["subject_delete_marker_ttl"] = 60
+    if limited:
+        chosen["max_records"] = draw(st.integers(1, 4))
     return Aged(
         settings=chosen, batches=tuple(tuple(draw(st.lists(message(), min_size=1, max_size=8))) for _ in range(draw(st.integers(1, 3))))
     )
@@ -66,7 +70,7 @@ def aged_logs(draw: st.DrawFn) -> Aged:
 def reasons_by_the_rules(
     stored: Iterable[Message], settings: Mapping[str, Any], as_of: int = AS_OF, skew: int = 60 * SECOND
 ) -> dict[int, str]:
-    """Offset -> reason, for a log of one partition that no run has touched (EXP-4, EXP-5, TTL-5, CLK-4)."""
+    """Offset -> reason, for a log of one partition that no run has touched (EXP-4, EXP-5, TTL-5, CLK-4, RET-1)."""
     log = list(stored)
     expiry, max_age = settings.get("message_expiry", 0) * SECOND, settings.get("max_age_seconds")
     overrides = settings.get("ttl_overrides_age", False)
@@ -90,11 +94,14 @@ def reasons_by_the_rules(
             gone[m.offset] = "ttl"
         elif max_age is not None and m.append_time is not None and as_of - m.append_time > max_age * SECOND and not kept(m):
             gone[m.offset] = "retention_age"
+    if "max_records" in settings:
+        left = [m.offset for m in log if m.offset not in gone]
+        gone |= dict.fromkeys(left[: -settings["max_records"]], "retention_count")
     return gone
 
 
 def marked_keys_by_the_rules(stored: Iterable[Message], gone: Mapping[int, str]) -> list[bytes]:
-    """Keys that get a marker, in the order of the newest message that each loses (MRK-1, MRK-3)."""
+    """Keys that get a marker, in the order of the newest message that each loses, by whatever rule (MRK-1, MRK-3)."""
     log = list(stored)
 
     def has(m: Message, name: str, value: bytes | None = None) -> bool:
@@ -104,6 +111,14 @@ def marked_keys_by_the_rules(stored: Iterable[Message], gone: Mapping[int, str])
     for m in log:
         newest = m.offset in gone and m.key is not None and all(o.offset <= m.offset for o in log if o.key == m.key and o.offset in gone)
         lives = any(o.key == m.key and o.offset not in gone and not has(o, "Nats-Marker-Reason") for o in log)
-        if newest and not lives and m.key is not None and not has(m, "Nats-Marker-Reason") and not has(m, "KV-Operation", b"PURGE"):
+        by_age = any(o.key == m.key and gone.get(o.offset, "retention_count") != "retention_count" for o in log)
+        if (
+            newest
+            and by_age
+            and not lives
+            and m.key is not None
+            and not has(m, "Nats-Marker-Reason")
+            and not has(m, "KV-Operation", b"PURGE")
+        ):
             found.append(m.key)
     return found

@@ -22,9 +22,12 @@ OWN: tuple[dict[str, Value], ...] = (
     {"message_expiry": 30, "allow_msg_ttl": True, "subject_delete_marker_ttl": 60, "segment_size_bytes": 20},
     {"max_total_bytes": 12, "max_age_seconds": 40, "message_expiry": 60, "segment_size_bytes": 6},
     {"max_records": 2, "retention_scope": "key", "segment_size_bytes": 1000, "subject_delete_marker_ttl": 60},
+    {"max_records": 3, "max_age_seconds": 20, "subject_delete_marker_ttl": 60, "segment_size_bytes": 20},
     {"cleanup_policy": "compact", "delete_retention": 20.0, "segment_size_bytes": 6, "max_age_seconds": 20},
     {"cleanup_policy": "compact", "allow_msg_ttl": True, "subject_delete_marker_ttl": 60, "segment_size_bytes": 20},
 )
+_HEADERS = {3: (("Nats-TTL", b"15s"),), 4: (("KV-Operation", b"PURGE"),)}
+"""By the size of the value."""
 KEYS = st.sampled_from([b"a", b"b", b"", None])
 WORKS: tuple[Work, ...] = ("message_cleaner", "message_cleaner", "retention", "compaction", "compaction", "purge_compacted", "reclaim")
 
@@ -49,7 +52,7 @@ def _append(new: tuple[tuple[int, bytes | None, int, int], ...]) -> Step:
         made = [
             NewMessage(
                 partition=partition, key=key, value=b"v" * size, append_time=Instant((run.now_s - age) * SECOND) if age < 9 else None,
-                headers=(("Nats-TTL", b"15s"),) if size == 3 else (),
+                headers=_HEADERS.get(size, ()),
             )
             for partition, key, size, age in new
         ]  # fmt: skip

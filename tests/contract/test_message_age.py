@@ -74,6 +74,27 @@ def test_what_goes_is_what_the_rules_say_and_emptied_keys_are_marked_once(make_w
     holds()
 
 
+@generated
+def test_what_goes_by_number_counts_in_whether_a_key_is_marked(make_world: MakeWorld, store_kind: str) -> None:  # MRK-3, DEL-9
+    @given(aged_logs(limited=True))
+    @effort(store_kind, 150, on_tables=4)
+    def holds(log: Aged) -> None:
+        world = make_world({})
+        name = topic_of(world, log)
+        before = list(world.services.reader.messages(name))
+        gone = reasons_by_the_rules(before, log.settings)
+        marked = marked_keys_by_the_rules(before, gone)
+        outcome = cleaned(world, name)
+        assert outcome.name == ("published" if gone else "no_op"), outcome.detail
+        counts = {reason: list(gone.values()).count(reason) for reason in gone.values()}
+        assert {reason: rows for reason, rows in outcome.removed if reason != "superseded"} == counts
+        new = [message for message in world.services.reader.messages(name) if message.offset >= len(before)]
+        assert [message.key for message in new] == marked
+        world.close()
+
+    holds()
+
+
 def test_what_an_older_marker_had_held_is_told_as_more(make_world: MakeWorld) -> None:  # P1, MRK-5, CLK-4
     """A marker of unknown time holds the log behind it, until the run replaces it by one of its own."""
     world = make_world({})

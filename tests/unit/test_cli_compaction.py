@@ -100,9 +100,9 @@ def test_a_compacted_read_hides_what_is_dead_unless_it_is_raw(lake: Lake, orders
     assert read(lake, "--compacted", "--since", str(NOW)) == []
 
 
-def test_without_a_view_a_compacted_read_is_refused(lake: Lake, orders: TopicName) -> None:
-    refused = lake.say("read", "shop.eu/orders", "--compacted")
-    assert (refused.status, refused.err.split(":")[0]) == (3, "CompactedTableMissing")
+def test_a_topic_that_was_never_compacted_is_read_as_its_log(lake: Lake, orders: TopicName) -> None:  # CMP-4
+    assert read(lake, "--compacted") == ["a:1", "b:1", "a:2"]
+    assert read(lake, "--compacted", "--from", "1", "--limit", "1") == ["a:2"]
     assert lake.say("read", "shop.eu/orders", "--compacted", "--consumer", "billing").status == 2
 
 
@@ -208,6 +208,7 @@ def test_begin_anew_only_where_the_view_is_gone(lake: Lake, orders: TopicName) -
     assert "orders__compacted" in refused.err
     del lake.services.views._views[orders]
     assert lake.say("compact", "shop.eu/orders").err.split(":")[0] == "CompactedTableMissing"
+    assert lake.say("read", "shop.eu/orders", "--compacted").err.split(":")[0] == "CompactedTableMissing"
     assert (status(lake)["status"], "--anew" in status(lake)["message"]) == ("ERROR", True)
     lake.world.set_now(Instant(NOW + SECOND))
     assert lake.say("compact", "shop.eu/orders", "--anew").status == 0

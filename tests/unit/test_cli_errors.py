@@ -116,7 +116,7 @@ def test_a_wrong_server_file_is_named(capsys: pytest.CaptureFixture[str], monkey
         ("frob",),
         ("plan",),
         ("plan", "orders", "--frob"),
-        ("read", "orders", "--limit", "0"),
+        ("read", "orders", "--limit", "x"),
         ("read", "orders", "--from", "x"),
     ],
 )

@@ -266,6 +266,14 @@ def test_read_shows_what_a_reader_sees(lake: Lake, orders: TopicName) -> None:
     assert offsets(lake, "--since", "2026-11-21T10:00:00Z") == [3, 4]
 
 
+@pytest.mark.parametrize("limit", ["0", "-1"])
+@pytest.mark.parametrize("kind", [(), ("--raw",), ("--compacted",), ("--since", "0")], ids=str)
+def test_a_limit_below_1_is_an_error_of_that_read(lake: Lake, orders: TopicName, limit: str, kind: tuple[str, ...]) -> None:  # RET-5
+    refused = lake.say("read", "shop/orders", "--limit", limit, *kind)
+    assert (refused.status, refused.out) == (2, "")
+    assert refused.err == f"InvalidSetting: a read of topic shop/orders: limit = {limit} is not valid. Allowed: a whole number from 1.\n"
+
+
 def test_read_as_a_consumer_shows_what_is_kept_for_it(lake: Lake, orders: TopicName) -> None:
     lake.say("consumer", "commit", "shop/orders", "billing", "0:0")
     assert offsets(lake, "--consumer", "Billing") == [1, 2, 3, 4]

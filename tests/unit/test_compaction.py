@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from message_lifecycle.app import steps
@@ -184,16 +184,14 @@ def test_order_of_keys_partitions_and_batches_changes_nothing(log: Log, chance: 
 
 @MANY
 @given(logs(), st.integers(0, 12), st.sampled_from([None, *RUNS, LAST]))
-def test_a_compacted_read_is_what_the_rules_say(log: Log, start: int, at: Instant | None) -> None:  # CMP-6, CMP-8
+def test_a_compacted_read_is_what_the_rules_say(log: Log, start: int, at: Instant | None) -> None:  # CMP-4, CMP-6, CMP-8
     topic, ran = topic_of(log), None
     for batch, run in log.batches:
         topic.append(batch)
         if run is not None:
             compacted(topic, run)
             ran = run
-    assume(ran is not None)
-    assert ran is not None
-    view = view_by_the_rules(topic.taken, log.settings, ran)
+    view = [] if ran is None else view_by_the_rules(topic.taken, log.settings, ran)
     shown = sorted((*view, *topic.past), key=lambda m: (m.partition, m.offset))
     if at is not None:
         shown = alive_by_the_rules(shown, log.settings, at)

@@ -147,6 +147,20 @@ def test_a_view_that_was_there_and_is_gone_is_not_made_anew(topic: Topic) -> Non
         topic.read()
 
 
+def test_a_purged_log_is_not_read_for_a_view_that_nobody_knows_of() -> None:  # CMP-4
+    """The log itself tells that it was purged, where the ledger has forgotten the view."""
+    made = Topic(memory_world({}), Log(settings={"cleanup_policy": "compact", "max_removed_fraction": 1.0}, batches=(), partitions=1))
+    made.append([message(b"a", b"0"), message(b"a", b"1")])
+    made.world.writer.seal(made.name, 0)
+    assert (made.run(AS_OF).name, made.run(LATER, work="purge_compacted").name) == ("published", "published")
+    store = made.world.services.store
+    assert isinstance(store, MemoryStore)
+    del store.views[made.name]
+    made.world.services.ledger.set_accepted_view(made.name, None)
+    with pytest.raises(CompactedTableMissing, match="purged"):
+        made.read()
+
+
 @pytest.fixture
 def behind() -> Topic:
     """In the view: a and b. Past its horizon, and long dead: a newer a; a c that lives, and a newer c that is dead."""

@@ -134,7 +134,8 @@ def test_create_stream_both_ways(stream_id: int, name: str) -> None:
     assert decode_create_stream(data) == decode_create_stream(layout.create_stream(stream_id, name)) == command
 
 
-@given(IDS, PARTITION_COUNTS, U32S, U64S, U64S, NAMES)
+@given(IDS, U32S, U32S, U64S, U64S, NAMES)
+@example(1, PARTITIONS + 1, 0, 0, 0, "t")
 def test_topic_both_ways(topic_id: int, partitions: int, expiry: int, size: int, messages: int, name: str) -> None:
     topic = IggyTopic(
         id=topic_id,
@@ -259,6 +260,13 @@ def test_a_value_that_has_no_place_is_refused(arguments: tuple[int, int, int, in
     with pytest.raises(WireError) as refused:
         encode_create_topic(*arguments)
     assert (refused.value.field, refused.value.offset) == (field, offset)
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda bad: type(bad).__name__)
+def test_an_answer_has_no_more_partitions_than_its_field_holds(bad: int) -> None:
+    with pytest.raises(WireError) as refused:
+        encode_topic(IggyTopic(id=1, partitions_count=bad, message_expiry=None, size_bytes=0, messages_count=0, name="t"))
+    assert (refused.value.layout, refused.value.field, refused.value.offset) == ("Topic", "partitions_count", 4)
 
 
 @BY_NAME

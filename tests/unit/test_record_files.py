@@ -17,6 +17,7 @@ import orjson
 import pytest
 
 from message_lifecycle.model.errors import (
+    CommitUnknown,
     DamagedLog,
     LogLocked,
     PlanConflict,
@@ -380,3 +381,22 @@ def test_only_files_that_lose_something_are_written_anew(tmp_path: Path) -> None
     kept = before.items() & inodes().items()
     assert len(kept) == len(before) - 2, "one was dropped whole, one lost a message"
     assert offsets(log) == list(range(4, 12))
+
+
+@pytest.mark.parametrize("refused", ["unlink", "sync_folder"])
+def test_old_files_that_cannot_be_dropped_after_the_swap_are_no_failure_but_unknown(refused: str, tmp_path: Path) -> None:  # DEL-4
+    """A later change, which looks first, drops what is left of them."""
+    append(log_of("rotating_file", tmp_path), 4)
+    done: list[str] = []
+
+    def before(operation: str, _about: object) -> None:
+        swapped = "replace" in done and "sync_folder" in done[done.index("replace") :]
+        if swapped and operation == refused:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        done.append(operation)
+
+    with pytest.raises(CommitUnknown, match="the disk did not say"):
+        remove(log_of("rotating_file", tmp_path, disk=WatchedDisk(before)), range(2))
+    log = log_of("rotating_file", tmp_path)
+    assert offsets(log) == [2, 3]
+    assert log.head().commit_of("p1") is not None, "whoever looks again finds it done"

@@ -1,4 +1,6 @@
-"""Reading a topic through its compacted view: each key's latest message up to the horizon, then the log (CMP-6)."""
+"""Reading a topic through its compacted view: each key's latest message up to the horizon, then the log (CMP-6).
+
+A topic that was never compacted has no horizon, and all of its log lies past that (CMP-4)."""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.rules import Rule, holds
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.view import ViewState
+from message_lifecycle.model.view import NOTHING, ViewState
 from message_lifecycle.operations import age_rules
 from message_lifecycle.operations.compaction_fold import order
 
@@ -29,7 +31,7 @@ def read_compacted(
     """Messages from offset `start` of each partition, in order: from the view up to its horizon, from the log after it.
 
     `at`: a logical read, which hides what is dead then, and with it every older message of its key (CMP-8); None: raw.
-    Raises CompactedTableMissing: never is the log read instead of the view (CMP-4)."""
+    Raises CompactedTableMissing: never is the log read instead of a view that was there (CMP-4)."""
     from message_lifecycle.app.services import policy_of
 
     log, view = _pair(s, name)
@@ -46,20 +48,24 @@ def read_compacted(
             )
 
 
-def _pair(s: Services, name: TopicName) -> tuple[LogState, ViewState]:
-    """The log first, then the view: what was purged from the log is then in the view."""
+def _pair(s: Services, name: TopicName) -> tuple[LogState, ViewState | None]:
+    """The log first, then the view: what was purged from the log is then in the view. None: the topic was never compacted."""
     for _ in range(_TRIES):
         log, view = s.reader.log(name), s.views.view(name)
-        if view is None:
-            raise CompactedTableMissing(str(name), "nothing has been compacted yet: `lifecycle compact` makes it")
-        if all(view.horizon(partition) >= purged for partition, purged in log.purged_through.items()):
+        if view is None and s.ledger.accepted_view(name) is not None:
+            raise CompactedTableMissing(str(name), "it was published before, and its table is not there any more")
+        if all(_horizon(view, partition) >= purged for partition, purged in log.purged_through.items()):
             return log, view
     raise CompactedTableMissing(str(name), "the log was purged past the view's horizon: this is not the view that the purge relied on")
 
 
-def _of_partition(s: Services, name: TopicName, log: LogState, view: ViewState, partition: int, start: int) -> Iterator[Message]:
-    horizon = view.horizon(partition)
-    if start <= horizon:
+def _horizon(view: ViewState | None, partition: int) -> int:
+    return NOTHING if view is None else view.horizon(partition)
+
+
+def _of_partition(s: Services, name: TopicName, log: LogState, view: ViewState | None, partition: int, start: int) -> Iterator[Message]:
+    horizon = _horizon(view, partition)
+    if view is not None and start <= horizon:
         rows = s.views.view_rows(name, view, partition=partition, start=start)
         yield from (row.message for row in rows if not row.remembered)
     yield from s.views.tail_messages(log, {partition: horizon}, partition=partition, start=start)
@@ -69,11 +75,11 @@ def _holds(rule: Rule, at: Instant, message: Message) -> bool:
     return holds(rule, message, at)
 
 
-def _may_be_dead(s: Services, name: TopicName, log: LogState, view: ViewState, partition: int, policy: Policy) -> Iterator[Message]:
+def _may_be_dead(s: Services, name: TopicName, log: LogState, view: ViewState | None, partition: int, policy: Policy) -> Iterator[Message]:
     """Where a dead message may have older ones of its key beside it: past the horizon, and by event time in the view, too."""
     if policy.by_event_time:
         return _of_partition(s, name, log, view, partition, start=0)
-    return s.views.tail_messages(log, view.horizons, partition=partition)
+    return s.views.tail_messages(log, {} if view is None else view.horizons, partition=partition)
 
 
 def _alive(

@@ -11,6 +11,7 @@ from itertools import chain, islice
 
 from message_lifecycle.app.document_facts import policy_of_document
 from message_lifecycle.app.erasure_secret import forbidden_keys
+from message_lifecycle.app.reading import check_limit
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.folds import Fold, fold_of
 from message_lifecycle.folds.replay import Replay
@@ -201,7 +202,8 @@ def history(s: Services, name: TopicName, document: str, *, start: int = 0, limi
     """(server_seq, state after it) from change `start` on, ascending, as far back as it can be replayed; at most the first `limit`, and no
     change after them is read (SNP-8). One state is in memory at a time: what is wrong with a later change is raised when it is come to.
 
-    Raises UnknownDocument, InvalidChange, TableBusy."""
+    Raises InvalidSetting for a limit below 1, UnknownDocument, InvalidChange, TableBusy."""
+    check_limit(name, limit)
     wanted = normalise_name(document)
     fold = _fold(_policy(s, name, wanted))
     for _ in range(_TRIES):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from message_lifecycle.app.compacted_read import read_compacted
+from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.facts import LogState, Progress
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
@@ -34,7 +35,8 @@ def read(
 
     After the limits of the topic: only those at or after `since` and of unknown time, then the newest `limit` of these, at least 1.
     `progress`: the reading consumer's. A compacted read is bound by no limit of number or size: those are the log's.
-    Raises UnknownTopic, CompactedTableMissing."""
+    Raises InvalidSetting for a limit below 1, UnknownTopic, CompactedTableMissing."""
+    check_limit(name, limit)
     topic = s.topics.describe(name)
     policy = resolve(topic=topic.settings, server=s.server)
     progress = tuple(progress)
@@ -53,6 +55,12 @@ def read(
         stored = s.reader.messages(name, partition=partition, start=start)
         shown = visible(stored, policy, at=at, progress=progress, since=since, beyond=beyond)
     return shown if limit is None else newest(shown, limit)
+
+
+def check_limit(name: TopicName, limit: int | None) -> None:
+    """Raises InvalidSetting where a read would show nothing, whatever there is (RET-5)."""
+    if limit is not None and limit < 1:
+        raise InvalidSetting(where=f"a read of topic {name}", key="limit", value=limit, allowed="a whole number from 1")
 
 
 def beyond_limits(s: Services, log: LogState, policy: Policy, at: Instant) -> BeyondLimits:

@@ -135,7 +135,7 @@ class ReadStep(_Strict):
     raw: bool = False
     compacted: bool = False
     at: At = None
-    limit: int | None = Field(None, ge=1)
+    limit: int | None = None
     since: At = None
     consumer: str | None = None
     document: str | None = None

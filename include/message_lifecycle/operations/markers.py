@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.marker import REASONS, Marker, causes_none
+from message_lifecycle.model.marker import REASONS, Marker, MarkerReason, causes_none
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.rows import RemovalReason
 
@@ -18,24 +18,31 @@ def markers(
     marker_ttl_us: int,
     newest: Mapping[int, Instant],
 ) -> tuple[Marker, ...]:
-    """One per key that is left without a live message. `live_keys`: of what stays, markers apart. `newest`: per partition, the newest
+    """One per key that is left without a live message and lost one to an age rule or a request; whether it gets one is judged by the
+    newest of its messages that go, by whatever rule. `live_keys`: of what stays, markers apart. `newest`: per partition, the newest
     known append_time of its log."""
-    last: dict[bytes, tuple[Message, RemovalReason]] = {}
+    last: dict[bytes, Message] = {}
+    causes: dict[bytes, tuple[Message, MarkerReason]] = {}
     for message, reason in gone:
-        if message.key is None or message.key in live_keys or reason not in REASONS:
+        if message.key is None or message.key in live_keys:
             continue
-        known = last.get(message.key)
-        if known is None or (message.partition, message.offset) > (known[0].partition, known[0].offset):
-            last[message.key] = message, reason
+        if message.key not in last or _place(message) > _place(last[message.key]):
+            last[message.key] = message
+        if reason in REASONS and (message.key not in causes or _place(message) > _place(causes[message.key][0])):
+            causes[message.key] = message, REASONS[reason]
     return tuple(
         Marker(
             partition=message.partition,
             replaces=message.offset,
-            key=message.key,
-            reason=REASONS[reason],
+            key=key,
+            reason=causes[key][1],
             append_time=max(as_of, newest.get(message.partition, as_of)),
             ttl_us=marker_ttl_us,
         )
-        for message, reason in sorted(last.values(), key=lambda entry: (entry[0].partition, entry[0].offset))
-        if message.key is not None and not causes_none(message.headers)
+        for key, message in sorted(last.items(), key=lambda entry: _place(entry[1]))
+        if key in causes and not causes_none(message.headers)
     )
+
+
+def _place(message: Message) -> tuple[int, int]:
+    return message.partition, message.offset

@@ -23,6 +23,8 @@ _STREAM_ID = Number(name="stream_id", width=4, minimum=1, maximum=U32_MAX)
 _TOPIC_ID = Number(name="topic_id", width=4, minimum=1, maximum=U32_MAX)
 _ID = Number(name="id", width=4, minimum=1, maximum=U32_MAX)
 _PARTITIONS_COUNT = Number(name="partitions_count", width=4, maximum=100_000)
+# An answer says what is there, which the bound of a command is no reason to refuse.
+_PARTITIONS_FOUND = Number(name="partitions_count", width=4, maximum=U32_MAX)
 _TOPICS_COUNT = Number(name="topics_count", width=4, maximum=U32_MAX)
 _MESSAGE_EXPIRY = Number(name="message_expiry", width=4, maximum=U32_MAX)
 _SIZE = Number(name="size", width=8, maximum=U64_MAX)
@@ -74,7 +76,7 @@ def encode_topic(topic: IggyTopic) -> bytes:
     """The answer's bytes. Raises WireError, InvalidName."""
     writer = FieldWriter("Topic")
     writer.number(_ID, topic.id)
-    writer.number(_PARTITIONS_COUNT, topic.partitions_count)
+    writer.number(_PARTITIONS_FOUND, topic.partitions_count)
     writer.number(_MESSAGE_EXPIRY, 0 if topic.message_expiry is None else topic.message_expiry)
     writer.number(_SIZE, topic.size_bytes)
     writer.number(_MESSAGES_COUNT, topic.messages_count)
@@ -87,7 +89,7 @@ def decode_topic(data: bytes) -> IggyTopic:
     reader = FieldReader("Topic", data)
     topic = IggyTopic(
         id=reader.number(_ID),
-        partitions_count=reader.number(_PARTITIONS_COUNT),
+        partitions_count=reader.number(_PARTITIONS_FOUND),
         message_expiry=reader.number(_MESSAGE_EXPIRY) or None,
         size_bytes=reader.number(_SIZE),
         messages_count=reader.number(_MESSAGES_COUNT),

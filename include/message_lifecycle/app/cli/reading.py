@@ -21,7 +21,7 @@ def read(
     topic: TopicArgument,
     start: Annotated[int, typer.Option("--from", metavar="OFFSET", min=0, help="First offset to show, in every partition.")] = 0,
     partition: Annotated[int | None, typer.Option("--partition", min=0, help="Only this partition.", show_default=False)] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the newest so many messages.", show_default=False)] = None,
+    limit: Annotated[int | None, typer.Option("--limit", help="Only the newest so many messages.", show_default=False)] = None,
     since: Annotated[
         str | None,
         typer.Option("--since", metavar="TIME", help="Only messages of this time or later, and of unknown time.", show_default=False),

@@ -83,7 +83,7 @@ def evidence(
     rows.newest.update(_newest_in_time(rows, segments, live_before, late_after))
     expired = [place for place in rows.newest if rows.is_expired(place)]
     stays = set(live_after["name"].to_pylist())
-    rows.limits = limit_evidence(table, plan, policy, expired, before=rows.before, after=rows.after, stays=stays)
+    rows.limits = limit_evidence(table, plan, policy, expired, before=rows.before, after=rows.after, stays=stays, renewed=marks.renewed)
     going = frames.going(whole, frames.may_keep(whole, heeded=policy.allow_msg_ttl, overrides=policy.ttl_overrides_age), planned, active)
     lost = rows.lost(sorted(single.items()), stays, {path: path.removeprefix(prefix) for path in single})
     overdue = dict(_overdue(rows, live_after, policy, plan.as_of))

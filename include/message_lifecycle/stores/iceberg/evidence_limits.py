@@ -7,8 +7,10 @@ may fit again, where a larger message before it has gone (RET-4, DEL-9).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,10 +46,18 @@ class LimitEvidence:
 
 
 def limit_evidence(
-    table: Table, plan: Plan, policy: Policy, expired: Iterable[Place], *, before: Vectors, after: Vectors, stays: Container[str]
+    table: Table,
+    plan: Plan,
+    policy: Policy,
+    expired: Iterable[Place],
+    *,
+    before: Vectors,
+    after: Vectors,
+    stays: Container[str],
+    renewed: Iterable[tuple[int, int]],
 ) -> LimitEvidence:
     """`expired`: segments that have expired; `before` and `after`: of the plan's snapshot and of the staged one; `stays`: the paths of the
-    latter's data files."""
+    latter's data files. `renewed`: places of older markers that go because their key has a new one (MRK-5)."""
     acts = plan.operation == "retention" or (plan.operation == "message_cleaner" and policy.cleaner_enabled)
     if policy.limits is None or not acts:
         return LimitEvidence()
@@ -70,12 +80,24 @@ def limit_evidence(
         # What stays beyond the limits without a holder is kept against them.
         "most_records": now.limited.most_records + max(0, stay - held),
         "most_bytes": now.limited.most_bytes,
-        # All that rules of age take is apart from this; what is left of the rest is what the limits keep.
-        "within": (was.limited.left - count) - (now.limited.left - stay),
+        # All that rules of age take is apart from this; what is left of the rest is what the limits keep, but for the renewed markers.
+        "within": (was.limited.left - count) - (now.limited.left - stay) - _within(renewed, beyond),
         "beyond": count,
     }
     offsets: dict[tuple[str, str], str] = {(entry.file, entry.reason): entry.taken for entry in beyond}
     return LimitEvidence(frame=pa.Table.from_pylist([row], schema=LIMITS), beyond=offsets, left=left)
+
+
+def _within(places: Iterable[tuple[int, int]], beyond: Sequence[DueRows]) -> int:
+    """How many of the places lie within the limits."""
+    found = 0
+    for partition, group in groupby(sorted(places), key=itemgetter(0)):
+        offsets = np.array([offset for _, offset in group], dtype=np.int64)
+        for entry in beyond:
+            if entry.partition == partition:
+                offsets = offsets[~within(offsets, entry.taken)]
+        found += len(offsets)
+    return found
 
 
 def _still(io: FileIO, path: str, entry: DueRows, was: Positions, now: Positions) -> tuple[int, int]:

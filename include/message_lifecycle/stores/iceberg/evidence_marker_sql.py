@@ -6,23 +6,25 @@ from message_lifecycle.stores.iceberg.marks_sql import CAUSES_NONE, IS_MARKER
 
 # The keys that the removal left without a live message, as the snapshots tell it.
 EMPTIED = f"""
-    SELECT n.key, n.last.partition AS partition, n.last.offset AS offset, n.last.reason AS reason
+    SELECT n.key, n.last.partition AS partition, n.last.offset AS offset, n.cause.reason AS reason
     FROM (
-        SELECT key, max(struct(partition, offset, causes_none, reason)) AS last
+        -- What went by number or size makes no marker (DEL-9), but may be what speaks against one.
+        SELECT key, max(struct(partition, offset, causes_none)) AS last,
+               max(struct(partition, offset, reason)) FILTER (WHERE reason NOT IN ('retention_count', 'retention_bytes')) AS cause
         FROM (
-            -- What was there and is not, but for older markers that a new one replaces, and for what went by number or size (DEL-9).
+            -- What was there and is not, but for older markers that a new one replaces.
             SELECT b.partition, b.offset, b.key, b.causes_none, coalesce(l.reason, 'expiry') AS reason
             FROM (SELECT t.partition, t.offset, t.key, {CAUSES_NONE} AS causes_none
                   FROM {{table}} VERSION AS OF {{before}} t WHERE t.key IS NOT NULL AND ({{reach}})) b
             LEFT ANTI JOIN (SELECT t.partition, t.offset FROM {{table}} VERSION AS OF {{after}} t WHERE {{reach}}) a
                    ON a.partition = b.partition AND a.offset = b.offset
             LEFT JOIN {{listed}} l ON l.partition = b.partition AND l.offset = b.offset
-            WHERE coalesce(l.reason, '') NOT IN ('superseded', 'retention_count', 'retention_bytes')
+            WHERE coalesce(l.reason, '') <> 'superseded'
         ) GROUP BY key
     ) n
     LEFT ANTI JOIN (SELECT t.key FROM {{table}} VERSION AS OF {{after}} t WHERE t.key IS NOT NULL AND NOT {IS_MARKER}) live
            ON live.key = n.key
-    WHERE NOT n.last.causes_none
+    WHERE NOT n.last.causes_none AND n.cause IS NOT NULL
 """
 
 # One question, for each costs a planning and a job whatever it is asked of. A row for each staged marker, with the older markers that it

@@ -80,7 +80,10 @@ def _start_over(session: SparkSession, plan: Plan, staged: Staged) -> Staged:
 def _emptied(session: SparkSession, plan: Plan, staged: Staged) -> list[dict[str, Any]]:
     """See `marks_sql.MARKED`."""
     # What goes by number or size makes none (DEL-9), and may be most of a log.
-    with removal_list(session, [action for action in plan.row_removals if action.reason in REASONS]) as listed:
+    caused = any(
+        isinstance(action, DropSegments) or (isinstance(action, RemoveRows) and action.reason in REASONS) for action in plan.actions
+    )
+    with removal_list(session, plan.row_removals if caused else ()) as listed:
         marks: dict[str, object] = {
             "table": sql_table(plan.topic),
             "before": plan.requirements.snapshot_id,
@@ -189,9 +192,14 @@ def dropped_places(plan: Plan) -> str:
 @contextmanager
 def removal_list(session: SparkSession, removals: Sequence[RemoveRows]) -> Iterator[str]:
     """A view of (partition, offset, reason)."""
-    rows = [(action.partition, offset, action.reason) for action in removals for offset in offsets_of(action.offsets)]
-    columns = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate((pa.int32(), pa.int64(), pa.string()))]
-    session.createDataFrame(pa.Table.from_arrays(columns, names=["partition", "offset", "reason"])).createOrReplaceTempView("removal_list")
+    offsets = [pa.array(offsets_of(action.offsets), pa.int64()) for action in removals]
+    each = list(zip(removals, offsets, strict=True))
+    columns = {
+        "partition": pa.chunked_array([pa.repeat(pa.scalar(action.partition, pa.int32()), len(of)) for action, of in each], pa.int32()),
+        "offset": pa.chunked_array(offsets, pa.int64()),
+        "reason": pa.chunked_array([pa.repeat(pa.scalar(action.reason, pa.string()), len(of)) for action, of in each], pa.string()),
+    }
+    session.createDataFrame(pa.table(columns)).createOrReplaceTempView("removal_list")
     try:
         yield "removal_list"
     finally:

@@ -3,10 +3,14 @@ messages that go, with their reasons, `dropped` the segments that go whole."""
 
 from __future__ import annotations
 
+from message_lifecycle.model.marker import REASONS
+
 IS_MARKER = "exists(coalesce(headers, array()), h -> h.name = 'Nats-Marker-Reason')"
 CAUSES_NONE = f"({IS_MARKER} OR exists(coalesce(headers, array()), h -> h.name = 'KV-Operation' AND h.value = CAST('PURGE' AS binary)))"
+_CAUSES = ", ".join(f"'{reason}'" for reason in REASONS)
 
-# Per key the newest message that goes; a key of which anything but a marker stays is not emptied (MRK-3).
+# Per key the newest message that goes, and the newest that an age rule or a request takes; a key of which anything but a marker stays is
+# not emptied (MRK-3).
 EMPTIED = f"""
     WITH going AS (
         SELECT t.partition, t.offset, t.key, t.headers, 'expiry' AS reason
@@ -16,13 +20,15 @@ EMPTIED = f"""
         FROM {{table}} VERSION AS OF {{before}} t JOIN {{listed}} l ON l.partition = t.partition AND l.offset = t.offset
         WHERE t.key IS NOT NULL
     ), newest AS (
-        SELECT key, max(struct(partition, offset, reason, {CAUSES_NONE} AS causes_none)) AS last FROM going GROUP BY key
+        SELECT key, max(struct(partition, offset, {CAUSES_NONE} AS causes_none)) AS last,
+               max(CASE WHEN reason IN ({_CAUSES}) THEN struct(partition, offset, reason) END) AS cause
+        FROM going GROUP BY key
     )
-    SELECT last.partition AS partition, last.offset AS offset, n.key AS key, last.reason AS reason
+    SELECT last.partition AS partition, last.offset AS offset, n.key AS key, cause.reason AS reason
     FROM newest n LEFT ANTI JOIN (
         SELECT key FROM {{table}} VERSION AS OF {{after}} WHERE key IS NOT NULL AND NOT {IS_MARKER}
     ) a ON a.key = n.key
-    WHERE NOT last.causes_none AND last.reason <> 'superseded'
+    WHERE NOT last.causes_none AND cause IS NOT NULL
 """
 
 # What another writer took of keys that it left without a live message, in one snapshot.

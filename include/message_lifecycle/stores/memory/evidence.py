@@ -13,7 +13,7 @@ from message_lifecycle.model.marker import REASONS as MARKER_REASONS
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import LimitReason, offsets_of
+from message_lifecycle.model.rows import LimitReason, RemovalReason, offsets_of
 from message_lifecycle.model.rules import holds
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.ttl import TTL_HEADER
@@ -196,28 +196,29 @@ def _marks(
         return {"markers": [], "unmarked": [], "marked": []}
     live = {message.key for message in after.messages.values() if not is_marker(message.headers)}
     newest: dict[bytes, Message] = {}
-    # What goes by number or size makes none (DEL-9).
+    why: dict[bytes, RemovalReason] = {}
+    # Not what a marker itself takes, the older one of its key.
     taken = [
-        message
+        (message, action.reason)
         for position, message in before.messages.items()
-        if position not in after.messages and (action := plan.taking(*position)) is not None and action.reason in MARKER_REASONS
+        if position not in after.messages and (action := plan.taking(*position)) is not None
     ]
-    for message in sorted(taken + [m for m, _ in owed], key=lambda m: (m.partition, m.offset)):
+    for message, reason in sorted(taken + owed, key=lambda entry: (entry[0].partition, entry[0].offset)):
         if message.key is not None:
             newest[message.key] = message
+            # What goes by number or size makes none (DEL-9).
+            if reason in MARKER_REASONS:
+                why[message.key] = reason
     if plan.swept:
         live |= told_already(owed, before)
-    emptied = {key: message for key, message in newest.items() if key not in live and not causes_none(message.headers)}
+    emptied = {key: m for key, m in newest.items() if key in why and key not in live and not causes_none(m.headers)}
     times: dict[int, Instant] = {}
     for message in before.messages.values():
         times[message.partition] = max(message.append_time or plan.as_of, times.get(message.partition, plan.as_of))
 
     def caused(marker: Message) -> bool:
-        cause = emptied.get(marker.key) if marker.key is not None else None
-        action = None if cause is None else plan.taking(cause.partition, cause.offset)
-        if plan.swept and cause is not None:
-            return dict(marker.headers)[REASON_HEADER] == b"Remove"
-        return action is not None and dict(marker.headers)[REASON_HEADER].decode() == MARKER_REASONS[action.reason]
+        reason = why[marker.key] if marker.key is not None and marker.key in emptied else None
+        return reason is not None and dict(marker.headers)[REASON_HEADER].decode() == MARKER_REASONS[reason]
 
     def formed(marker: Message) -> bool:
         assert policy.marker_ttl_us is not None

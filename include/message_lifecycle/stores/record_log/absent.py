@@ -19,9 +19,9 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.undo import DocumentsBefore, ReturningView
-from message_lifecycle.model.view import Outlived, Tail, ViewRow, ViewState
+from message_lifecycle.model.view import NOTHING, Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import Copied
+from message_lifecycle.ports import Copied, MessageReader
 
 # ruff: noqa: ARG002  # the arguments are the ports'; whatever they are, the answer is the same
 
@@ -35,7 +35,12 @@ class _Absent:
 
 
 class NoViews(_Absent):
-    """ViewReader and ViewStore of a store without compacted views."""
+    """ViewReader and ViewStore of a store without compacted views: none of its topics was ever compacted, and past no horizon lies all of a
+    topic's log (CMP-4)."""
+
+    def __init__(self, backend: Backend, reader: MessageReader) -> None:
+        super().__init__(backend)
+        self._reader = reader
 
     def view(self, name: TopicName) -> ViewState | None:
         return None
@@ -61,7 +66,10 @@ class NoViews(_Absent):
         self._refuse("a compacted view", name)
 
     def tail_messages(self, log: LogState, after: Mapping[int, int], *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
-        self._refuse("a compacted view", log.topic)
+        """Messages as they are now: of a record log no older state can be read."""
+        for message in self._reader.messages(log.topic, partition=partition, start=start):
+            if message.offset > after.get(message.partition, NOTHING):
+                yield message
 
     def published(self, name: TopicName, plan_id: str) -> Published | None:
         return None

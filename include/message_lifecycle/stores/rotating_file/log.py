@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
 
-from message_lifecycle.model.errors import DamagedLog, LogReplaced, PlanConflict, UnknownTopic
+from message_lifecycle.model.errors import CommitUnknown, DamagedLog, LogReplaced, PlanConflict, UnknownTopic
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.record_log.disk import Disk, append_lines, named_failures, open_to_append, open_to_read
@@ -135,7 +135,7 @@ class RotatingLog:
             for file in seen.files:
                 self._quarantine.add(file.name, file.found.damaged)
             write_manifest(self._folder, replace(manifest, head=head, files=tuple(files), following=following), self._disk)
-            self._drop([self._folder / name for name in gone])
+            self._drop_old([self._folder / name for name in gone])
 
     def drop_leftovers(self) -> None:
         if leftovers(self._folder, self._manifest()):
@@ -213,6 +213,13 @@ class RotatingLog:
             self._disk.unlink(path)
         if paths:
             self._disk.sync_folder(self._folder)
+
+    def _drop_old(self, paths: Sequence[Path]) -> None:
+        """Raises CommitUnknown: the change is made by then, and only its old files may still be there, or come back."""
+        try:
+            self._drop(paths)
+        except OSError as error:
+            raise CommitUnknown(f"{self._folder}: {error.strerror}", who="the disk") from error
 
     def _manifest(self) -> Manifest:
         """Raises UnknownTopic, DamagedLog."""
