@@ -1,4 +1,5 @@
-"""`lifecycle scenario`: try a policy on small data that a file states, by the same code as production."""
+"""To try it: the embedded default (start it, stop it, see it work), and `lifecycle scenario`, a policy on small data that a file states, by the
+same code as production."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from message_lifecycle.app.cli.context import OutputOption, wiring_of
-from message_lifecycle.app.cli.exits import DIFFERENT
-from message_lifecycle.app.cli.screen import Output, Screen, emit_line
+from message_lifecycle.app.cli.arguments import OutputOption, argument, flag
+from message_lifecycle.app.cli.context import DIFFERENT, wiring_of
+from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_line
 
-app = typer.Typer(
+scenario = typer.Typer(
     no_args_is_help=True,
     help="Try a policy on data that a file states, before it touches yours.\n\n"
     "A file is one JSON object (or, as .jsonl, one a line) with the fields id, server, stream, topic, config, store, topics and steps. "
@@ -21,6 +22,49 @@ app = typer.Typer(
     "of documents change, sync or detach; "
     "expect says what the step before must have left.",
 )
+
+
+def demo() -> int:
+    """Load real topics, let Airflow remove what is old, show what went and why, stop everything again."""
+    from message_lifecycle.app import demo as job
+
+    return job.main()
+
+
+def up(
+    no_airflow: Annotated[bool, flag("--no-airflow", "Only PostgreSQL and the configuration.")] = False,
+    output: OutputOption = Output.text,
+) -> None:
+    """Start PostgreSQL and Airflow on this machine and leave them running; prints address and login."""
+    from message_lifecycle.app import embedded
+    from message_lifecycle.local.progress import Progress
+
+    found = embedded.up(with_airflow=not no_airflow, progress=Progress())
+    told = {
+        "state": str(found.state),
+        "postgres": found.postgres,
+        "redis": found.redis,
+        "components": dict(found.components),
+        "address": found.address,
+        "logins": str(found.logins),
+    }
+
+    running = {"PostgreSQL": found.postgres, "Redis": found.redis, **found.components}
+    facts = [
+        ("state", str(found.state)),
+        *((name, "runs" if runs else "stopped") for name, runs in running.items()),
+        ("Airflow", found.address or ""),
+        ("logins", str(found.logins) if found.address else ""),
+    ]
+    emit(output, told, lambda screen, _told: screen.facts(facts))
+
+
+def down() -> None:
+    """Stop everything that was started; the data stays."""
+    from message_lifecycle.local import stack
+    from message_lifecycle.local.progress import Progress
+
+    stack.down(progress=Progress())
 
 
 class Store(StrEnum):
@@ -33,17 +77,15 @@ class Store(StrEnum):
     redis_streams = "redis_streams"
 
 
-@app.callback()
+@scenario.callback()
 def _group() -> None:
     """Keeps `scenario` a group while it has one command."""
 
 
-@app.command()
+@scenario.command()
 def run(
     ctx: typer.Context,
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Scenario files: .json holds one, .jsonl one a line.", show_default=False)
-    ],
+    files: Annotated[list[Path], argument("FILE...", "Scenario files: .json holds one, .jsonl one a line.")],
     store: Annotated[
         Store,
         typer.Option(
@@ -62,13 +104,13 @@ def run(
     from message_lifecycle.app.scenario_file import load
 
     # All are read first: a wrong file is found before anything runs.
-    loaded = [(file, scenario) for file in files for scenario in load(file)]
+    loaded = [(file, tried) for file in files for tried in load(file)]
     make_world = wiring_of(ctx).worlds[store.value]
     screen = Screen()
     failed = 0
-    for file, scenario in loaded:
+    for file, tried in loaded:
         differences = []
-        for result in ScenarioRun(scenario, make_world, file=str(file)).results():
+        for result in ScenarioRun(tried, make_world, file=str(file)).results():
             if output is Output.json:
                 emit_line(asdict(result))
             if not result.ok:
@@ -76,7 +118,7 @@ def run(
         failed += bool(differences)
         if output is Output.text:
             ended = "failed" if differences else "ok    "
-            screen.line(f"{ended}  {scenario.id}  ({file.name})", style="red" if differences else None)
+            screen.line(f"{ended}  {tried.id}  ({file.name})", style="red" if differences else None)
             screen.notes(differences)
     if output is Output.text:
         screen.line(f"{len(loaded) - failed} of {len(loaded)} scenarios held")
