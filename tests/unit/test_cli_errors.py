@@ -216,7 +216,7 @@ def test_a_real_interrupt_prints_no_trace() -> None:
         assert (program.wait(30), program.stderr.read()) == (130, b"")
 
 
-HEAVY = ("pyiceberg", "pyspark", "pendulum", "great_expectations", "sqlalchemy", "pandas", "airflow", "message_lifecycle.app.scenario_file")
+HEAVY = ("pyiceberg", "pyspark", "pendulum", "great_expectations", "sqlalchemy", "pandas", "airflow", "message_lifecycle.app.scenario.file")
 
 
 def imported(program: str) -> list[str]:

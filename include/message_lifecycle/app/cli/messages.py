@@ -151,7 +151,7 @@ def read(
 
 
 def _message_view(message: Message) -> View:
-    from message_lifecycle.app.scenario_file import text_of
+    from message_lifecycle.app.scenario.file import text_of
 
     return {
         "partition": message.partition,

@@ -100,8 +100,8 @@ def run(
 
     With --output json, one object per step. Exit status 0: every expectation held; 1: one did not (step, field, expected and found are printed); 2: a file is wrong.
     """
-    from message_lifecycle.app.scenario import ScenarioRun
-    from message_lifecycle.app.scenario_file import load
+    from message_lifecycle.app.scenario.file import load
+    from message_lifecycle.app.scenario.run import ScenarioRun
 
     # All are read first: a wrong file is found before anything runs.
     loaded = [(file, tried) for file in files for tried in load(file)]
