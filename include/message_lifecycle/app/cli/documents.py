@@ -77,7 +77,7 @@ def pull(
     """Show what a client gets: the changes it lacks, or the snapshot and what came after it where it lacks many."""
     from message_lifecycle.app import documents
     from message_lifecycle.app.services import policy_of
-    from message_lifecycle.app.views.documents import pulled_view
+    from message_lifecycle.app.views.topics import pulled_view
 
     s, name = services(ctx), TopicName.parse(topic)
     pulled = documents.pull(s, name, document, client_seq=start, client=client, epoch=epoch, at=s.ledger.now())
@@ -92,7 +92,7 @@ def attach(
     """Begin anew as a client: the newest snapshot, if there is one, and what came after it."""
     from message_lifecycle.app import documents
     from message_lifecycle.app.services import policy_of
-    from message_lifecycle.app.views.documents import pulled_view
+    from message_lifecycle.app.views.topics import pulled_view
 
     s, name = services(ctx), TopicName.parse(topic)
     found = pulled_view(documents.attach(s, name, document, client=client), policy_of(s, name).fold)
@@ -145,7 +145,7 @@ def history(
 ) -> None:
     """Show the document after each of its changes, as far back as they are there."""
     from message_lifecycle.app import documents
-    from message_lifecycle.app.views.documents import history_entry_view
+    from message_lifecycle.app.views.topics import history_entry_view
 
     s, name = services(ctx), TopicName.parse(topic)
     entries = map(history_entry_view, documents.history(s, name, document, start=start, limit=limit + 1))
@@ -170,7 +170,7 @@ def describe_(
 ) -> None:
     """Show what is stored of a document, which clients keep it, and which settings act on it."""
     from message_lifecycle.app import documents
-    from message_lifecycle.app.views.documents import document_view, documents_view
+    from message_lifecycle.app.views.topics import document_view, documents_view
 
     s, name = services(ctx), TopicName.parse(topic)
     if document is None:

@@ -231,7 +231,7 @@ def _fate(screen: Screen, view: View) -> None:
 def ended(output: Output, result: Outcome, things: str = "messages", *, then: str = "", **beside: Any) -> int:
     """Tell a topic's result; the exit status that it has. `things`: see `headline`; `then`: a line after a published one;
     `beside`: further fields for programs."""
-    from message_lifecycle.app.views.outcomes import outcome_view
+    from message_lifecycle.app.views.values import outcome_view
 
     def show(screen: Screen, view: View) -> None:
         outcome(screen, view, things)

@@ -84,7 +84,7 @@ def list_(
     output: OutputOption = Output.text,
 ) -> None:
     """List requests, the newest first."""
-    from message_lifecycle.app.views.erasures import erasures_view
+    from message_lifecycle.app.views.values import erasures_view
 
     emit(output, erasures_view(services(ctx), limit=limit), _show_requests)
 
@@ -173,8 +173,7 @@ def _receipt(screen: Screen, receipt: Receipt) -> None:
 
 def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: Output) -> int:
     from message_lifecycle.app.erasure_requests import carry_out
-    from message_lifecycle.app.views.erasures import erasure_view
-    from message_lifecycle.app.views.outcomes import outcome_view
+    from message_lifecycle.app.views.values import erasure_view, outcome_view
 
     word = word_of(by, text, "an erasure")
     s = services(ctx)
@@ -204,7 +203,7 @@ def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: 
 
 
 def _show_request(ctx: typer.Context, request: str, output: Output) -> int:
-    from message_lifecycle.app.views.erasures import erasure_view
+    from message_lifecycle.app.views.values import erasure_view
 
     told = erasure_view(services(ctx).ledger.erasure(request))
 

@@ -41,7 +41,7 @@ def add(
     readers all the same, and is not removed.
     """
     from message_lifecycle.app.holds import place_hold
-    from message_lifecycle.app.views.holds import hold_view
+    from message_lifecycle.app.views.values import hold_view
 
     name = TopicName.parse(topic)
     given = _key(key, from_stdin=key_stdin, is_base64=is_base64, empty_key=empty_key)
@@ -60,7 +60,7 @@ def add(
 def release(ctx: typer.Context, hold: HoldArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> None:
     """End a hold: what it kept may go with the next run. Of a held key a digest alone is left in the ledger."""
     from message_lifecycle.app.holds import release_hold
-    from message_lifecycle.app.views.holds import hold_view
+    from message_lifecycle.app.views.values import hold_view
 
     released = release_hold(services(ctx), hold, by=by, why=text)
     emit(output, hold_view(released), f"hold {released.hold_id} on {released.topic} is released by {by.strip()}")
@@ -75,7 +75,7 @@ def list_(
     output: OutputOption = Output.text,
 ) -> None:
     """Show the holds that stand: what they keep, whose they are, and why."""
-    from message_lifecycle.app.views.holds import holds_view
+    from message_lifecycle.app.views.values import holds_view
 
     s = services(ctx)
     name = None if topic is None else TopicName.parse(topic)

@@ -28,7 +28,7 @@ def list_(
     output: OutputOption = Output.text,
 ) -> None:
     """List past runs, the newest first."""
-    from message_lifecycle.app.views.outcomes import runs
+    from message_lifecycle.app.views.values import runs
 
     emit(output, runs(services(ctx), None if topic is None else TopicName.parse(topic), limit=limit), _show_runs)
 

@@ -78,7 +78,7 @@ def _run_each(
     work: Callable[[Services, TopicName], Scheduled],
 ) -> int:
     from message_lifecycle.app import steps
-    from message_lifecycle.app.views.outcomes import outcome_view
+    from message_lifecycle.app.views.values import outcome_view
 
     approver = approver_of(yes, by)
     names = [TopicName.parse(topic) for topic in topics]
@@ -128,8 +128,8 @@ def compact(
     from message_lifecycle.app.compact import begin_anew
     from message_lifecycle.app.compact import compact as bring
     from message_lifecycle.app.previews import preview
-    from message_lifecycle.app.views.compaction import compaction_status
     from message_lifecycle.app.views.plans import plan_view
+    from message_lifecycle.app.views.topics import compaction_status
 
     if sum((status, dry_run, anew)) > 1:
         raise typer.BadParameter("--status, --dry-run and --anew are three different things: give one")
