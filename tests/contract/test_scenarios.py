@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.app import scenario_file
-from message_lifecycle.app.scenario import ScenarioRun
+from message_lifecycle.app.scenario.file import Scenario, load
+from message_lifecycle.app.scenario.run import ScenarioRun
 from message_lifecycle.app.wiring import WORLDS
 from message_lifecycle.model.backends import Backend
 from tests.contract.conftest import NEEDS, WHOLE_LOGS, MakeWorld
@@ -23,13 +23,13 @@ STORES: dict[str, tuple[Backend, ...]] = {
 CASES = [
     pytest.param(store, path.name, scenario, id=f"{store}-{path.stem}-{scenario.id}", marks=NEEDS.get(store, ()))
     for path in FILES
-    for scenario in scenario_file.load(path)
+    for scenario in load(path)
     for store in STORES.get(path.name, WHOLE_LOGS)
 ]
 
 
 @pytest.mark.parametrize(("store_kind", "file", "scenario"), CASES, indirect=["store_kind"])
-def test_scenario_holds(file: str, scenario: scenario_file.Scenario, make_world: MakeWorld) -> None:
+def test_scenario_holds(file: str, scenario: Scenario, make_world: MakeWorld) -> None:
     results = list(ScenarioRun(scenario, make_world, file=file).results())
     assert [result for result in results if not result.ok] == []
     assert any(result.verb == "expect" for result in results), "a scenario that expects nothing proves nothing"

@@ -132,7 +132,7 @@ def test_an_unexpected_error_is_a_difference(lake: Lake, tmp_path: Path) -> None
 
 
 def test_the_help_names_every_field_and_verb(lake: Lake) -> None:
-    from message_lifecycle.app.scenario_file import Scenario, Step
+    from message_lifecycle.app.scenario.file import Scenario, Step
 
     said = re.findall(r"\w+", lake.say("scenario", "--help").out)
     names = [field.alias or name for model in (Scenario, Step) for name, field in model.model_fields.items()]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from message_lifecycle.app import views
-from message_lifecycle.app.cli.words import count, safe, share, size, span
+from message_lifecycle.app.cli.screen import count, safe, share, size, span
 from message_lifecycle.model.actions import RemoveRows, SealSegment
 from message_lifecycle.model.instants import Instant
 from tests.ledgers import drop, plan_of

@@ -206,7 +206,7 @@ def _report_view(progress: Progress, outcomes: list[dict[str, Any]], landed: Lan
 
 
 def _report(progress: Progress, outcomes: list[dict[str, Any]], landed: dict[TopicName, Landed]) -> None:
-    from message_lifecycle.app.cli.words import ends
+    from message_lifecycle.app.cli.screen import ends
     from message_lifecycle.app.wiring import lake
     from message_lifecycle.model.marker import is_marker
 

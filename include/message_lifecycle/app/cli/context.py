@@ -1,27 +1,32 @@
-"""What commands share: the services they work with, and how their arguments are read."""
+"""What commands work with: the services, the time to judge by, and the exit statuses beside those of errors."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, assert_never
 
 import typer
 
-from message_lifecycle.app.cli.screen import Output
+from message_lifecycle.app.cli.arguments import instant
 from message_lifecycle.model.backends import BACKENDS, NO_OPTIONS, Backend, StoreOptions
-from message_lifecycle.model.errors import BadInput
-from message_lifecycle.model.instants import Instant, parse_instant
-from message_lifecycle.model.settings import SETTINGS, Value, resolve
+from message_lifecycle.model.errors import EXIT_INTERNAL, EXIT_REFUSED
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Judgement, OutcomeName
+from message_lifecycle.model.settings import Value, resolve
 
 if TYPE_CHECKING:
+    from message_lifecycle.app.operations.registry import Scheduled
     from message_lifecycle.app.scenario import MakeWorld, World
     from message_lifecycle.app.services import Services
     from message_lifecycle.ledger.ledger import SqlLedger
 
-_INTEGER = re.compile(r"-?[0-9]{1,20}")
-_POSITION = re.compile(r"([0-9]{1,10}):([0-9]{1,19})")
+DIFFERENT = 1
+"""Something does not hold: a scenario's expectation, a topic's health."""
+WAITS = 5
+"""A plan waits for a person."""
+_BY_WEIGHT = (EXIT_INTERNAL, EXIT_REFUSED, WAITS, DIFFERENT)
 
 
 def _lake() -> Services:
@@ -74,27 +79,6 @@ def services(ctx: typer.Context) -> Services:
     return wiring_of(ctx).lake()
 
 
-class InvalidPosition(BadInput):
-    """Not `PARTITION:OFFSET`."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        super().__init__(f"{text!r} is not a position in a log. Allowed: PARTITION:OFFSET, two whole numbers such as 0:1234.")
-
-
-def position(text: str) -> tuple[int, int]:
-    """Read `PARTITION:OFFSET`. Raises InvalidPosition."""
-    found = _POSITION.fullmatch(text)
-    if found is None:
-        raise InvalidPosition(text)
-    return int(found[1]), int(found[2])
-
-
-def instant(text: str) -> Instant:
-    """Read ISO 8601, or integer microseconds. Raises InvalidInstant."""
-    return parse_instant(int(text) if _INTEGER.fullmatch(text) else text)
-
-
 def instant_of(s: Services, as_of: str | None) -> Instant:
     """The time to judge by: the ledger's clock unless one is given. Raises InvalidInstant, FutureAsOf (CLK-1)."""
     if as_of is None:
@@ -104,39 +88,41 @@ def instant_of(s: Services, as_of: str | None) -> Instant:
     return given
 
 
-def pairs(texts: list[str], option: str) -> dict[str, str]:
-    """Read `NAME=VALUE` options; a name may stand there once."""
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"{text!r} is not NAME=VALUE, such as message_expiry=3600", param_hint=option)
-        if name.strip() in found:
-            raise typer.BadParameter(f"{name.strip()!r} is given twice", param_hint=option)
-        found[name.strip()] = value.strip()
-    return found
+def work_of(s: Services, name: TopicName) -> Scheduled:
+    """What a run of this topic is for: messages are cleaned, of a backend its retention; of documents snapshots are made, and changes
+    purged."""
+    from message_lifecycle.app.services import policy_of
+
+    return s.work_on(name) if policy_of(s, name).fold is None else "snapshot_with_purge"
 
 
-def complete_setting(incomplete: str) -> list[tuple[str, str]]:
-    """For the shell: `name=` of every topic setting."""
-    return [(f"{s.name}=", s.help) for s in SETTINGS if s.on_topic and s.name.startswith(incomplete)]
+def of_outcome(name: OutcomeName) -> int:
+    match name:
+        case "published" | "no_op":
+            return 0
+        case "needs_approval":
+            return WAITS
+        case "blocked" | "refused" | "starved" | "lapsed" | "superseded":
+            return EXIT_REFUSED
+        case "failed":
+            return EXIT_INTERNAL
+        case never:
+            assert_never(never)
 
 
-def complete_setting_name(incomplete: str) -> list[tuple[str, str]]:
-    return [(s.name, s.help) for s in SETTINGS if s.on_topic and s.name.startswith(incomplete)]
+def waiting_or(judgement: Judgement) -> int:
+    match judgement:
+        case "passed":
+            return 0
+        case "needs_approval":
+            return WAITS
+        case "blocked":
+            return EXIT_REFUSED
+        case never:
+            assert_never(never)
 
 
-TopicArgument = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="The topic: `stream/topic`, or `topic` alone in the stream `default`.", show_default=False)
-]
-PlanArgument = Annotated[str, typer.Argument(metavar="PLAN", help="The plan's id, or a unique beginning of it.", show_default=False)]
-AsOfOption = Annotated[
-    str | None,
-    typer.Option(
-        "--as-of",
-        metavar="TIME",
-        help="Judge ages by this time, as 2026-11-21T00:00:00Z; by default the ledger's clock now. A time to come is refused.",
-        show_default=False,
-    ),
-]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Print text for people or JSON for programs.")]
+def worst(statuses: Iterable[int]) -> int:
+    """Of several topics: the one that most needs a look."""
+    found = set(statuses) - {0}
+    return next((status for status in _BY_WEIGHT if status in found), max(found, default=0))

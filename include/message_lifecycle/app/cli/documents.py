@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from message_lifecycle.app.cli import document_screen
-from message_lifecycle.app.cli.context import OutputOption, TopicArgument, complete_setting_name, instant, pairs, services
-from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_long, working
+from message_lifecycle.app.cli.arguments import (
+    AtOption,
+    OutputOption,
+    TopicArgument,
+    argument,
+    changes_of,
+    complete_setting_name,
+    flag,
+    instant,
+    option,
+)
+from message_lifecycle.app.cli.context import services
+from message_lifecycle.app.cli.screen import ROWS, Output, Screen, View, count, emit, emit_long, said, working
 from message_lifecycle.model.names import TopicName, normalise_name
-from message_lifecycle.model.settings import Value, parse_topic_settings, topic_changes
 from message_lifecycle.sources.files import UnreadableFile
 
 app = typer.Typer(no_args_is_help=True, help="Documents: their changes, snapshots, clients and history.")
-DocumentArgument = Annotated[str, typer.Argument(metavar="DOCUMENT", help="The document's name.", show_default=False)]
-ClientArgument = Annotated[str, typer.Argument(metavar="CLIENT", help="The client's name.", show_default=False)]
+DocumentArgument = Annotated[str, argument("DOCUMENT", "The document's name.")]
+ClientArgument = Annotated[str, argument("CLIENT", "The client's name.")]
 EpochOption = Annotated[
     int | None,
-    typer.Option(
-        "--epoch", min=0, help="The epoch that the client knows, from its last pull; by default the current one.", show_default=False
-    ),
+    option("--epoch", None, "The epoch that the client knows, from its last pull; by default the current one.", min=0),
 ]
 _STDIN = "-"
 
@@ -52,7 +61,7 @@ def add(
         newest = add_changes(s, name, changes, epoch=epoch)
     erased = sum(change.document not in newest for change in changes)
     told = {"topic": str(name), "changes": len(changes) - erased, "erased": erased, "newest": newest}
-    emit(output, told, lambda screen: document_screen.added(screen, told))
+    emit(output, told, _show_added)
 
 
 @app.command()
@@ -61,19 +70,19 @@ def pull(
     topic: TopicArgument,
     document: DocumentArgument,
     start: Annotated[int, typer.Option("--from", metavar="SEQ", min=0, help="What the client has: every change up to this one.")] = 0,
-    client: Annotated[str | None, typer.Option("--client", help="Which client asks.", show_default=False)] = None,
+    client: Annotated[str | None, option("--client", None, "Which client asks.")] = None,
     epoch: EpochOption = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Show what a client gets: the changes it lacks, or the snapshot and what came after it where it lacks many."""
     from message_lifecycle.app import documents
     from message_lifecycle.app.services import policy_of
-    from message_lifecycle.app.views.documents import pulled_view
+    from message_lifecycle.app.views.topics import pulled_view
 
     s, name = services(ctx), TopicName.parse(topic)
     pulled = documents.pull(s, name, document, client_seq=start, client=client, epoch=epoch, at=s.ledger.now())
     found = pulled_view(pulled, policy_of(s, name).fold)
-    emit(output, found, lambda screen: document_screen.pulled(screen, found))
+    emit(output, found, _show_pulled)
 
 
 @app.command()
@@ -83,11 +92,11 @@ def attach(
     """Begin anew as a client: the newest snapshot, if there is one, and what came after it."""
     from message_lifecycle.app import documents
     from message_lifecycle.app.services import policy_of
-    from message_lifecycle.app.views.documents import pulled_view
+    from message_lifecycle.app.views.topics import pulled_view
 
     s, name = services(ctx), TopicName.parse(topic)
     found = pulled_view(documents.attach(s, name, document, client=client), policy_of(s, name).fold)
-    emit(output, found, lambda screen: document_screen.pulled(screen, found))
+    emit(output, found, _show_pulled)
 
 
 @app.command()
@@ -96,11 +105,9 @@ def sync(
     topic: TopicArgument,
     document: DocumentArgument,
     client: ClientArgument,
-    seq: Annotated[int, typer.Argument(metavar="SEQ", min=0, help="It has every change up to this one.", show_default=False)],
+    seq: Annotated[int, argument("SEQ", "It has every change up to this one.", min=0)],
     epoch: EpochOption = None,
-    at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="When that was; by default the ledger's clock now.", show_default=False)
-    ] = None,
+    at: AtOption = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Record how far a client has synchronised: from that change on, everything is kept for it."""
@@ -110,7 +117,7 @@ def sync(
     given = s.ledger.now() if at is None else instant(at)
     done = documents.sync(s, name, document, client=client, server_seq=seq, at=given, epoch=epoch)
     told = {"topic": str(name), "document": done.document, "client": done.client, "server_seq": done.server_seq, "epoch": done.epoch}
-    emit(output, told, lambda screen: document_screen.synced(screen, told))
+    emit(output, told, _show_synced)
 
 
 @app.command()
@@ -123,8 +130,8 @@ def detach(
     s, name = services(ctx), TopicName.parse(topic)
     was_there = documents.detach(s, name, document, client=client)
     told = {"topic": str(name), "document": normalise_name(document), "client": normalise_name(client), "was_there": was_there}
-    said = "keeps nothing any more" if was_there else "kept nothing"
-    emit(output, told, lambda screen: screen.line(f"{told['document']}: {told['client']} {said}"))
+    kept = "keeps nothing any more" if was_there else "kept nothing"
+    emit(output, told, f"{told['document']}: {told['client']} {kept}")
 
 
 @app.command()
@@ -138,7 +145,7 @@ def history(
 ) -> None:
     """Show the document after each of its changes, as far back as they are there."""
     from message_lifecycle.app import documents
-    from message_lifecycle.app.views.documents import history_entry_view
+    from message_lifecycle.app.views.topics import history_entry_view
 
     s, name = services(ctx), TopicName.parse(topic)
     entries = map(history_entry_view, documents.history(s, name, document, start=start, limit=limit + 1))
@@ -151,54 +158,45 @@ def history(
     if output is Output.json:
         emit_long({"document": normalise_name(document)}, "history", shown, lambda: {"goes_on_from": following()})
     else:
-        document_screen.history(Screen(), normalise_name(document), shown, following)
+        _show_history(Screen(), normalise_name(document), shown, following)
 
 
 @app.command("describe")
 def describe_(
     ctx: typer.Context,
     topic: TopicArgument,
-    document: Annotated[
-        str | None, typer.Argument(metavar="[DOCUMENT]", help="The document; by default all of the topic.", show_default=False)
-    ] = None,
+    document: Annotated[str | None, argument("[DOCUMENT]", "The document; by default all of the topic.")] = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Show what is stored of a document, which clients keep it, and which settings act on it."""
     from message_lifecycle.app import documents
-    from message_lifecycle.app.views.documents import document_view, documents_view
+    from message_lifecycle.app.views.topics import document_view, documents_view
 
     s, name = services(ctx), TopicName.parse(topic)
     if document is None:
         whole = {"topic": str(name), **documents_view(s, name)}
-        emit(output, whole, lambda screen: document_screen.documents(screen, whole))
+        emit(output, whole, show_documents)
         return
     (described,) = documents.describe(s, name, document)
     found = {"topic": str(name), **document_view(described, s.ledger.now(), settings=True)}
-    emit(output, found, lambda screen: document_screen.document(screen, found))
+    emit(output, found, _show_document)
 
 
 @app.command()
 def alter(
     ctx: typer.Context,
     topic: TopicArgument,
-    settings: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME=VALUE]...", help="Settings, such as changes_keep_last=100.", show_default=False),
-    ] = None,
-    user: Annotated[str | None, typer.Option("--user", help="Of all documents that this user owns.", show_default=False)] = None,
-    document: Annotated[str | None, typer.Option("--document", help="Of this document.", show_default=False)] = None,
+    settings: Annotated[list[str] | None, argument("[NAME=VALUE]...", "Settings, such as changes_keep_last=100.")] = None,
+    user: Annotated[str | None, option("--user", None, "Of all documents that this user owns.")] = None,
+    document: Annotated[str | None, option("--document", None, "Of this document.")] = None,
     unset: Annotated[
         list[str],
-        typer.Option(
-            "--unset",
-            metavar="NAME",
-            help="Take a value away, so that the wider level's counts; may be repeated.",
-            autocompletion=complete_setting_name,
-            show_default=False,
+        option(
+            "--unset", "NAME", "Take a value away, so that the wider level's counts; may be repeated.", autocompletion=complete_setting_name
         ),
     ] = [],  # noqa: B006 - typer reads it and makes a new list
-    owner: Annotated[str | None, typer.Option("--owner", metavar="USER", help="Whose the document is.", show_default=False)] = None,
-    no_owner: Annotated[bool, typer.Option("--no-owner", metavar="", help="It is nobody's.")] = False,
+    owner: Annotated[str | None, option("--owner", "USER", "Whose the document is.")] = None,
+    no_owner: Annotated[bool, flag("--no-owner", "It is nobody's.")] = False,
     output: OutputOption = Output.text,
 ) -> None:
     """Set what is to happen to one document, or to all of a user; the narrowest setting wins: document, user, topic, server."""
@@ -210,7 +208,7 @@ def alter(
         raise typer.BadParameter("--owner and --no-owner are said of a --document")
     if owner is not None and no_owner:
         raise typer.BadParameter("--owner and --no-owner exclude each other")
-    changes = _changes(settings or [], unset)
+    changes = changes_of(settings or [], unset, "NAME=VALUE")
     if not changes and owner is None and not no_owner:
         raise typer.BadParameter("nothing to change: give NAME=VALUE, --unset NAME or --owner USER")
     s, name = services(ctx), TopicName.parse(topic)
@@ -222,15 +220,7 @@ def alter(
     level, of = ("user", normalise_name(user)) if user is not None else ("document", normalise_name(document or ""))
     now = (own.users if level == "user" else own.documents).get(of, {})
     told = {"topic": str(name), "level": level, "name": of, "settings": dict(sorted(now.items())), "owner": own.owners.get(of)}
-    emit(output, told, lambda screen: document_screen.altered(screen, told))
-
-
-def _changes(settings: list[str], unset: list[str]) -> dict[str, Value | None]:
-    given = parse_topic_settings(pairs(settings, "NAME=VALUE"), where="NAME=VALUE")
-    both = sorted(set(given) & set(unset))
-    if both:
-        raise typer.BadParameter(f"{both[0]!r} is both set and unset", param_hint="--unset")
-    return {**given, **topic_changes(dict.fromkeys(unset), where="--unset")}
+    emit(output, told, _show_altered)
 
 
 def _lines(file: str) -> tuple[str, list[bytes]]:
@@ -241,3 +231,142 @@ def _lines(file: str) -> tuple[str, list[bytes]]:
         return file, Path(file).read_bytes().splitlines()
     except OSError as error:
         raise UnreadableFile(file, error.strerror or str(error)) from error
+
+
+def _show_added(screen: Screen, told: View) -> None:
+    left_out = f", {count(told['erased'])} left out: their documents were erased and may not come in again" if told["erased"] else ""
+    screen.line(f"{told['topic']}: {count(told['changes'])} changes added{left_out}")
+    screen.table(("document", "now at"), [(name, count(seq)) for name, seq in told["newest"].items()], right=("now at",), most=ROWS)
+
+
+def _show_pulled(screen: Screen, found: View) -> None:
+    """What a client gets, and the epoch it is to bring along."""
+    screen.line(f"{found['document']}: at change {count(found['seq'])}, epoch {found['epoch']}", style="bold")
+    snapshot = found["snapshot"]
+    if snapshot is not None:
+        screen.line(f"snapshot at {count(snapshot['server_seq'])}: {_json(snapshot['state'])}")
+    if found["changes"]:
+        screen.table(
+            ("change", "client", "at", "payload"),
+            [(str(c["server_seq"]), c["client"], screen.when(c["at"]), _json(c["payload"])) for c in found["changes"]],
+            right=("change",),
+        )
+    elif snapshot is None:
+        screen.line("nothing is new")
+
+
+def _show_synced(screen: Screen, told: View) -> None:
+    if not told["server_seq"]:
+        screen.line(f"{told['document']}: {told['client']} has nothing yet, so nothing is kept for it")
+        return
+    kept = f"changes from {count(told['server_seq'])} on are kept for it"
+    screen.line(f"{told['document']}: {told['client']} has everything up to {count(told['server_seq'])} of epoch {told['epoch']}; {kept}")
+
+
+def _show_history(screen: Screen, document: str, entries: Iterable[View], following: Callable[[], int | None]) -> None:
+    """Each as it comes, so no table, whose columns are as wide as their widest cell. `following`: asked at the end, where to go on."""
+    none = True
+    for entry in entries:
+        if none:
+            screen.line("change  the document after it", style="dim")
+        none = False
+        screen.line(f"{entry['server_seq']:>6}  {_json(entry['state'])}")
+    if none:
+        screen.line(f"{document}: no change is there from which on the history can be shown")
+    goes_on_from = following()
+    if goes_on_from is not None:
+        screen.line(f"More: --from {goes_on_from}")
+
+
+def show_documents(screen: Screen, found: View) -> None:
+    """All documents of a topic."""
+    screen.line(f"{found['topic']}: {count(len(found['documents']))} documents, folded as {found['fold']}", style="bold")
+    screen.facts(
+        [
+            ("changes", count(found["changes"])),
+            ("snapshots", count(found["snapshots"])),
+            ("clients", count(found["clients"])),
+            ("purged before", f"{count(found['purged'])} documents"),
+        ]
+    )
+    if found["documents"]:
+        screen.heading("Documents")
+        screen.table(
+            ("document", "owner", "changes", "newest snapshot", "epoch", "lowest synced", "clients"),
+            [
+                (
+                    entry["document"],
+                    entry["owner"] or "",
+                    _stored(entry),
+                    str(entry["snapshots"][-1]) if entry["snapshots"] else "none",
+                    str(entry["epoch"]),
+                    _lowest(entry),
+                    count(len(entry["clients"])),
+                )
+                for entry in found["documents"]
+            ],
+            right=("changes", "newest snapshot", "epoch", "lowest synced", "clients"),
+            wrap=("document",),
+            most=ROWS,
+        )
+    if found["own_settings"]:
+        screen.heading("Settings below the topic's")
+        screen.table(
+            ("of", "setting", "value"),
+            [(f"{own['level']} {own['name']}", own["setting"], said(own["value"])) for own in found["own_settings"]],
+            most=ROWS,
+        )
+
+
+def _show_document(screen: Screen, found: View) -> None:
+    """One document."""
+    screen.line(f"{found['topic']}: {found['document']}", style="bold")
+    screen.facts(
+        [
+            ("owner", found["owner"] or "nobody"),
+            ("at change", count(found["seq"])),
+            ("stored", _stored(found)),
+            ("snapshots", ", ".join(str(seq) for seq in found["snapshots"]) or "none yet"),
+            ("epoch", str(found["epoch"])),
+            ("lowest synced", f"{_lowest(found)}{'' if found['lowest_synced'] is not None else ': nothing is purged'}"),
+        ]
+    )
+    if found["clients"]:
+        screen.heading("Clients")
+        screen.table(
+            ("client", "has", "behind", "last request", "keeps changes", "falls silent"),
+            [
+                (
+                    client["client"],
+                    str(client["server_seq"]),
+                    count(client["lag"]),
+                    screen.when(client["at"]),
+                    "yes" if client["keeps"] else "no, silent for too long",
+                    screen.when(client["falls_silent_at"]) or "never",
+                )
+                for client in found["clients"]
+            ],
+            right=("has", "behind"),
+            wrap=("client",),
+        )
+    screen.heading("Settings that act on it")
+    screen.table(("setting", "value"), [(name, said(value)) for name, value in found["settings"].items()])
+
+
+def _show_altered(screen: Screen, told: View) -> None:
+    screen.line(f"{told['level']} {told['name']} of {told['topic']}", style="bold")
+    screen.facts([("owner", told["owner"] or ""), *((name, said(value)) for name, value in told["settings"].items())])
+    if not told["settings"]:
+        screen.line("no settings of its own")
+
+
+def _stored(entry: View) -> str:
+    return "none" if entry["first"] is None else f"{entry['first']}..{entry['seq']}"
+
+
+def _lowest(entry: View) -> str:
+    return "nobody" if entry["lowest_synced"] is None else str(entry["lowest_synced"])
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -8,13 +8,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from message_lifecycle.app.cli import results
-from message_lifecycle.app.cli.context import OutputOption, services
-from message_lifecycle.app.cli.exits import DIFFERENT, of_outcome, worst
-from message_lifecycle.app.cli.key_input import read_key
-from message_lifecycle.app.cli.screen import Output, Screen, View, emit, working
-from message_lifecycle.app.cli.verbs import ByOption, TextOption
-from message_lifecycle.app.cli.words import count
+from message_lifecycle.app.cli import drawing
+from message_lifecycle.app.cli.arguments import ByOption, LimitOption, OutputOption, TextOption, argument, option, read_key, word_of
+from message_lifecycle.app.cli.context import DIFFERENT, of_outcome, services, worst
+from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, working
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.receipt import Receipt
@@ -38,10 +35,7 @@ app = typer.Typer(
     help="Erase a key everywhere. The key is read from standard input, one line, and kept nowhere but as a keyed hash.",
 )
 receipts = typer.Typer(no_args_is_help=True, help="What was seen to be gone after an erasure.")
-RequestArgument = Annotated[
-    str, typer.Argument(metavar="REQUEST", help="The request's id, or a unique beginning of it.", show_default=False)
-]
-SHORT = results.SHORT
+RequestArgument = Annotated[str, argument("REQUEST", "The request's id, or a unique beginning of it.")]
 _NOT_DONE = "not done because"
 """Beside the reason that a person gave: what stands against the request."""
 
@@ -53,8 +47,8 @@ def erase(
         list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only here; may be given again. By default everywhere.")
     ] = None,
     forbid: Annotated[bool, typer.Option("--forbid", help="What comes in with the key from now on is not taken.")] = False,
-    by: Annotated[str, typer.Option("--by", metavar="NAME", help="Your name, kept in the ledger.", show_default=False)] = "",
-    text: Annotated[str, typer.Option("--text", metavar="WHY", help="Why; kept beside it. Never the key.", show_default=False)] = "",
+    by: ByOption = "",
+    text: Annotated[str, option("--text", "WHY", "Why; kept beside it. Never the key.")] = "",
     is_base64: Annotated[bool, typer.Option("--base64", help="The line that is read is base64.")] = False,
     empty_key: Annotated[bool, typer.Option("--empty-key", help="An empty line is the empty key.")] = False,
     later: Annotated[
@@ -67,8 +61,7 @@ def erase(
         return None
     from message_lifecycle.app.erasure_requests import ask
 
-    if not by.strip() or not text.strip():
-        raise typer.BadParameter("an erasure has a name and a reason: --by NAME --text WHY")
+    word_of(by, text, "an erasure")
     s, topics = services(ctx), [TopicName.parse(name) for name in topic or ()]
     key = read_key(is_base64=is_base64, empty_is_a_key=empty_key)
     request = ask(s, key, topics=topics, forbid=forbid, by=by, why=text)
@@ -87,35 +80,31 @@ def run(ctx: typer.Context, request: RequestArgument, by: ByOption, text: TextOp
 @app.command("list")
 def list_(
     ctx: typer.Context,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="How many, the newest first.")] = 20,
+    limit: LimitOption = 20,
     output: OutputOption = Output.text,
 ) -> None:
     """List requests, the newest first."""
-    from message_lifecycle.app.views.erasures import erasures_view
+    from message_lifecycle.app.views.values import erasures_view
 
-    found = erasures_view(services(ctx), limit=limit)
+    emit(output, erasures_view(services(ctx), limit=limit), _show_requests)
 
-    def render(screen: Screen) -> None:
-        if not found:
-            screen.line("no key was asked to be erased yet")
-            return
-        rows = [
-            (
-                entry["request_id"][:SHORT],
-                entry["state"],
-                ", ".join(entry["topics"]) or "all",
-                "forbidden" if entry["forbids"] else "",
-                screen.when(entry["requested_at"]),
-                entry["requested_by"],
-                entry["why"],
-                entry["detail"],
-            )
-            for entry in found
-        ]
-        headers = ("request", "state", "topics", "key", "requested", "by", "why", _NOT_DONE)
-        screen.table(headers, rows, wrap=("topics", "why", _NOT_DONE))
 
-    emit(output, found, render)
+def _show_requests(screen: Screen, found: list[View]) -> None:
+    rows = [
+        (
+            entry["request_id"][: drawing.SHORT],
+            entry["state"],
+            ", ".join(entry["topics"]) or "all",
+            "forbidden" if entry["forbids"] else "",
+            screen.when(entry["requested_at"]),
+            entry["requested_by"],
+            entry["why"],
+            entry["detail"],
+        )
+        for entry in found
+    ]
+    headers = ("request", "state", "topics", "key", "requested", "by", "why", _NOT_DONE)
+    screen.table(headers, rows, wrap=("topics", "why", _NOT_DONE), none="no key was asked to be erased yet")
 
 
 @app.command()
@@ -135,7 +124,7 @@ def allow(ctx: typer.Context, request: RequestArgument, by: ByOption, text: Text
 def show_receipt(ctx: typer.Context, request: RequestArgument, output: OutputOption = Output.text) -> None:
     """Show the receipt of an erasure: a digest of the key, the tables that were searched, the files that went; each by name in the JSON."""
     kept = services(ctx).ledger.receipt(request)
-    emit(output, json.loads(kept), lambda screen: _receipt(screen, Receipt.from_json(kept)))
+    emit(output, json.loads(kept), lambda screen, _told: _receipt(screen, Receipt.from_json(kept)))
 
 
 @receipts.command("verify")
@@ -149,7 +138,7 @@ def verify_receipt(ctx: typer.Context, request: RequestArgument, output: OutputO
         wrong = verify(s, request_id)
     told = {"request_id": request_id, "holds": not wrong, "wrong": wrong}
 
-    def render(screen: Screen) -> None:
+    def render(screen: Screen, _told: View) -> None:
         screen.line(f"receipt {request_id}: {'holds' if not wrong else 'does not hold'}", style="red" if wrong else "green")
         screen.notes(wrong)
 
@@ -179,17 +168,15 @@ def _receipt(screen: Screen, receipt: Receipt) -> None:
             wrap=("uuid",),
         )
     screen.line()
-    screen.line(f"To search again for what is gone: lifecycle receipt verify {receipt.request_id[:SHORT]}")
+    screen.line(f"To search again for what is gone: lifecycle receipt verify {receipt.request_id[: drawing.SHORT]}")
 
 
 def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: Output) -> int:
     from message_lifecycle.app.erasure_requests import carry_out
-    from message_lifecycle.app.views.erasures import erasure_view
-    from message_lifecycle.app.views.outcomes import outcome_view
+    from message_lifecycle.app.views.values import erasure_view, outcome_view
 
-    if not by.strip() or not text.strip():
-        raise typer.BadParameter("an erasure has a name and a reason: --by NAME --text WHY")
-    s, word = services(ctx), (True, by.strip(), text.strip())
+    word = word_of(by, text, "an erasure")
+    s = services(ctx)
     with working("plan, stage, gate, publish, verify"):
         found = carry_out(s, request_id, approver=lambda _plan, _report: word)
     outcomes = [outcome_view(one.outcome) for one in found if one.outcome is not None]
@@ -198,17 +185,17 @@ def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: 
     ]
     told = {**erasure_view(s.ledger.erasure(request_id)), "outcomes": outcomes, "errors": errors}
 
-    def render(screen: Screen) -> None:
+    def render(screen: Screen, told: View) -> None:
         _request(screen, told)
         for view in outcomes:
-            results.outcome(screen, view)
+            drawing.outcome(screen, view)
         for error in errors:
             if error["message"] not in told["detail"]:
                 screen.line(f"{error['topic']}: {error['error']}: {error['message']}", style="red")
         if told["state"] == "erased":
-            screen.line(f"To search again for what is gone: lifecycle receipt verify {request_id[:SHORT]}")
+            screen.line(f"To search again for what is gone: lifecycle receipt verify {request_id[: drawing.SHORT]}")
         if told["state"] == "requested":
-            screen.line(f"Not all of it is done. To go on: lifecycle erase run {request_id[:SHORT]} --by NAME --text WHY")
+            screen.line(f"Not all of it is done. To go on: lifecycle erase run {request_id[: drawing.SHORT]} --by NAME --text WHY")
 
     emit(output, told, render)
     statuses = [of_outcome(one.outcome.name) for one in found if one.outcome is not None]
@@ -216,14 +203,14 @@ def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: 
 
 
 def _show_request(ctx: typer.Context, request: str, output: Output) -> int:
-    from message_lifecycle.app.views.erasures import erasure_view
+    from message_lifecycle.app.views.values import erasure_view
 
     told = erasure_view(services(ctx).ledger.erasure(request))
 
-    def render(screen: Screen) -> None:
+    def render(screen: Screen, told: View) -> None:
         _request(screen, told)
         if told["state"] == "requested":
-            screen.line(f"To carry it out: lifecycle erase run {told['request_id'][:SHORT]} --by NAME --text WHY")
+            screen.line(f"To carry it out: lifecycle erase run {told['request_id'][: drawing.SHORT]} --by NAME --text WHY")
             screen.line(f'or the DAG `erasure` with {{"request_id": "{told["request_id"]}"}}')
 
     emit(output, told, render)
@@ -232,7 +219,7 @@ def _show_request(ctx: typer.Context, request: str, output: Output) -> int:
 
 def _request(screen: Screen, told: View) -> None:
     screen.line(f"Erasure request {told['request_id']}: {told['state']}", style="bold")
-    lifted: dict[str, Any] | None = told["lifted"]
+    lifted: View | None = told["lifted"]
     screen.facts(
         [
             ("topics", ", ".join(told["topics"]) or "all"),

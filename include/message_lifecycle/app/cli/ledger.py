@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from message_lifecycle.app.cli import drawing
-from message_lifecycle.app.cli.context import OutputOption, PlanArgument, TopicArgument, services, wiring_of
-from message_lifecycle.app.cli.screen import Output, Screen, emit, working
-from message_lifecycle.app.cli.words import count
+from message_lifecycle.app.cli.arguments import LimitOption, OutputOption, PlanArgument, TopicArgument, argument
+from message_lifecycle.app.cli.context import services, wiring_of
+from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, working
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.names import TopicName
 
@@ -23,37 +23,34 @@ app = typer.Typer(no_args_is_help=True, help="See past runs and plans; back up, 
 @app.command("list")
 def list_(
     ctx: typer.Context,
-    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Only this topic's.", show_default=False)] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="How many, the newest first.")] = 20,
+    topic: Annotated[str | None, argument("[TOPIC]", "Only this topic's.")] = None,
+    limit: LimitOption = 20,
     output: OutputOption = Output.text,
 ) -> None:
     """List past runs, the newest first."""
-    from message_lifecycle.app.views.outcomes import runs
+    from message_lifecycle.app.views.values import runs
 
-    found = runs(services(ctx), None if topic is None else TopicName.parse(topic), limit=limit)
+    emit(output, runs(services(ctx), None if topic is None else TopicName.parse(topic), limit=limit), _show_runs)
 
-    def render(screen: Screen) -> None:
-        if not found:
-            screen.line("no runs yet")
-            return
-        screen.table(
-            ("recorded", "topic", "outcome", "removed", "as of", "plan"),
-            [
-                (
-                    screen.when(run["at"]),
-                    run["topic"],
-                    run["outcome"],
-                    count(run["removed_messages"]),
-                    screen.when(run["as_of"]),
-                    (run["plan_id"] or "")[:8],
-                )
-                for run in found
-            ],
-            right=("removed",),
-            wrap=("topic",),
-        )
 
-    emit(output, found, render)
+def _show_runs(screen: Screen, found: list[View]) -> None:
+    screen.table(
+        ("recorded", "topic", "outcome", "removed", "as of", "plan"),
+        [
+            (
+                screen.when(run["at"]),
+                run["topic"],
+                run["outcome"],
+                count(run["removed_messages"]),
+                screen.when(run["as_of"]),
+                (run["plan_id"] or "")[:8],
+            )
+            for run in found
+        ],
+        right=("removed",),
+        wrap=("topic",),
+        none="no runs yet",
+    )
 
 
 @app.command()
@@ -61,8 +58,7 @@ def show(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.t
     """Show a plan, the gate's report, the approval and the outcome."""
     from message_lifecycle.app.views.plans import plan_page
 
-    page = plan_page(services(ctx), plan)
-    emit(output, page, lambda screen: drawing.plan(screen, page))
+    emit(output, plan_page(services(ctx), plan), drawing.plan)
 
 
 @app.command()
@@ -78,13 +74,13 @@ def accept(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Outp
         "ledger": s.ledger.identity()[0],
         "taken_over_from": None if found is None else {"ledger": found[0], "sequence": found[1]},
     }
-    emit(output, told, lambda screen: screen.line(f"{name} belongs to this ledger, {told['ledger']}, from now on"))
+    emit(output, told, f"{name} belongs to this ledger, {told['ledger']}, from now on")
 
 
 @app.command()
 def backup(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it; a file of that name is replaced.", show_default=False)],
+    file: Annotated[Path, argument("FILE", "Where to write it; a file of that name is replaced.")],
     output: OutputOption = Output.text,
 ) -> None:
     """Write the whole ledger to a file; keep one from after every run."""
@@ -96,7 +92,7 @@ def backup(
 @app.command()
 def restore(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `ledger backup` wrote.", show_default=False)],
+    file: Annotated[Path, argument("FILE", "A file that `ledger backup` wrote.")],
     output: OutputOption = Output.text,
 ) -> None:
     """Fill an empty ledger from a backup; topics that have moved on since refuse deletions until `ledger accept`."""
@@ -115,7 +111,7 @@ def migrate(ctx: typer.Context, output: OutputOption = Output.text) -> None:
     found, reached = migrate_ledger(wiring_of(ctx).ledger_url())
     told = {"found_version": found, "version": reached}
     said = f"the ledger is of version {reached}" + ("" if found == reached else f", it was of version {found}" if found else ", it is new")
-    emit(output, told, lambda screen: screen.line(said))
+    emit(output, told, said)
 
 
 def _show_backup(output: Output, file: Path, made: Backup, what: str) -> None:
@@ -129,4 +125,4 @@ def _show_backup(output: Output, file: Path, made: Backup, what: str) -> None:
         "rows": made.counts,
     }
     said = f"ledger {head.uuid}, number {head.sequence}, as of {told['taken_at']}, {what} {file}: {count(sum(made.counts.values()))} rows"
-    emit(output, told, lambda screen: screen.sentence(said))
+    emit(output, told, lambda screen, _told: screen.sentence(said))

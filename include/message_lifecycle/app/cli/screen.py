@@ -1,16 +1,14 @@
-"""Printing: for people by rich, plain and unwrapped where no terminal listens; for programs JSON."""
+"""Printing: for people by rich, plain and unwrapped where no terminal listens; for programs JSON. Numbers and times in words."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
-
-from message_lifecycle.app.cli.words import safe
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,11 +16,16 @@ if TYPE_CHECKING:
 
 View = dict[str, Any]
 """What `app.views` makes."""
+Told = TypeVar("Told")
+
+ROWS = 20
+"""Of a long table so many rows are shown."""
 
 # Wide enough that nothing is ever wrapped in a file or a pipe.
 _UNWRAPPED = 10_000
 # Narrower terminals get times to the minute, so that tables keep their shape.
 _ROOM_FOR_SECONDS = 110
+_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
 class Output(StrEnum):
@@ -32,12 +35,14 @@ class Output(StrEnum):
     json = "json"
 
 
-def emit(output: Output, data: Any, render: Callable[[Screen], None]) -> None:
-    """Print one document: `data` for programs, what `render` draws for people."""
+def emit(output: Output, told: Told, shown: str | Callable[[Screen, Told], None]) -> None:
+    """Print one document: `told` for programs; for people a line, or how it is drawn."""
     if output is Output.json:
-        print(json.dumps(data, ensure_ascii=False, indent=2))
+        print(json.dumps(told, ensure_ascii=False, indent=2))
+    elif isinstance(shown, str):
+        Screen().line(shown)
     else:
-        render(Screen())
+        shown(Screen(), told)
 
 
 def emit_line(data: Any) -> None:
@@ -108,10 +113,13 @@ class Screen:
         right: Sequence[str] = (),
         wrap: Sequence[str] = (),
         most: int | None = None,
+        none: str = "",
     ) -> None:
         """`right`: headers of the columns of numbers; `wrap`: of those that give way on a narrow terminal (by default the last);
-        `most`: so many rows are shown, and the others counted."""
+        `most`: so many rows are shown, and the others counted; `none`: said where there are no rows."""
         rows = list(rows)
+        if none and not rows:
+            self.line(none)
         grid = self._grid(show_header=True, header_style="dim")
         for header in headers:
             gives_way = header in (wrap or headers[-1:])
@@ -165,3 +173,63 @@ def working(what: str) -> Iterator[None]:
 
     with Console(stderr=True, highlight=False, markup=False).status(safe(what)):
         yield
+
+
+def count(number: int | None) -> str:
+    return "unknown" if number is None else f"{number:,}"
+
+
+def size(number: int | None) -> str:
+    """Decimal units, as disks are sold."""
+    if number is None:
+        return "unknown"
+    value, unit = float(number), 0
+    while value >= 999.5 and unit < len(_UNITS) - 1:
+        value, unit = value / 1000, unit + 1
+    return f"{number} bytes" if unit == 0 else f"{value:.3g} {_UNITS[unit]}"
+
+
+def share(fraction: float | None) -> str:
+    """Never rounded to a false 0 % or 100 %."""
+    if fraction is None:
+        return "unknown"
+    percent = fraction * 100
+    if 0 < percent < 0.1:
+        return "under 0.1 %"
+    if 99.9 < percent < 100:
+        return "over 99.9 %"
+    return f"{percent:.1f} %"
+
+
+def span(seconds: int | None) -> str:
+    """The two largest units: `3 d 4 h`."""
+    if seconds is None:
+        return "unknown"
+    parts = []
+    for name, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        whole, seconds = divmod(seconds, length)
+        if whole:
+            parts.append(f"{whole} {name}")
+    return " ".join(parts[:2]) or "0 s"
+
+
+def reasons(counts: Mapping[str, int]) -> str:
+    """`1,234 by expiry`; nothing for nothing."""
+    return ", ".join(f"{count(number)} by {reason}" for reason, number in counts.items())
+
+
+def said(value: object) -> str:
+    """A setting's value."""
+    return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def ends(end_offsets: Mapping[int, int] | Mapping[str, int]) -> str:
+    """`0:168387, 1:168389`: the next offset of each partition, spelled as `lifecycle explain` takes a message's place."""
+    return ", ".join(f"{partition}:{end}" for partition, end in sorted(end_offsets.items(), key=lambda pair: int(pair[0])))
+
+
+def safe(text: str) -> str:
+    """Control characters written out: what a message or a person's text holds must not steer the reader's terminal."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

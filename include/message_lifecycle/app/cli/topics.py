@@ -1,25 +1,31 @@
-"""`lifecycle topic`: make topics, set what is to happen to their messages, look at them."""
+"""`lifecycle topic`: make topics, set what is to happen to their messages, look at them, delete them whole (DEL-7)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from message_lifecycle.app.cli import document_screen, requests, topic_delete
-from message_lifecycle.app.cli.context import (
+from message_lifecycle.app.cli import drawing, requests
+from message_lifecycle.app.cli.arguments import (
+    ByOption,
     OutputOption,
+    TextOption,
     TopicArgument,
+    argument,
+    changes_of,
     complete_setting,
     complete_setting_name,
-    pairs,
-    services,
+    option,
+    settings_of,
+    word_of,
 )
-from message_lifecycle.app.cli.screen import Output, Screen, emit, working
-from message_lifecycle.app.cli.words import count, size
-from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import Value, parse_topic_settings, topic_changes
+from message_lifecycle.app.cli.context import services
+from message_lifecycle.app.cli.documents import show_documents
+from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, said, size, working
+from message_lifecycle.model.names import TopicName, normalise_name
+from message_lifecycle.model.settings import Value
 
 if TYPE_CHECKING:
     from message_lifecycle.app.recorded_topics import RecordedTopic
@@ -28,13 +34,7 @@ app = typer.Typer(no_args_is_help=True, help="Make topics, set when their messag
 
 SetOption = Annotated[
     list[str],
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="A setting, such as message_expiry=3600 (seconds); may be repeated.",
-        autocompletion=complete_setting,
-        show_default=False,
-    ),
+    option("--set", "NAME=VALUE", "A setting, such as message_expiry=3600 (seconds); may be repeated.", autocompletion=complete_setting),
 ]
 
 
@@ -43,31 +43,20 @@ def create(
     ctx: typer.Context,
     topic: Annotated[
         str | None,
-        typer.Argument(
-            metavar="TOPIC",
-            help="The topic: `stream/topic`, or `topic` alone in the stream `default`. Not beside --from-iggy, which names it.",
-            show_default=False,
-        ),
+        argument("TOPIC", "The topic: `stream/topic`, or `topic` alone in the stream `default`. Not beside --from-iggy, which names it."),
     ] = None,
     settings: SetOption = [],  # noqa: B006 - typer reads it and makes a new list
     partitions: Annotated[
         int | None,
-        typer.Option(
-            "--partitions",
-            min=1,
-            max=100_000,
-            help="How many partitions the log has; by default one, or as many as its origin.",
-            show_default=False,
-        ),
+        option("--partitions", None, "How many partitions the log has; by default one, or as many as its origin.", min=1, max=100_000),
     ] = None,
     from_iggy: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--from-iggy",
-            metavar="HEX",
-            help="Make the topic that this recorded CreateTopic command of Iggy 0.0.50 describes: its stream (a numeric one is named by its "
+            "HEX",
+            "Make the topic that this recorded CreateTopic command of Iggy 0.0.50 describes: its stream (a numeric one is named by its "
             "decimal number), name, partitions and message_expiry (0: never, whatever the server's default).",
-            show_default=False,
         ),
     ] = None,
     output: OutputOption = Output.text,
@@ -76,7 +65,7 @@ def create(
     from message_lifecycle.app.topics import create_topic
     from message_lifecycle.app.views.topics import describe as view
 
-    checked = parse_topic_settings(pairs(settings, "--set"), where="--set")
+    checked = settings_of(settings, "--set")
     if from_iggy is not None:
         recorded = _recorded(from_iggy, topic=topic, partitions=partitions, settings=checked)
         name, partitions, checked = recorded.name, recorded.partitions, {**checked, **recorded.settings}
@@ -87,7 +76,7 @@ def create(
     s = services(ctx)
     create_topic(s, name, partitions=partitions, settings=checked)
     described = view(s, name)
-    emit(output, described, lambda screen: _show(screen, described))
+    emit(output, described, _show)
 
 
 @app.command()
@@ -97,24 +86,22 @@ def alter(
     settings: SetOption = [],  # noqa: B006
     unset: Annotated[
         list[str],
-        typer.Option(
+        option(
             "--unset",
-            metavar="NAME",
-            help="Take the topic's own value away, so that the server's counts; may be repeated.",
+            "NAME",
+            "Take the topic's own value away, so that the server's counts; may be repeated.",
             autocompletion=complete_setting_name,
-            show_default=False,
         ),
     ] = [],  # noqa: B006
     accept: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--accept",
-            metavar="TEXT",
-            help="Your word, with the reason, that messages may go by the new settings; without it the first run that removes more waits for an approval.",
-            show_default=False,
+            "TEXT",
+            "Your word, with the reason, that messages may go by the new settings; without it the first run that removes more waits for an approval.",
         ),
     ] = None,
-    by: Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who gives that word.", show_default=False)] = None,
+    by: Annotated[str | None, option("--by", "NAME", "Who gives that word.")] = None,
     output: OutputOption = Output.text,
 ) -> None:
     """Change a topic's settings; what is set to remove more waits for a person's word, once."""
@@ -123,7 +110,7 @@ def alter(
     from message_lifecycle.app.views.topics import describe as view
 
     name = TopicName.parse(topic)
-    changes = _changes(settings, unset)
+    changes = changes_of(settings, unset, "--set")
     if not changes and accept is None:
         raise typer.BadParameter("nothing to change: give --set NAME=VALUE or --unset NAME")
     if (accept is None) != (by is None) or accept == "" or by == "":
@@ -133,7 +120,7 @@ def alter(
     accepted = s.ledger.accepted(name)
     asks = () if accepted is None else policy_of(s, name).tightened_since(accepted)
     described = {**view(s, name), "asks": list(asks)}
-    emit(output, described, lambda screen: _show(screen, described))
+    emit(output, described, _show)
 
 
 @app.command()
@@ -142,7 +129,7 @@ def describe(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Ou
     from message_lifecycle.app.views.topics import describe as view
 
     described = view(services(ctx), TopicName.parse(topic))
-    emit(output, described, lambda screen: _show(screen, described))
+    emit(output, described, _show)
 
 
 @app.command()
@@ -159,7 +146,7 @@ def copy(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output
         "messages": done.messages,
         "copied": {str(partition): last for partition, last in sorted(done.copied.items())},
     }
-    emit(output, told, lambda screen: screen.line(f"{name}: {count(done.messages)} new messages copied from {done.origin}"))
+    emit(output, told, f"{name}: {count(done.messages)} new messages copied from {done.origin}")
 
 
 @app.command("view")
@@ -171,41 +158,50 @@ def view_(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Outpu
     """
     from message_lifecycle.app.live_view import live_view
 
-    found = live_view(services(ctx), TopicName.parse(topic))
-
-    def render(screen: Screen) -> None:
-        screen.line(found or "topics of this store have no view")
-
-    emit(output, {"topic": str(TopicName.parse(topic)), "view": found}, render)
+    name = TopicName.parse(topic)
+    found = live_view(services(ctx), name)
+    emit(output, {"topic": str(name), "view": found}, found or "topics of this store have no view")
 
 
 @app.command("list")
 def list_(
     ctx: typer.Context,
-    stream: Annotated[str | None, typer.Option("--stream", help="Only topics of this stream.", show_default=False)] = None,
+    stream: Annotated[str | None, option("--stream", None, "Only topics of this stream.")] = None,
     deleted: Annotated[bool, typer.Option("--deleted", help="Those that were deleted, and until when that can be undone.")] = False,
     output: OutputOption = Output.text,
 ) -> None:
     """List the topics."""
-    from message_lifecycle.model.names import normalise_name
+    from message_lifecycle.app.topic_requests import deleted_topics, deleted_view
 
     s, wanted = services(ctx), None if stream is None else normalise_name(stream)
     if deleted:
-        topic_delete.list_deleted(s, wanted, output)
+        gone = [deleted_view(s, topic) for topic in deleted_topics(s) if wanted in (None, topic.topic.stream)]
+        emit(output, gone, _show_deleted)
         return
     elsewhere = [name for name in s.backends if wanted in (None, name.stream)]
     found = [str(name) for name in sorted([*s.topics.list(wanted), *elsewhere])]
 
-    def render(screen: Screen) -> None:
-        for name in found:
-            screen.line(name)
-        if not found:
-            screen.line("no topics yet; `lifecycle topic create NAME` makes one")
-
-    emit(output, found, render)
+    emit(output, found, _show_names)
 
 
-app.command("delete")(topic_delete.delete)
+@app.command()
+def delete(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> int:
+    """Delete a topic with all that lies beside its log: planned, gated and recorded like every deletion, with your word as its approval.
+
+    `lifecycle undo PLAN_ID` brings it back while its undo_window lasts. A legal hold on any part of it refuses.
+    """
+    from message_lifecycle.app.topic_requests import delete_topic
+
+    word = word_of(by, text)
+    s, name = services(ctx), TopicName.parse(topic)
+    with working(f"{name}: plan, stage, gate, publish, verify"):
+        outcome = delete_topic(s, name, by=word[1], text=word[2])
+    if outcome.plan_id is None:
+        return drawing.ended(output, outcome)
+    back = f"To bring it back: lifecycle undo {outcome.plan_id[: drawing.SHORT]} --by NAME --text WHY"
+    return drawing.ended(output, outcome, s.ledger.record(outcome.plan_id).plan.things, then=back)
+
+
 # A request like those of `message` and `key`, which people look for beside what else is done to a topic.
 app.command()(requests.truncate)
 
@@ -215,23 +211,15 @@ def _recorded(text: str, *, topic: str | None, partitions: int | None, settings:
     from message_lifecycle.app.recorded_topics import RecordedTopic
 
     given = {"TOPIC": topic is not None, "--partitions": partitions is not None, "--set message_expiry": "message_expiry" in settings}
-    said = [option for option, is_given in given.items() if is_given]
-    if said:
-        raise typer.BadParameter(f"the command that is recorded says {' and '.join(said)} already: leave it out", param_hint="--from-iggy")
+    told = [name for name, is_given in given.items() if is_given]
+    if told:
+        raise typer.BadParameter(f"the command that is recorded says {' and '.join(told)} already: leave it out", param_hint="--from-iggy")
     return RecordedTopic.from_iggy(text)
 
 
-def _changes(settings: list[str], unset: list[str]) -> dict[str, Value | None]:
-    given = parse_topic_settings(pairs(settings, "--set"), where="--set")
-    both = sorted(set(given) & set(unset))
-    if both:
-        raise typer.BadParameter(f"{both[0]!r} is both set and unset", param_hint="--unset")
-    return {**given, **topic_changes(dict.fromkeys(unset), where="--unset")}
-
-
-def _show(screen: Screen, topic: dict[str, Any]) -> None:
+def _show(screen: Screen, topic: View) -> None:
     if "documents" in topic:
-        document_screen.documents(screen, {"topic": topic["topic"], **topic["documents"]})
+        show_documents(screen, {"topic": topic["topic"], **topic["documents"]})
         _settings(screen, topic)
         _asks(screen, topic)
         return
@@ -269,16 +257,16 @@ def _show(screen: Screen, topic: dict[str, Any]) -> None:
     _asks(screen, topic)
 
 
-def _settings(screen: Screen, topic: dict[str, Any]) -> None:
+def _settings(screen: Screen, topic: View) -> None:
     screen.heading("Settings")
     screen.table(
         ("setting", "value", "unit", "origin"),
-        [(s["setting"], _value(s["value"]), s["unit"], _origin(s)) for s in topic["settings"]],
+        [(s["setting"], said(s["value"]), s["unit"], _origin(s)) for s in topic["settings"]],
         right=("value",),
     )
 
 
-def _asks(screen: Screen, topic: dict[str, Any]) -> None:
+def _asks(screen: Screen, topic: View) -> None:
     if topic.get("asks"):
         screen.heading("A person's word is needed")
         tightened = ", ".join(topic["asks"])
@@ -291,14 +279,37 @@ def _asks(screen: Screen, topic: dict[str, Any]) -> None:
         )
 
 
-def _compacted(topic: dict[str, Any]) -> str:
+def _compacted(topic: View) -> str:
     view = topic["compacted"]
     return topic["compacted_missing"] or ("" if view is None else f"{count(view['messages'])}, {size(view['bytes'])}")
 
 
-def _value(value: Value | None) -> str:
-    return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _origin(setting: dict[str, Any]) -> str:
+def _origin(setting: View) -> str:
     return str(setting["origin"]) if setting["on_topic"] else f"{setting['origin']} (server only)"
+
+
+def _show_names(screen: Screen, found: list[str]) -> None:
+    for name in found or ["no topics yet; `lifecycle topic create NAME` makes one"]:
+        screen.line(name)
+
+
+def _show_deleted(screen: Screen, found: list[View]) -> None:
+    screen.table(
+        ("topic", "plan", "deleted", "undone until", "now", "messages", "size"),
+        [
+            (
+                t["topic"],
+                t["plan_id"][: drawing.SHORT],
+                screen.when(t["deleted_at"]),
+                screen.when(t["undo_until"]),
+                "can be undone" if t["undoable"] else "waits for reclaim",
+                count(t["messages"]),
+                size(t["bytes"]),
+            )
+            for t in found
+        ],
+        right=("messages", "size"),
+        none="no deleted topics",
+    )
+    if any(not t["undoable"] for t in found):
+        screen.line("What waits goes for good by: lifecycle reclaim run --deleted PLAN --by NAME --yes WHY")

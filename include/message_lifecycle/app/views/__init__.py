@@ -4,34 +4,13 @@ One view serves every reader, so what the page says and what the command says ca
 bytes, spans seconds; null is unknown.
 """
 
-from message_lifecycle.app.views.explanation import explain_message
-from message_lifecycle.app.views.outcomes import outcome_view, runs
-from message_lifecycle.app.views.plans import (
-    approval_text,
-    plan_page,
-    plan_view,
-    question_of,
-    record_view,
-    removal_of,
-    waits_until,
-)
-from message_lifecycle.app.views.state import status, topic_status
-from message_lifecycle.app.views.topics import consumers_view, settings_view, topic_page
-
-__all__ = [
-    "approval_text",
-    "consumers_view",
-    "explain_message",
-    "outcome_view",
-    "plan_page",
-    "plan_view",
-    "question_of",
-    "record_view",
-    "removal_of",
-    "runs",
-    "settings_view",
-    "status",
-    "topic_page",
-    "topic_status",
-    "waits_until",
-]
+from message_lifecycle.app.views.explanation import explain_message as explain_message
+from message_lifecycle.app.views.plans import approval_text as approval_text
+from message_lifecycle.app.views.plans import plan_page as plan_page
+from message_lifecycle.app.views.plans import plan_view as plan_view
+from message_lifecycle.app.views.plans import question_of as question_of
+from message_lifecycle.app.views.plans import removal_of as removal_of
+from message_lifecycle.app.views.plans import waits_until as waits_until
+from message_lifecycle.app.views.state import status as status
+from message_lifecycle.app.views.topics import topic_page as topic_page
+from message_lifecycle.app.views.values import runs as runs

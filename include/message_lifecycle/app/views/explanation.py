@@ -8,13 +8,14 @@ from typing import assert_never
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.reading import beyond_limits
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.views.holds import hold_view, holds_on
+from message_lifecycle.app.sparing import holds_of
 from message_lifecycle.app.views.plans import approval_view
 from message_lifecycle.app.views.state import open_question
-from message_lifecycle.app.views.values import View, when
+from message_lifecycle.app.views.values import View, hold_view, when
 from message_lifecycle.model.actions import DropSegments
 from message_lifecycle.model.errors import UnknownPartition
 from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
 from message_lifecycle.model.instants import Instant, deadline, format_instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
@@ -46,7 +47,7 @@ def explain_message(s: Services, name: TopicName, partition: int, offset: int, *
     # What the limits hide, and only those: what a rule of age hides is told from the message itself.
     beyond = message is not None and message in beyond_limits(s, log, policy, as_of)
     verdict, why = _verdict(plan, policy, log, (partition, offset), message, segment, removal, asked, beyond=beyond)
-    holds = [] if message is None else holds_on(s, message, name)
+    holds = [] if message is None else _holds_on(s, message, name)
     if verdict == "held" or (holds and message is not None and (beyond or is_hidden(message, policy, as_of))):
         verdict, why = "held", f"it is overdue, and kept by {'; '.join(hold.told for hold in holds)}" if holds else why
     came_back = None if message is None else _came_back(s, name, partition, offset)
@@ -69,6 +70,23 @@ def explain_message(s: Services, name: TopicName, partition: int, offset: int, *
         "compacted": _compacted(s, name, partition, offset),
         "warnings": list(plan.warnings),
     }
+
+
+def _holds_on(s: Services, message: Message, name: TopicName) -> list[Hold]:
+    """The holds that keep this very message."""
+    return [hold for hold in holds_of(s, name) if _is_on(hold, message)]
+
+
+def _is_on(hold: Hold, message: Message) -> bool:
+    match hold.what:
+        case HeldTopic():
+            return True
+        case HeldKey(key=key):
+            return key == message.key
+        case HeldRange(partition=partition, first=first, last=last):
+            return partition == message.partition and first <= message.offset and (last is None or message.offset <= last)
+        case never:
+            assert_never(never)
 
 
 def _stored(s: Services, name: TopicName, partition: int, offset: int) -> Message | None:

@@ -1,13 +1,13 @@
-"""A plan as a person reads it, and how far it has come."""
+"""A plan as a person reads it, each of its actions, and how far it has come."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from message_lifecycle.app.services import Services
-from message_lifecycle.app.views.actions import action_view
-from message_lifecycle.app.views.outcomes import outcome_view
-from message_lifecycle.app.views.values import View, held_view, when
+from message_lifecycle.app.views.values import View, held_view, outcome_view, when
+from message_lifecycle.model import actions
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.outcome import Approval, GateReport, Staged
 from message_lifecycle.model.plan import Held, Plan
@@ -88,15 +88,7 @@ def gate_view(report: GateReport, at: Instant | None) -> View:
         "declared": report.declared,
         "evaluated": report.evaluated,
         "checks": [
-            {
-                "id": check.id,
-                "says": check.says,
-                "kind": check.kind,
-                "evaluated": check.evaluated,
-                "passed": check.passed,
-                "found": check.found,
-            }
-            for check in report.checks
+            {name: getattr(check, name) for name in ("id", "says", "kind", "evaluated", "passed", "found")} for check in report.checks
         ],
         "figures": dict(report.figures),
         "took_ms": report.took_ms,
@@ -273,3 +265,132 @@ def _share(part: int | None, whole: int | None) -> float | None:
     if part is None or whole is None:
         return None
     return part / whole if whole else 0.0
+
+
+def action_view(action: actions.Action) -> View:
+    """By its kind; counts of messages, bytes where they are known, times as text."""
+    return {"action": action.kind, **_action(action)}
+
+
+def _action(action: actions.Action) -> View:
+    match action:
+        case actions.DropSegments():
+            return {
+                "partition": action.partition,
+                "from": action.first_base,
+                "to": action.last_offset,
+                "segments": action.segments,
+                "messages": action.rows,
+                "bytes": action.size_bytes,
+                "newest_at": when(action.newest_at),
+                "reason": action.reason,
+            }
+        case actions.RemoveRows():
+            return {
+                "partition": action.partition,
+                "from": action.first_offset,
+                "to": action.last_offset,
+                "segments": 0,
+                "messages": action.rows,
+                "bytes": None,
+                "newest_at": None,
+                "reason": action.reason,
+            }
+        case actions.SealSegment():
+            return {"partition": action.partition, "from": action.base_offset, "to": action.next_offset - 1}
+        case actions.CompactPartition():
+            return {
+                "partition": action.partition,
+                "from": action.after + 1,
+                "to": action.through,
+                "messages": action.rows,
+            }
+        case actions.RemoveViewRows():
+            return {"partition": action.partition, "messages": action.rows, "reason": action.reason}
+        case actions.RestoreRows():
+            return {
+                "partition": action.partition,
+                "from": action.first_offset,
+                "to": action.last_offset,
+                "messages": action.rows,
+                "bytes": None if action.standing else action.size_bytes,
+            }
+        case actions.RestoreViewRows():
+            return {"partition": action.partition, "messages": action.rows}
+        case actions.RestoreDocument():
+            return {
+                "document": action.document,
+                "from": action.changes_from,
+                "to": action.changes_before - 1,
+                "changes": action.changes,
+                "snapshots": list(action.snapshots),
+            }
+        case actions.SweepMarkers():
+            return {"snapshots": list(action.removals)}
+        case actions.SnapshotDocument():
+            return {
+                "document": action.document,
+                "seq": action.seq,
+                "proved_from": action.after,
+                "snapshot": action.snapshot,
+                "epoch": action.epoch,
+                "dropped_snapshots": list(action.dropped),
+                "from": action.purge_from,
+                "to": action.purge_before - 1,
+                "changes": action.purged,
+                "reason": action.reason,
+                "bounds": [{"bound": name, "stops_at": stops_at} for name, stops_at in action.bounds],
+            }
+        case actions.EraseRows():
+            return {
+                "table": action.table,
+                "partition": action.partition,
+                "file": action.file,
+                "offsets": action.offsets,
+                "rows": action.rows,
+                "messages": action.live,
+                "reason": "erased",
+            }
+        case actions.EraseTable():
+            return {
+                "table": action.table,
+                "refs": [name for name, _ in action.refs],
+                "open_undo": [plan_id for plan_id, _ in action.undo],
+                "snapshots": len(action.snapshots),
+                "files": len(action.files),
+            }
+        case actions.ExpireSnapshots():
+            return {
+                "table": action.table or "log",
+                "snapshots": list(action.snapshots),
+                "refs": list(action.refs),
+                "kept": dict(action.kept),
+            }
+        case actions.RemoveFiles():
+            return {
+                "table": action.table or "log",
+                "role": action.role,
+                "files": len(action.files),
+                "bytes": action.size_bytes,
+            }
+        case actions.DropQuarantined():
+            return {
+                "file": action.file,
+                "rows": action.rows,
+                "size_bytes": action.size_bytes,
+                "newest_at": when(action.newest_at),
+                "reason": "quarantine_age",
+            }
+        case actions.RestoreQuarantined():
+            return {
+                "file": action.file,
+                "rows": action.rows,
+                "size_bytes": action.size_bytes,
+                "newest_at": when(action.newest_at),
+            }
+        case actions.DeleteTable() | actions.ReturnTable():
+            return {"table": action.table or "log", "rows": action.rows, "bytes": action.size_bytes}
+        case actions.DropTable():
+            return {"table": action.table or "log", "rows": action.rows, "location": action.location}
+        case never:
+            assert_never(never)

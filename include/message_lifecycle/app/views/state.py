@@ -7,12 +7,10 @@ from typing import get_args
 
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.views.compaction import compaction_problem
-from message_lifecycle.app.views.outcomes import outcome_view
-from message_lifecycle.app.views.values import View, held_view, seconds_between, when
+from message_lifecycle.app.views.values import View, held_view, outcome_view, when
 from message_lifecycle.model.actions import DropSegments, RemoveRows
 from message_lifecycle.model.errors import BackendUnavailable, LifecycleError, Unavailable
-from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.plan import Held, Operation, Plan
@@ -67,7 +65,7 @@ def topic_status(s: Services, name: TopicName, *, now: Instant, waiting: Sequenc
         )
     if last is not None and last[1].name in _BAD_ENDS:
         problems.append(f"the last run ended as {last[1].name}: {last[1].detail}")
-    if policy.is_compacted and (problem := compaction_problem(s, name)) is not None:
+    if policy.is_compacted and (problem := _compaction_problem(s, name)) is not None:
         problems.append(problem)
     return {
         "topic": str(name),
@@ -78,7 +76,7 @@ def topic_status(s: Services, name: TopicName, *, now: Instant, waiting: Sequenc
         "overdue": {
             "messages": 0 if holder else would.expected.removed_rows,
             "since": None if holder else when(since),
-            "for_seconds": None if holder or since is None else seconds_between(since, now),
+            "for_seconds": None if holder or since is None else (now - since) // MICROS_PER_SECOND,
             "max_overdue": policy["max_overdue"],
         },
         "held": held_view(held),
@@ -89,6 +87,19 @@ def topic_status(s: Services, name: TopicName, *, now: Instant, waiting: Sequenc
         "hidden_bytes": s.reclaimer.hidden_bytes(name),
         "warnings": [*would.warnings, *_unregistered(s, name)],
     }
+
+
+def last_compaction(s: Services, name: TopicName) -> tuple[Instant, Outcome] | None:
+    """The newest outcome of a compaction, with the time of its recording."""
+    return next(iter(s.ledger.history(name, limit=1, operations=["compaction"])), None)
+
+
+def _compaction_problem(s: Services, name: TopicName) -> str | None:
+    """In words, how the newest compaction ended, where a person must see it."""
+    ended = last_compaction(s, name)
+    if ended is None or ended[1].name not in _BAD_ENDS:
+        return None
+    return f"the last compaction ended as {ended[1].name}: {ended[1].detail}"
 
 
 def _documents_status(s: Services, name: TopicName, policy: Policy, now: Instant, waiting: Sequence[PlanSummary] | None) -> View:

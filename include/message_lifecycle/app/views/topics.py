@@ -1,27 +1,38 @@
-"""One topic: its log, its settings and where they come from, who reads it."""
+"""One topic: its log, its settings and where they come from, who reads it; how its newest compaction ended, what it did, and how far the view
+reaches (CMP-10); its documents, what is stored of them, who has synchronised how far, and what a client gets (SNP-1 to SNP-9).
+
+All of it follows from plans, outcomes and the tables' own metadata; nothing else is kept."""
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
+from message_lifecycle.app.documents import Described, Pulled
+from message_lifecycle.app.documents import describe as describe_documents
+from message_lifecycle.app.open_plans import belongs_to_another, waits
 from message_lifecycle.app.operations.registry import preview
-from message_lifecycle.app.services import Services
-from message_lifecycle.app.views.compaction import compacted, horizon_of, view_facts
-from message_lifecycle.app.views.documents import documents_view, holds_documents
-from message_lifecycle.app.views.holds import holds_view
-from message_lifecycle.app.views.outcomes import runs
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.plans import plan_view
-from message_lifecycle.app.views.state import topic_status
-from message_lifecycle.app.views.values import View, when
+from message_lifecycle.app.views.state import last_compaction, topic_status
+from message_lifecycle.app.views.values import View, holds_view, runs, when
+from message_lifecycle.model.document import Change, DocumentState, Synced
+from message_lifecycle.model.errors import CompactedTableMissing
 from message_lifecycle.model.facts import LogState, Progress
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.instants import Instant, is_dead
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import BY_NAME, Policy, resolve
+from message_lifecycle.model.outcome import Outcome, Staged
+from message_lifecycle.model.settings import BY_NAME, OWN_SETTINGS, Policy, resolve
 from message_lifecycle.model.topic_config import api_level, origin_of
 from message_lifecycle.model.view import ViewState
+from message_lifecycle.operations.snapshot_with_purge import silent_from
+from message_lifecycle.ports import PlanRecord
 
 _RUNS_SHOWN = 10
+_GOOD_ENDS = ("published", "no_op")
+_MILLIS = 1000
 
 
 def topic_page(s: Services, name: TopicName) -> View:
@@ -49,7 +60,7 @@ def describe(s: Services, name: TopicName) -> View:
             "settings": settings_view(resolve(topic=topic.settings, server=s.server)),
         }
     log = s.reader.log(name)
-    view, missing = compacted(s, name)
+    view, missing = _compacted(s, name)
     return {
         "topic": str(name),
         "role": topic.role,
@@ -60,7 +71,7 @@ def describe(s: Services, name: TopicName) -> View:
         "snapshot_id": log.snapshot_id,
         "messages": sum(segment.rows for segment in log.segments),
         "bytes": sum(segment.size_bytes for segment in log.segments),
-        "compacted": view_facts(view),
+        "compacted": _view_facts(view),
         "compacted_missing": missing,
         "partitions": _partitions(log, view),
         "settings": settings_view(resolve(topic=topic.settings, server=s.server)),
@@ -141,7 +152,7 @@ def _partitions(log: LogState, view: ViewState | None) -> list[View]:
                 "partition": partition,
                 "start_offset": segments[0].base_offset if segments else end,
                 "end_offset": end,
-                "horizon": horizon_of(view, partition),
+                "horizon": None if view is None else view.horizons.get(partition),
                 "messages": sum(segment.rows for segment in segments),
                 "bytes": sum(segment.size_bytes for segment in segments),
                 "segments": len(segments),
@@ -150,3 +161,190 @@ def _partitions(log: LogState, view: ViewState | None) -> list[View]:
             }
         )
     return found
+
+
+def compaction_status(s: Services, name: TopicName) -> View:
+    """`status`: NOT_RUN, RUNNING, SUCCESS or ERROR, with `message` in words; figures are the newest run's, null where it has none.
+
+    `lag`: offsets past the horizon; the messages there may be fewer. A view that is lost is an ERROR. Raises UnknownTopic."""
+    s.topics.describe(name)
+    ended = last_compaction(s, name)
+    under_way = s.ledger.open_plan(name)
+    record = under_way if under_way is not None and under_way.plan.operation == "compaction" else None
+    (view, missing), ends = _compacted(s, name), s.reader.end_offsets(name)
+    if missing is None and view is None and s.ledger.accepted_view(name) is not None:
+        missing = f"its view was published, and its table is not there any more; to begin anew: lifecycle compact {name} --anew"
+    status, message = ("ERROR", missing) if missing is not None else _compaction_status(s, record, None if ended is None else ended[1])
+    if record is None and ended is not None and ended[1].plan_id is not None:
+        record = s.ledger.record(ended[1].plan_id)
+    return {
+        "topic": str(name),
+        "status": status,
+        "message": message,
+        "plan_id": None if record is None else record.plan.plan_id,
+        "as_of": when(ended[1].as_of if record is None and ended is not None else None if record is None else record.plan.as_of),
+        "ended_at": None if ended is None or status == "RUNNING" else when(ended[0]),
+        "removed": None if ended is None or status != "SUCCESS" else dict(ended[1].removed),
+        **_figures(None if record is None else record.staged),
+        "view": _view_facts(view),
+        "partitions": [
+            {"partition": partition, "end_offset": end, **_reach(view, partition, end)} for partition, end in sorted(ends.items())
+        ],
+    }
+
+
+def _compacted(s: Services, name: TopicName) -> tuple[ViewState | None, str | None]:
+    """The view as it is, and why it cannot be looked at: a topic's page is worth showing without it."""
+    try:
+        return s.views.view(name), None
+    except CompactedTableMissing as missing:
+        return None, str(missing)
+
+
+def _view_facts(view: ViewState | None) -> View | None:
+    if view is None:
+        return None
+    return {
+        "snapshot_id": view.snapshot_id,
+        "messages": view.rows,
+        "superseded_in_files": view.hidden_rows,
+        "bytes": view.size_bytes,
+        "due_at": when(view.due_at),
+    }
+
+
+def _reach(view: ViewState | None, partition: int, end: int) -> View:
+    horizon = None if view is None else view.horizons.get(partition)
+    return {"horizon": horizon, "lag": end if horizon is None else end - 1 - horizon}
+
+
+def _compaction_status(s: Services, under_way: PlanRecord | None, ended: Outcome | None) -> tuple[str, str]:
+    if under_way is not None:
+        plan_id = under_way.plan.plan_id
+        if ended is not None and ended.plan_id == plan_id:
+            return "ERROR", f"{ended.name}: {ended.detail}"
+        if waits(s, under_way):
+            return "RUNNING", f"plan {plan_id} waits for a person: lifecycle approve {plan_id[:12]} --by NAME --text WHY"
+        if belongs_to_another(s, plan_id, under_way.recorded_at, None):
+            return "RUNNING", f"plan {plan_id} is {under_way.state}"
+        return "ERROR", f"its run ended while plan {plan_id} was {under_way.state}; the next run takes its place"
+    if ended is None:
+        return "NOT_RUN", "nothing was compacted yet"
+    if ended.name in _GOOD_ENDS:
+        return "SUCCESS", "nothing was new" if ended.name == "no_op" else f"plan {ended.plan_id} is published"
+    return "ERROR", f"{ended.name}: {ended.detail}"
+
+
+def _figures(staged: Staged | None) -> View:
+    """Of the work itself. Rates are bytes by the whole time of the work, reading and writing alike (CMP-11)."""
+    view = None if staged is None else staged.view
+    if view is None:
+        names = ("rows_in", "rows", "bytes_read", "bytes_written", "duration_seconds", "read_bytes_per_second", "write_bytes_per_second")
+        return {**dict.fromkeys(names), "engine": None}
+    seconds = view.took_ms / _MILLIS if view.took_ms else None
+    return {
+        "rows_in": view.view_rows + view.tail_rows,
+        "rows": view.rows,
+        "bytes_read": view.bytes_read,
+        "bytes_written": view.bytes_written,
+        "duration_seconds": seconds,
+        "read_bytes_per_second": None if seconds is None else round(view.bytes_read / seconds),
+        "write_bytes_per_second": None if seconds is None else round(view.bytes_written / seconds),
+        "engine": view.engine,
+    }
+
+
+def holds_documents(s: Services, name: TopicName) -> bool:
+    """Raises UnknownTopic."""
+    return policy_of(s, name).fold is not None
+
+
+def documents_view(s: Services, name: TopicName) -> View:
+    """The topic in figures, and each document, by name. Raises UnknownTopic, NotADocumentTopic."""
+    own, now, tables = s.ledger.own_settings(name), s.ledger.now(), s.documents.tables(name)
+    found = describe_documents(s, name)
+    return {
+        "fold": policy_of(s, name).fold,
+        "changes_uuid": tables.changes_uuid,
+        "changes_id": tables.changes_id,
+        "snapshots_uuid": tables.snapshots_uuid,
+        "snapshots_id": tables.snapshots_id,
+        "changes": sum(_stored(document.state) for document in found),
+        "snapshots": sum(len(document.state.snapshots) for document in found),
+        "clients": sum(len(document.clients) for document in found),
+        "purged": sum(document.state.epoch > 0 for document in found),
+        "documents": [document_view(document, now) for document in found],
+        "own_settings": [*_own_settings("user", own.users), *_own_settings("document", own.documents)],
+    }
+
+
+def document_view(found: Described, now: Instant, *, settings: bool = False) -> View:
+    """`first`: the first change that is there; `lowest_synced`: of the clients that keep changes, null where none does."""
+    state = found.state
+    clients = [_client(row, state.seq, found.policy, now) for row in found.clients]
+    return {
+        "document": state.document,
+        "owner": found.owner,
+        "seq": state.seq,
+        "first": state.first,
+        "changes": _stored(state),
+        "snapshots": list(state.snapshots),
+        "epoch": state.epoch,
+        "lowest_synced": min((client["server_seq"] for client in clients if client["keeps"]), default=None),
+        "clients": clients,
+        **({"settings": {setting: found.policy[setting] for setting in OWN_SETTINGS}} if settings else {}),
+    }
+
+
+def pulled_view(pulled: Pulled, fold: str | None) -> View:
+    return {
+        "document": pulled.document,
+        "seq": pulled.seq,
+        "epoch": pulled.epoch,
+        "snapshot": None if pulled.snapshot is None else {"server_seq": pulled.snapshot.server_seq, "state": pulled.state},
+        "changes": [_change(change, fold) for change in pulled.changes],
+    }
+
+
+def history_entry_view(entry: tuple[int, object]) -> View:
+    """One of `documents.history`."""
+    seq, state = entry
+    return {"server_seq": seq, "state": state}
+
+
+def _change(change: Change, fold: str | None) -> View:
+    return {"server_seq": change.server_seq, "client": change.client, "at": when(change.at), "payload": _payload(change.payload, fold)}
+
+
+def _payload(payload: bytes, fold: str | None) -> object:
+    """As `lifecycle document add` takes it; what is stored and is no JSON is shown as its bytes, not hidden."""
+    try:
+        if fold != "yjs":
+            return json.loads(payload)
+    except ValueError:
+        pass
+    return {"base64": base64.b64encode(payload).decode()}
+
+
+def _stored(state: DocumentState) -> int:
+    return 0 if state.first is None else state.seq - state.first + 1
+
+
+def _client(row: Synced, seq: int, policy: Policy, now: Instant) -> View:
+    silent_at = silent_from(row, policy)
+    return {
+        "client": row.client,
+        "server_seq": row.server_seq,
+        "lag": seq - row.server_seq,
+        "at": when(row.at),
+        "falls_silent_at": when(silent_at),
+        "keeps": silent_at is None or not is_dead(silent_at, now),
+    }
+
+
+def _own_settings(level: str, of: Mapping[str, Mapping[str, object]]) -> list[View]:
+    return [
+        {"level": level, "name": name, "setting": setting, "value": value}
+        for name, settings in sorted(of.items())
+        for setting, value in sorted(settings.items())
+    ]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from message_lifecycle.app import scenario_documents, scenario_holds, steps
+from message_lifecycle.app import steps
 from message_lifecycle.app.copying import copy_topic
 from message_lifecycle.app.erasure_secret import forbidden_keys
 from message_lifecycle.app.horizons import horizons_of
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.reading import read
-from message_lifecycle.app.scenario_erasure import erasure_of, settle_erasure
-from message_lifecycle.app.scenario_file import (
+from message_lifecycle.app.scenario import MakeWorld, World, verbs
+from message_lifecycle.app.scenario.file import (
     AppendedMessage,
     CopyStep,
     DeleteStep,
@@ -24,46 +24,23 @@ from message_lifecycle.app.scenario_file import (
     Step,
     text_of,
 )
-from message_lifecycle.app.scenario_requests import position_of, request_of
-from message_lifecycle.app.scenario_undo import work_of
-from message_lifecycle.app.scenario_words import by_key, held_of, markers_of, reason_of
-from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic, create_topic
-from message_lifecycle.model.backends import StoreOptions, store_options
+from message_lifecycle.model.backends import store_options
 from message_lifecycle.model.errors import InvalidScenario, IsADocumentTopic, LifecycleError
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.marker import is_marker
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName, normalise_name
+from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.rows import offsets_of
 from message_lifecycle.model.settings import Value, server_settings, topic_changes, topic_settings
 from message_lifecycle.model.topic_config import origin_of
 from message_lifecycle.operations.admission import ERASED
 from message_lifecycle.operations.lifetime import Refusal
-from message_lifecycle.ports import MessageWriter
+from message_lifecycle.ports import PlanRecord
 
 Position = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """A scratch store and ledger for one scenario. `set_now` moves the ledger's clock: scenarios bring their own time.
-
-    `scratch`: put before the scenario's stream, so that no topic of a shared catalog is met; `close` takes all of it away.
-    `damage`: spoils a line of a topic's file, counted from 1; None: the store has no files of lines. `quarantined`: damaged lines.
-    """
-
-    services: Services
-    writer: MessageWriter
-    set_now: Callable[[Instant], None]
-    scratch: str = ""
-    close: Callable[[], None] = lambda: None
-    damage: Callable[[TopicName, int, str], None] | None = None
-    quarantined: Callable[[TopicName], int] = lambda _name: 0
-
-
-class MakeWorld(Protocol):
-    """A world with these server settings and options of its store."""
-
-    def __call__(self, server: Mapping[str, Value], options: StoreOptions = ...) -> World: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,12 +162,12 @@ class ScenarioRun:
         elif step.copy_ is not None:
             return self._copy(step.copy_)
         elif step.configure is not None:
-            of_topic = scenario_documents.configure(self.world.services, name, step.configure)
+            of_topic = verbs.configure(self.world.services, name, step.configure)
             if of_topic:
                 alter_topic(self.world.services, name, topic_changes(of_topic, where="configure"))
         elif step.foreign_delete is not None:
             self._check_messages(name)
-            self.world.writer.foreign_delete(name, [position_of(entry) for entry in step.foreign_delete.offsets])
+            self.world.writer.foreign_delete(name, [verbs.position_of(entry) for entry in step.foreign_delete.offsets])
         elif step.corrupt is not None:
             if self.world.damage is None:
                 raise InvalidScenario("corrupt", step.corrupt.line, "a verb of stores that keep lines in files: json_file, rotating_file")
@@ -198,15 +175,15 @@ class ScenarioRun:
         elif step.delete is not None:
             return self._delete(name, step.delete)
         elif step.change is not None:
-            return scenario_documents.change(self.world.services, name, step.change)
+            return verbs.change(self.world.services, name, step.change)
         elif step.sync is not None:
-            return scenario_documents.sync(self.world.services, name, step.sync)
+            return verbs.sync(self.world.services, name, step.sync)
         elif step.detach is not None:
-            return scenario_documents.detach(self.world.services, name, step.detach)
+            return verbs.detach(self.world.services, name, step.detach)
         elif step.hold is not None:
-            return scenario_holds.hold(self.world.services, name, step.hold)
+            return verbs.hold(self.world.services, name, step.hold)
         elif step.release is not None:
-            return scenario_holds.release(self.world.services, name, step.release)
+            return verbs.release(self.world.services, name, step.release)
         elif step.run is not None:
             return self._run(name, step.run)
         elif step.read is not None:
@@ -233,7 +210,7 @@ class ScenarioRun:
 
     def _delete(self, name: TopicName, step: DeleteStep) -> dict[str, Any]:
         at = step.at if step.at is not None else self._as_of
-        return self._carry_out(name, Instant(at or 0), approve=True, work=request_of(step))
+        return self._carry_out(name, Instant(at or 0), approve=True, work=verbs.request_of(step))
 
     def _copy(self, step: CopyStep) -> dict[str, Any]:
         services, name, origin = self.world.services, self._name(step.to), self._name(step.origin)
@@ -248,16 +225,16 @@ class ScenarioRun:
         assert step.as_of is not None
         self._as_of = Instant(step.as_of)
         self.world.set_now(self._as_of)
-        work = erasure_of(self.world.services, name, step) or work_of(step, self._plans)
+        work = verbs.work_of(self.world.services, name, step, self._plans)
         found = self._carry_out(name, self._as_of, approve=step.approve, work=work)
-        settle_erasure(self.world.services, work)
+        verbs.settle_erasure(self.world.services, work)
         return found
 
     def _carry_out(self, name: TopicName, as_of: Instant, *, approve: bool, work: Work) -> dict[str, Any]:
         self.world.set_now(as_of)
         services = self.world.services
-        of_documents = scenario_documents.is_of_documents(services, name)
-        changes = scenario_documents.stored(services, name) if of_documents else {}
+        of_documents = verbs.is_of_documents(services, name)
+        changes = verbs.stored_changes(services, name) if of_documents else {}
         before = self._stored(name)
         outcome = steps.run(
             services,
@@ -268,9 +245,9 @@ class ScenarioRun:
         )
         after = self._stored(name)
         record = services.ledger.record(outcome.plan_id) if outcome.plan_id else None
-        removed = {str(self._shown(p)): reason_of(record, p) for p in sorted(before.keys() - after.keys())}
+        removed = {str(self._shown(p)): _reason_of(record, p) for p in sorted(before.keys() - after.keys())}
         if of_documents:
-            removed = scenario_documents.removed(changes, scenario_documents.stored(services, name), record)
+            removed = verbs.removed_changes(changes, verbs.stored_changes(services, name), record)
         counts: dict[str, int] = {}
         for reason in removed.values():
             counts[reason] = counts.get(reason, 0) + 1
@@ -278,15 +255,15 @@ class ScenarioRun:
             counts = dict(outcome.removed)
         return {
             "outcome": outcome.name, "detail": outcome.detail, "removed": removed, "removed_counts": counts,
-            "more": outcome.more, "markers": markers_of(after[p] for p in sorted(after.keys() - before.keys())),
-            "cancelled_markers": outcome.cancelled_markers, "plan_id": outcome.plan_id, "held": held_of(outcome),
+            "more": outcome.more, "markers": _markers_of(after[p] for p in sorted(after.keys() - before.keys())),
+            "cancelled_markers": outcome.cancelled_markers, "plan_id": outcome.plan_id, "held": _held_of(outcome),
             "warnings": list(outcome.warnings),
         }  # fmt: skip
 
     def _read(self, name: TopicName, step: ReadStep) -> dict[str, Any]:
         services = self.world.services
         if step.document is not None:
-            return scenario_documents.read(services, name, step)
+            return verbs.read_document(services, name, step)
         self._check_messages(name)
         at = None if step.raw else Instant(step.at) if step.at is not None else self._as_of
         progress = [p for p in services.ledger.consumers(name) if step.consumer is not None and p.consumer == normalise_name(step.consumer)]
@@ -296,7 +273,7 @@ class ScenarioRun:
         return {
             "messages": [[text_of(m.key), text_of(m.value)] for m in shown],
             "offsets": [self._shown((m.partition, m.offset)) for m in shown],
-            "markers": markers_of(shown),
+            "markers": _markers_of(shown),
         }
 
     # Expectations
@@ -310,7 +287,7 @@ class ScenarioRun:
             expected = getattr(expect, field_name)
             found = self._found(field_name, step, index, expected)
             if field_name == "markers":
-                expected, found = by_key(expected), by_key(found)
+                expected, found = _by_key(expected), _by_key(found)
             if field_name in ("messages", "history"):
                 expected = [list(pair) for pair in expected]
             if expected != found:
@@ -329,16 +306,13 @@ class ScenarioRun:
             horizons = horizons_of(self.world.services, name)
             return {str(partition): offset for partition, offset in sorted(horizons.items())} if self._several else horizons.get(0)
         if field_name in ("changes", "snapshot") and field_name not in self._last.found:
-            return scenario_documents.look(self.world.services, name, field_name, expected)
+            return verbs.look_at_documents(self.world.services, name, field_name, expected)
         if field_name == "quarantined":
             return self._quarantined.get(name, 0) + self.world.quarantined(name)
         if field_name not in self._last.found:
             where = f"steps[{index}].expect.{field_name}"
-            raise InvalidScenario(
-                where,
-                field_name,
-                f"what step {index - 1} ({self._last.verb}) can tell: {', '.join(sorted(self._last.found))}",
-            )
+            told = ", ".join(sorted(self._last.found))
+            raise InvalidScenario(where, field_name, f"what step {index - 1} ({self._last.verb}) can tell: {told}")
         return self._last.found[field_name]
 
     # Small helpers of the format
@@ -357,13 +331,13 @@ class ScenarioRun:
         return self._name(step.topic or of_copy or self._scenario.topic)
 
     def _stored(self, name: TopicName) -> dict[Position, Message]:
-        if scenario_documents.is_of_documents(self.world.services, name):
+        if verbs.is_of_documents(self.world.services, name):
             return {}
         return {(message.partition, message.offset): message for message in self.world.services.reader.messages(name)}
 
     def _check_messages(self, name: TopicName) -> None:
         """Raises IsADocumentTopic."""
-        if scenario_documents.is_of_documents(self.world.services, name):
+        if verbs.is_of_documents(self.world.services, name):
             raise IsADocumentTopic(str(name))
 
     def _shown(self, position: Position) -> int | str:
@@ -386,3 +360,30 @@ def _origins_first(topics: Mapping[str, Mapping[str, Value]]) -> list[str]:
     for name in list(waiting):
         take(name)
     return found
+
+
+def _reason_of(record: PlanRecord | None, position: Position) -> str:
+    action = None if record is None else record.plan.taking(*position)
+    if action is not None:
+        return action.reason
+    older = () if record is None or record.staged is None else record.staged.superseded
+    named = any(position[0] == rows.partition and position[1] in offsets_of(rows.offsets) for rows in older)
+    return "superseded" if named else "not planned"
+
+
+def _markers_of(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    return [
+        {"key": text_of(m.key), "headers": [[name, text_of(content)] for name, content in m.headers]}
+        for m in messages
+        if is_marker(m.headers)
+    ]
+
+
+def _held_of(outcome: Outcome) -> list[dict[str, Any]]:
+    return [
+        {"partition": h.partition, "from": h.first_base, "to": h.last_offset, "holder": h.holder, "detail": h.detail} for h in outcome.held
+    ]
+
+
+def _by_key(markers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(markers, key=lambda marker: str(marker.get("key")))

@@ -1,23 +1,96 @@
-"""The verbs of scenarios that are about documents, and what is looked at after them."""
+"""What a step of a scenario asks for: the verbs `delete`, `run`, `hold` and `release` (PRG-1, DEL-8), and all that is about documents."""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from message_lifecycle.app import documents
-from message_lifecycle.app.scenario_file import ChangeStep, DetachStep, DocumentChange, ReadStep, SyncStep
+from message_lifecycle.app.document_settings import alter_own_settings
+from message_lifecycle.app.erasure_requests import ask, settle_latest
+from message_lifecycle.app.holds import place_hold, release_hold, standing
+from message_lifecycle.app.operations.registry import Work
+from message_lifecycle.app.scenario.file import ChangeStep, DeleteStep, DetachStep, DocumentChange, HoldStep, ReadStep, RunStep, SyncStep
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.folds import fold_of
 from message_lifecycle.model.document import Change, OwnChanges
 from message_lifecycle.model.errors import InvalidScenario
+from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.request import EraseKey, PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, UndoPlan
 from message_lifecycle.ports import PlanRecord
 
 Stored = dict[str, list[int]]
 """server_seqs by document."""
+_WORD = {"by": "scenario", "why": "as its file says"}
+
+
+def request_of(step: DeleteStep) -> Request:
+    """Raises InvalidScenario where it names nothing."""
+    if step.offsets is not None:
+        return RemoveMessages(positions=tuple(position_of(entry) for entry in step.offsets))
+    if step.key is not None:
+        return PurgeKey(key=step.key, keep=step.keep, before=step.before)
+    if step.null_keys is not None:
+        return RemoveNullKeys(partition=step.partition, first=step.null_keys[0], last=step.null_keys[1])
+    if step.before is not None:
+        return TruncateLog(partition=step.partition, before=step.before)
+    raise InvalidScenario("delete", step.model_dump(exclude_none=True), "offsets, a key, null_keys [from, to], or before")
+
+
+def position_of(entry: int | str) -> tuple[int, int]:
+    """`partition:offset`, or an offset of partition 0."""
+    partition, colon, offset = str(entry).partition(":")
+    return (int(partition), int(offset)) if colon else (0, int(entry))
+
+
+def work_of(s: Services, name: TopicName, step: RunStep, plans: Mapping[int, str]) -> Work:
+    """What a `run` is made for: an operation; an erasure, by the key that the file states, asked for as a person does; or an undo of what
+    an earlier step did. `plans`: the plan that each step made, by its index. Raises InvalidScenario."""
+    if step.operation == "erasure":
+        if step.key is None:
+            raise InvalidScenario("run", step.model_dump(exclude_none=True), "an erasure has a key")
+        request = ask(s, step.key, topics=[name], forbid=step.forbid, by="scenario", why="scenario")
+        return EraseKey(request_id=request.request_id)
+    if step.key is not None or step.forbid:
+        raise InvalidScenario("run", step.model_dump(exclude_none=True), "key and forbid with the operation erasure alone")
+    if step.operation != "undo":
+        if step.step is not None:
+            raise InvalidScenario("run.step", step.step, "a step for the operation undo alone")
+        return step.operation
+    if step.step is None or step.step not in plans:
+        made = ", ".join(str(index) for index in sorted(plans)) or "none yet"
+        raise InvalidScenario("run.step", step.step, f"the index of a step before that made a plan: {made}")
+    return UndoPlan(plan_id=plans[step.step])
+
+
+def settle_erasure(s: Services, work: Work) -> None:
+    """After its run: what was refused forbids nothing."""
+    if isinstance(work, EraseKey):
+        settle_latest(s, s.ledger.erasure(work.request_id))
+
+
+def hold(s: Services, name: TopicName, step: HoldStep) -> dict[str, Any]:
+    return {"hold": place_hold(s, name, **_WORD, key=step.key, offsets=_offsets(step)).hold_id}
+
+
+def release(s: Services, name: TopicName, step: HoldStep) -> dict[str, Any]:
+    """The hold that was placed in the same words."""
+    found = standing(s, name, key=step.key, offsets=_offsets(step))
+    if found is None:
+        raise InvalidScenario("release", step.model_dump(exclude_none=True, by_alias=True), "what an earlier `hold` of the topic names")
+    return {"hold": release_hold(s, found.hold_id, **_WORD).hold_id}
+
+
+def _offsets(step: HoldStep) -> HeldRange | None:
+    if step.start is None:
+        if step.end is not None:
+            raise InvalidScenario("hold.to", step.end, "nothing without `from`")
+        return None
+    return HeldRange(partition=step.partition, first=step.start, last=step.end)
 
 
 def change(s: Services, name: TopicName, step: ChangeStep) -> dict[str, Any]:
@@ -56,7 +129,7 @@ def detach(s: Services, name: TopicName, step: DetachStep) -> dict[str, Any]:
     return {"detached": documents.detach(s, name, step.document, client=step.client, epoch=step.epoch)}
 
 
-def read(s: Services, name: TopicName, step: ReadStep) -> dict[str, Any]:
+def read_document(s: Services, name: TopicName, step: ReadStep) -> dict[str, Any]:
     assert step.document is not None
     _check_read(step)
     if step.history:
@@ -84,13 +157,13 @@ def is_of_documents(s: Services, name: TopicName) -> bool:
     return policy_of(s, name).fold is not None
 
 
-def stored(s: Services, name: TopicName) -> Stored:
+def stored_changes(s: Services, name: TopicName) -> Stored:
     """What is there of every document."""
     states = s.documents.states(name, s.documents.tables(name))
     return {state.document: [each.server_seq for each in s.documents.changes(name, state.document)] for state in states}
 
 
-def removed(before: Stored, after: Stored, record: PlanRecord | None) -> dict[str, str]:
+def removed_changes(before: Stored, after: Stored, record: PlanRecord | None) -> dict[str, str]:
     """server_seq -> reason; of several documents `document:server_seq`."""
     actions = {} if record is None else {action.document: action for action in record.plan.documents}
     otherwise = "not planned" if record is None or record.plan.erasure is None else "erased"
@@ -99,17 +172,13 @@ def removed(before: Stored, after: Stored, record: PlanRecord | None) -> dict[st
         for seq in sorted(set(seqs) - set(after.get(document, ()))):
             action = actions.get(document)
             named = action is not None and action.purge_from <= seq < action.purge_before
-            found[shown(document, seq, before)] = str(action.reason) if action is not None and named else otherwise
+            found[f"{document}:{seq}" if len(before) > 1 else str(seq)] = str(action.reason) if action is not None and named else otherwise
     return found
 
 
-def shown(document: str, seq: int, among: Stored) -> str:
-    return f"{document}:{seq}" if len(among) > 1 else str(seq)
-
-
-def look(s: Services, name: TopicName, what: str, expected: object) -> Any:
+def look_at_documents(s: Services, name: TopicName, what: str, expected: object) -> Any:
     """What is stored now. Of several documents by document, changes also as `document:server_seq` where that is what is expected."""
-    there = stored(s, name)
+    there = stored_changes(s, name)
     if what == "snapshot":
         snapshots = {document: _newest(s, name, document) for document in there}
         return next(iter(snapshots.values()), None) if len(snapshots) <= 1 else snapshots
@@ -131,8 +200,6 @@ def _newest(s: Services, name: TopicName, document: str) -> dict[str, Any] | Non
 
 def configure(s: Services, name: TopicName, given: dict[str, Any]) -> dict[str, Any]:
     """Take out of `given` what is about users, documents and owners (SNP-9); the rest is the topic's."""
-    from message_lifecycle.app.document_settings import alter_own_settings
-
     of_topic = dict(given)
     own = {level: of_topic.pop(level) for level in ("users", "documents", "owners") if level in of_topic}
     if own:

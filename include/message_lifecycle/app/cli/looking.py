@@ -1,0 +1,203 @@
+"""What is, what was done, and why: `lifecycle status`; `explain`, why a message is still there or which plan removed it; `backends`, what each
+can hold of a policy (RET-6)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from message_lifecycle.app.cli import drawing
+from message_lifecycle.app.cli.arguments import AsOfOption, OutputOption, argument, position
+from message_lifecycle.app.cli.context import DIFFERENT, instant_of, services
+from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, size, span, working
+from message_lifecycle.model.backends import matrix
+from message_lifecycle.model.names import TopicName
+
+_HOLDERS_SHOWN = 5
+_PLAN_ID = re.compile("[0-9a-f]{1,32}")
+
+
+def status(
+    ctx: typer.Context,
+    topic: Annotated[str | None, argument("[TOPIC]", "The topic; by default every one.")] = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Say whether every topic is cleaned as it should be; exit status 1 when one is not.
+
+    A topic is not well when messages are overdue for longer than its max_overdue and nothing named holds them, or when its
+    last run was blocked, starved or failed.
+    """
+    from message_lifecycle.app.views.state import status as judge
+
+    s = services(ctx)
+    names = None
+    if topic is not None:
+        names = [TopicName.parse(topic)]
+        s.topics.describe(names[0])
+    with working("looking at every topic"):
+        found = judge(s, names)
+    emit(output, found, _show_status)
+    return 0 if all(entry["ok"] for entry in found) else DIFFERENT
+
+
+def _show_status(screen: Screen, found: list[View]) -> None:
+    if not found:
+        screen.line("no topics yet; `lifecycle topic create NAME` makes one")
+        return
+    screen.table(
+        ("", "topic", "messages", "overdue", "held", "hidden", "last removal", "last run"),
+        [_status_row(screen, entry) for entry in found],
+        right=("messages", "overdue", "held", "hidden"),
+        wrap=("topic", "last run"),
+    )
+    for entry in found:
+        notes = list(_status_notes(entry))
+        if notes:
+            screen.heading(entry["topic"])
+            screen.notes(notes, style=None if entry["ok"] else "red")
+
+
+def _status_row(screen: Screen, entry: View) -> tuple[str, ...]:
+    if "overdue" not in entry:
+        return "not ok", entry["topic"], "", "", "", "", "", ""
+    removal, last = entry["last_removal"], entry["last_run"]
+    ended = f"{last['outcome']} {screen.when(last['at'])}" if last else "none"
+    return (
+        "ok" if entry["ok"] else "not ok",
+        entry["topic"],
+        count(entry["messages"]),
+        count(entry["overdue"]["messages"]),
+        count(sum(held["messages"] for held in entry["held"])),
+        "" if entry["hidden_bytes"] is None else size(entry["hidden_bytes"]),
+        screen.when(removal["at"]) if removal else "none",
+        "waits for a person" if entry["waiting"] else ended,
+    )
+
+
+def _status_notes(entry: View) -> Iterable[str]:
+    yield from entry["problems"]
+    if "overdue" not in entry:
+        return
+    overdue = entry["overdue"]
+    if overdue["messages"] and entry["ok"]:
+        if "documents" in entry:
+            yield f"{count(overdue['messages'])} changes of documents can go: the next run takes them"
+        else:
+            late = f"{count(overdue['messages'])} messages are overdue since {overdue['since']} ({span(overdue['for_seconds'])})"
+            yield f"{late}: the next run takes them; status fails after {span(overdue['max_overdue'])} (max_overdue)"
+    # What waits for a person is told below, with the command that answers.
+    others = [held for held in entry["held"] if not (entry["waiting"] and held["holder"] == "open_approval")]
+    for held in others[:_HOLDERS_SHOWN]:
+        yield f"{count(held['messages'])} overdue messages of partition {held['partition']} are held: {held['holder']}: {held['detail']}"
+    if len(others) > _HOLDERS_SHOWN:
+        yield f"... and {len(others) - _HOLDERS_SHOWN} more such runs of segments; --output json has all"
+    if entry["waiting"]:
+        waiting = entry["waiting"]
+        yield (
+            f"plan {waiting['plan_id']} waits for a person since {waiting['since']} and lapses at {waiting['lapses_at']}: "
+            f"lifecycle approve {waiting['plan_id'][: drawing.SHORT]} --by NAME --text WHY"
+        )
+    yield from entry["warnings"]
+
+
+def explain(
+    ctx: typer.Context,
+    subject: Annotated[str, argument("TOPIC|PLAN", "A topic, or the id of a plan.")],
+    at_position: Annotated[str | None, argument("[PARTITION:OFFSET]", "With a topic: the message asked about, such as 0:1234.")] = None,
+    as_of: AsOfOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Say why a message is still there or which plan removed it; or show a plan and what became of it."""
+    from message_lifecycle.app.views.explanation import explain_message
+    from message_lifecycle.app.views.plans import plan_page
+
+    s = services(ctx)
+    if at_position is None:
+        if _PLAN_ID.fullmatch(subject) is None:
+            raise typer.BadParameter("with a topic, name the message too: lifecycle explain TOPIC PARTITION:OFFSET")
+        emit(output, plan_page(s, subject), drawing.plan)
+        return
+    partition, offset = position(at_position)
+    found = explain_message(s, TopicName.parse(subject), partition, offset, as_of=instant_of(s, as_of))
+    emit(output, found, _show_explanation)
+
+
+def _compacted(view: View) -> str:
+    if view["past_horizon"]:
+        return f"Not compacted yet: the view reaches to offset {drawing.offset(view['horizon'])}."
+    return "In the view." if view["in_view"] else "Not in the view: superseded, or gone by a rule."
+
+
+def _show_explanation(screen: Screen, found: View) -> None:
+    words = {
+        "kept": "is there",
+        "held": "is there, overdue and held",
+        "due": "is there, and due",
+        "gone": "is gone",
+        "never_there": "is not there",
+        "not_given": "does not exist yet",
+    }
+    screen.line(f"{found['topic']} {found['partition']}:{found['offset']} {words[found['verdict']]}", style="bold")
+    screen.sentence(f"{found['why'][0].upper()}{found['why'][1:]}.")
+    message, segment, removal = found["message"], found["segment"], found["removed_by"]
+    if message is not None:
+        screen.heading("The message")
+        screen.facts(
+            [
+                ("append time", message["append_time"] or "unknown"),
+                ("past its expiry", str(message["past_expiry_at"]) if message["past_expiry_at"] else "never"),
+                ("readers", "see it no more (--raw does)" if message["hidden_from_reads"] else "see it"),
+            ]
+        )
+    if found["holds"]:
+        screen.heading("Legal holds on it")
+        screen.facts([(hold["hold_id"], f"by {hold['placed_by']} since {hold['placed_at']}: {hold['why']}") for hold in found["holds"]])
+    if found["compacted"] is not None:
+        screen.heading("The compacted view")
+        screen.sentence(_compacted(found["compacted"]))
+    if segment is not None:
+        screen.heading("Its segment")
+        screen.facts(
+            [
+                ("offsets", f"{segment['base_offset']}..{segment['last_offset']}, {'sealed' if segment['sealed'] else 'active'}"),
+                ("messages", count(segment["messages"])),
+                ("newest message", segment["newest_at"] or "unknown"),
+                ("expires at", segment["expires_at"] or "never"),
+            ]
+        )
+    if removal is not None:
+        screen.heading("Removed by")
+        word = removal["approval"]
+        screen.facts(
+            [
+                ("plan", removal["plan_id"]),
+                ("judged as of", removal["as_of"]),
+                ("rule", f"{removal['reason']}: {removal['rule']}"),
+                ("newest beside it", removal["newest_at"] or "unknown"),
+                ("gate report", removal["gate_id"] or ""),
+                ("snapshot", str(removal["snapshot_id"] or "")),
+                ("approved by", f"{word['by']} at {word['at']}: {word['text']}" if word else "nobody had to"),
+            ]
+        )
+        return
+    screen.heading(f"What bounds partition {found['partition']}, as of {found['as_of']}")
+    screen.line(f"message_expiry = {found['message_expiry']['value']} s ({found['message_expiry']['origin']})")
+    rows = [(drawing.offset(b["stops_at"]), b["bound"], b["reason"]) for b in found["bounds"]]
+    screen.table(("offset", "bound", "because"), rows, right=("offset",))
+    screen.notes(found["warnings"])
+
+
+def backends(output: OutputOption = Output.text) -> None:
+    """List every backend and limit: whether a read hides what the limit takes, and how a run removes it.
+
+    A policy with a limit that its backend refuses is refused when it is loaded.
+    """
+    found = list(matrix())
+    headers = ("backend", "limit", "read filter", "removed by")
+    rows = [(s.backend, s.limit, "refused" if s.refused else "yes" if s.logical else "no", s.physical or "refused") for s in found]
+    told = [{**asdict(support), "refused": support.refused} for support in found]
+    emit(output, told, lambda screen, _told: screen.table(headers, rows))

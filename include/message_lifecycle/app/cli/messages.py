@@ -1,0 +1,264 @@
+"""Messages in and out: `lifecycle ingest`; `read`, one at a time, whatever their number; `consumer`, who still reads a topic, and until when
+unread messages are kept for them (EXP-6)."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from message_lifecycle.app.cli.arguments import AtOption, OutputOption, TopicArgument, argument, flag, instant, option, position
+from message_lifecycle.app.cli.context import services
+from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, emit_line, ends, reasons, safe, span, working
+from message_lifecycle.model.errors import UnknownConsumer, UnknownPartition
+from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.message import Message
+from message_lifecycle.model.names import TopicName, normalise_name, reader_name
+
+consumers = typer.Typer(no_args_is_help=True, help="Register readers: messages that a reader has not processed are kept for it.")
+ConsumerArgument = Annotated[str, argument("CONSUMER", "The consumer's name.")]
+_UNITS = "iso (text), or a number: s, ms, us, ns"
+
+
+def ingest(
+    topic: TopicArgument,
+    path: Annotated[str, argument("PATH", "A folder of files, or one file.")],
+    key: Annotated[
+        str | None, option("--key-field", "FIELD", "The field that is the message's key; without it messages have none.")
+    ] = None,
+    value: Annotated[
+        str | None, option("--value-field", "FIELD", "The field that is the message's value; by default the whole record as JSON.")
+    ] = None,
+    append_time: Annotated[
+        str | None, option("--time-field", "FIELD", "The field with the time that ages are measured on; unknown times never expire.")
+    ] = None,
+    append_time_unit: Annotated[str, typer.Option("--time-unit", metavar="UNIT", help=f"How it is written: {_UNITS}.")] = "iso",
+    event_time: Annotated[str | None, option("--event-time-field", "FIELD", "The field with the time of the event itself.")] = None,
+    event_time_unit: Annotated[str, typer.Option("--event-time-unit", metavar="UNIT", help=f"How it is written: {_UNITS}.")] = "iso",
+    headers: Annotated[str | None, option("--headers-field", "FIELD", "The field with the message's headers.")] = None,
+    partition: Annotated[
+        str | None, option("--partition-field", "FIELD", "The field with the partition's number; by default the key chooses it.")
+    ] = None,
+    delimiter: Annotated[str, typer.Option("--delimiter", metavar="CHAR", help="What separates the fields of CSV files.")] = ",",
+    shift_to: Annotated[
+        str | None,
+        option(
+            "--shift-to", "DAY", "Move all times by whole days so that the newest falls on this day, as 2026-11-21; kept for later files."
+        ),
+    ] = None,
+    allow_implausible_times: Annotated[
+        bool, flag("--allow-implausible-times", "Take times far from now, which mostly mean a wrong unit.")
+    ] = False,
+    output: OutputOption = Output.text,
+) -> None:
+    """Bring a folder of JSON lines, CSV or Parquet files into a topic, each file exactly once."""
+    from message_lifecycle.app.ingest import ingest as take
+
+    name = TopicName.parse(topic)
+    with working(f"{name}: reading {path}"):
+        result = take(
+            topic,
+            path,
+            key=key,
+            value=value,
+            append_time=append_time,
+            append_time_unit=append_time_unit,
+            event_time=event_time,
+            event_time_unit=event_time_unit,
+            headers=headers,
+            partition=partition,
+            delimiter=delimiter,
+            shift_to=shift_to,
+            allow_implausible_times=allow_implausible_times,
+        )
+    told = {
+        "topic": str(result.topic),
+        "batch_ids": list(result.batch_ids),
+        "files": list(result.files),
+        "files_before": result.files_before,
+        "messages": result.rows,
+        "quarantined": dict(result.quarantined),
+        "erased": result.erased,
+        "end_offsets": {str(partition): end for partition, end in sorted(result.end_offsets.items())},
+        "segments": result.segments,
+        "unknown_times": result.unknown_times,
+        "shift_days": result.shift_days,
+    }
+    emit(output, told, _show_taken)
+
+
+def _show_taken(screen: Screen, told: View) -> None:
+    if not told["files"]:
+        screen.line(f"{told['topic']}: nothing new, {count(told['files_before'])} files were taken before")
+        return
+    screen.line(f"{told['topic']}: {count(told['messages'])} messages out of {count(len(told['files']))} files", style="green")
+    screen.facts(
+        [
+            ("segments", count(told["segments"])),
+            ("end offsets", ends(told["end_offsets"])),
+            ("quarantined", reasons(told["quarantined"])),
+            ("erased", f"{count(told['erased'])} messages of keys that may not come in, not taken" if told["erased"] else ""),
+            ("unknown times", f"{count(told['unknown_times'])} messages, which never expire" if told["unknown_times"] else ""),
+            ("shifted by", f"{told['shift_days']} days" if told["shift_days"] else ""),
+        ]
+    )
+
+
+def read(
+    ctx: typer.Context,
+    topic: TopicArgument,
+    start: Annotated[int, typer.Option("--from", metavar="OFFSET", min=0, help="First offset to show, in every partition.")] = 0,
+    partition: Annotated[int | None, option("--partition", None, "Only this partition.", min=0)] = None,
+    limit: Annotated[int | None, option("--limit", None, "Only the newest so many messages.")] = None,
+    since: Annotated[str | None, option("--since", "TIME", "Only messages of this time or later, and of unknown time.")] = None,
+    at: Annotated[str | None, option("--at", "TIME", "Show what a reader sees at this time; by default now.")] = None,
+    consumer: Annotated[str | None, option("--consumer", None, "Read as this consumer, which still sees what is kept for it.")] = None,
+    raw: Annotated[bool, flag("--raw", "Show what is stored, expired or not.")] = False,
+    compacted: Annotated[bool, flag("--compacted", "Of what is compacted show each key's latest message alone, then the log.")] = False,
+    output: OutputOption = Output.text,
+) -> None:
+    """Print a topic's messages as a reader sees them.
+
+    With --output json, one object per line.
+    """
+    from message_lifecycle.app.reading import read as messages_of
+
+    if compacted and consumer is not None:
+        raise typer.BadParameter("--compacted and --consumer exclude each other: what is kept for a consumer is in the log")
+    name = TopicName.parse(topic)
+    earliest = None if since is None else instant(since)
+    given = None if at is None else instant(at)
+    s = services(ctx)
+    judged_at = None if raw else s.ledger.now() if given is None else given
+    progress = []
+    if consumer is not None:
+        progress = [p for p in s.ledger.consumers(name) if p.consumer == normalise_name(consumer)]
+        if not progress:
+            raise UnknownConsumer(str(name), consumer)
+    if partition is not None and partition not in (known := range(s.topics.describe(name).partitions)):
+        raise UnknownPartition(str(name), partition, known)
+    shown = messages_of(
+        s, name, at=judged_at, partition=partition, start=start, compacted=compacted, progress=progress, since=earliest, limit=limit
+    )
+    if output is Output.json:
+        for message in shown:
+            emit_line(_message_view(message))
+    else:
+        _print_messages(shown)
+
+
+def _message_view(message: Message) -> View:
+    from message_lifecycle.app.scenario.file import text_of
+
+    return {
+        "partition": message.partition,
+        "offset": message.offset,
+        "append_time": None if message.append_time is None else format_instant(message.append_time),
+        "event_time": None if message.event_time is None else format_instant(message.event_time),
+        "key": text_of(message.key),
+        "value": text_of(message.value),
+        "headers": [[name, text_of(content)] for name, content in message.headers],
+        "segment": message.segment,
+    }
+
+
+def _print_messages(messages: Iterable[Message]) -> None:
+    """A line a message; on a terminal cut at its edge."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for message in messages:
+        place = f"{message.partition}:{message.offset}"
+        line = (
+            f"{place:<12} {format_instant(message.append_time):<20} {_text(message.key, '(no key)')} {_text(message.value, '(no value)')}"
+        )
+        print(line if width is None or len(line) <= width else line[: width - 3] + "...")
+
+
+def _text(content: bytes | None, nothing: str) -> str:
+    return nothing if content is None else safe(content.decode(errors="backslashreplace"))
+
+
+@consumers.command()
+def commit(
+    ctx: typer.Context,
+    topic: TopicArgument,
+    consumer: ConsumerArgument,
+    at_position: Annotated[
+        str, argument("PARTITION:OFFSET", "The last message processed (Kafka's committed offset minus one), such as 0:1234.")
+    ],
+    at: AtOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Record how far a consumer has read; its first commit registers it."""
+    name = TopicName.parse(topic)
+    partition, offset = position(at_position)
+    given = None if at is None else instant(at)
+    s = services(ctx)
+    s.topics.describe(name)
+    known = s.reader.log(name).end_offsets
+    if partition not in known:
+        raise UnknownPartition(str(name), partition, sorted(known))
+    s.ledger.commit(name, consumer, partition, offset, s.ledger.now() if given is None else given, end_offset=known[partition])
+    _list_consumers(ctx, name, output, only=normalise_name(consumer))
+
+
+@consumers.command("list")
+def list_consumers(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
+    """Show each consumer's progress, and when it falls silent and keeps nothing any more."""
+    _list_consumers(ctx, TopicName.parse(topic), output)
+
+
+@consumers.command()
+def remove(ctx: typer.Context, topic: TopicArgument, consumer: ConsumerArgument, output: OutputOption = Output.text) -> None:
+    """Forget a consumer, or a replica by its `stream/topic`: no message is kept for it any more."""
+    name = TopicName.parse(topic)
+    s = services(ctx)
+    s.topics.describe(name)
+    s.ledger.remove(name, consumer)
+    removed = {"topic": str(name), "removed": reader_name(consumer)}
+    emit(output, removed, f"{removed['topic']}: consumer {removed['removed']} keeps nothing any more")
+
+
+def _list_consumers(ctx: typer.Context, name: TopicName, output: Output, *, only: str | None = None) -> None:
+    from message_lifecycle.app.views.topics import consumers_view
+
+    found = [entry for entry in consumers_view(services(ctx), name) if only in (None, entry["consumer"])]
+    emit(output, found, lambda screen, found: _show_consumers(screen, name, found))
+
+
+def _show_consumers(screen: Screen, name: TopicName, found: list[View]) -> None:
+    if not found:
+        screen.line(f"{name} has no consumers: nothing is kept for a reader")
+        return
+    rows = [
+        (
+            f"{entry['consumer']} (replica)" if entry["replica"] else entry["consumer"],
+            str(p["partition"]),
+            "nothing yet" if p["offset"] is None else str(p["offset"]),
+            count(p["lag"]),
+            screen.when(p["at"]),
+        )
+        for entry in found
+        for p in entry["partitions"]
+    ]
+    screen.table(
+        ("consumer", "partition", "processed", "behind", "last commit"),
+        rows,
+        right=("partition", "processed", "behind"),
+        wrap=("consumer",),
+    )
+    screen.line()
+    screen.notes(_keeps(entry) for entry in found)
+
+
+def _keeps(entry: View) -> str:
+    if entry["replica"]:
+        return f"{entry['consumer']} is a replica: it keeps what it has not copied, from every rule of age, and never falls silent"
+    unread, without = "keeps what it has not processed", f"{span(entry['consumer_expiry'])} (consumer_expiry) without a commit"
+    if not entry["pins"]:
+        return f"{entry['consumer']} fell silent at {entry['falls_silent_at']}, after {without}: it keeps nothing any more"
+    if entry["falls_silent_at"] is None:
+        return f"{entry['consumer']} {unread}; the time of a commit is not known, so it never falls silent"
+    return f"{entry['consumer']} {unread}, and falls silent at {entry['falls_silent_at']}: after {without}"

@@ -1,0 +1,272 @@
+"""All steps at once: `lifecycle run` and `quarantine`; `compact`, which keeps each key's latest message in a view beside the log (CMP-10);
+`reclaim`, which gives back the space of what was removed longer ago than the undo window (DEL-7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from message_lifecycle.app.cli import drawing
+from message_lifecycle.app.cli.arguments import (
+    ApproverOption,
+    AsOfOption,
+    DryRunOption,
+    OutputOption,
+    YesOption,
+    approver_of,
+    argument,
+    flag,
+    option,
+)
+from message_lifecycle.app.cli.context import DIFFERENT, instant_of, of_outcome, services, work_of, worst
+from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, emit_line, reasons, size, working
+from message_lifecycle.model.errors import LifecycleError, Unavailable, UnknownPartition
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.topic_uri import TopicUri
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.operations.registry import Scheduled, Work
+    from message_lifecycle.app.services import Services
+
+reclaim = typer.Typer(no_args_is_help=True, help="Give back the space of what was removed longer ago than the undo window.")
+TopicsArgument = Annotated[list[str], argument("TOPIC...", "Topics, as `stream/topic` or `topic`.")]
+ReclaimedArgument = Annotated[str | None, argument("TOPIC", "The topic: `stream/topic`, or `topic` alone in the stream `default`.")]
+DeletedOption = Annotated[
+    str | None,
+    option(
+        "--deleted", "PLAN", "In place of a topic: the plan that deleted one (`lifecycle topic list --deleted`), which then goes for good."
+    ),
+]
+
+
+def run(
+    ctx: typer.Context,
+    topics: TopicsArgument,
+    as_of: AsOfOption = None,
+    yes: YesOption = None,
+    by: ApproverOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Plan, stage, gate, publish and verify at once; of a topic of documents: snapshots, and the purge of changes that all clients have.
+
+    A plan over the limits waits for a person: exit status 5. With --output json, one object per topic.
+    """
+    return _run_each(ctx, topics, as_of, yes, by, output, work_of)
+
+
+def quarantine(
+    ctx: typer.Context,
+    topics: TopicsArgument,
+    as_of: AsOfOption = None,
+    yes: YesOption = None,
+    by: ApproverOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Remove refused rows that have been in the topics' quarantine for `quarantine_max_age`, as the DAG `quarantine` does."""
+    return _run_each(ctx, topics, as_of, yes, by, output, lambda _s, _name: "quarantine")
+
+
+def _run_each(
+    ctx: typer.Context,
+    topics: list[str],
+    as_of: str | None,
+    yes: str | None,
+    by: str | None,
+    output: Output,
+    work: Callable[[Services, TopicName], Scheduled],
+) -> int:
+    from message_lifecycle.app import steps
+    from message_lifecycle.app.views.values import outcome_view
+
+    approver = approver_of(yes, by)
+    names = [TopicName.parse(topic) for topic in topics]
+    s = services(ctx)
+    at = instant_of(s, as_of)
+    screen = Screen()
+    statuses = []
+    for number, name in enumerate(names):
+        if number and output is Output.text:
+            screen.line()
+        try:
+            with working(f"{name}: plan, stage, gate, publish, verify"):
+                outcome = steps.run(s, name, as_of=at, approver=approver, work=work(s, name))
+        except Unavailable:
+            raise
+        except LifecycleError as error:  # the other topics do not suffer for it
+            told = {"topic": str(name), "error": type(error).__name__, "message": str(error)}
+            if output is Output.json:
+                emit_line(told)
+            else:
+                screen.sentence("{topic}: {error}: {message}".format_map(told), style="red")
+            statuses.append(error.exit_code)
+            continue
+        view = outcome_view(outcome)
+        if output is Output.json:
+            emit_line(view)
+        else:
+            drawing.outcome(screen, view)
+        statuses.append(of_outcome(outcome.name))
+    return worst(statuses)
+
+
+def compact(
+    ctx: typer.Context,
+    topic: Annotated[
+        str, argument("TOPIC", "The topic: `stream/topic`, or persistent://TENANT/NAMESPACE/TOPIC for the stream TENANT.NAMESPACE.")
+    ],
+    as_of: AsOfOption = None,
+    status: Annotated[bool, flag("--status", "Only tell how compaction stands; 1 where it ended badly.")] = False,
+    dry_run: DryRunOption = False,
+    anew: Annotated[bool, flag("--anew", "Begin anew from the log where the view's table is gone; what it alone had is lost.")] = False,
+    yes: YesOption = None,
+    by: ApproverOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Bring a topic's compacted view up to date: each key's latest message; the log itself stays as it is."""
+    from message_lifecycle.app.compact import begin_anew
+    from message_lifecycle.app.compact import compact as bring
+    from message_lifecycle.app.operations.registry import preview
+    from message_lifecycle.app.views.plans import plan_view
+    from message_lifecycle.app.views.topics import compaction_status
+
+    if sum((status, dry_run, anew)) > 1:
+        raise typer.BadParameter("--status, --dry-run and --anew are three different things: give one")
+    approver = approver_of(yes, by)
+    s = services(ctx)
+    uri = _checked(s, topic)
+    name = uri.name
+    if status:
+        found = compaction_status(s, name)
+        emit(output, found, _show_compaction)
+        return DIFFERENT if found["status"] == "ERROR" else 0
+    at = instant_of(s, as_of)
+    note = None if uri.partition is None else f"partition {uri.partition} was named; {name} is compacted as a whole"
+    if note and output is Output.text:
+        Screen().sentence(note)
+    if dry_run:
+        with working(f"planning {name}"):
+            planned = plan_view(preview(s, name, as_of=at, work="compaction"))
+        emit(output, planned, drawing.plan)
+        return 0
+    if anew:
+        begin_anew(s, name)
+    with working(f"{name}: plan, stage, gate, publish, verify"):
+        outcome = bring(s, name, as_of=at, approver=approver)
+    return drawing.ended(output, outcome, note=note)
+
+
+def _checked(s: Services, text: str) -> TopicUri:
+    """Raises InvalidTopicUri, UnknownTopic, UnknownPartition."""
+    uri = TopicUri.parse(text)
+    partitions = s.topics.describe(uri.name).partitions
+    if uri.partition is not None and uri.partition >= partitions:
+        raise UnknownPartition(str(uri.name), uri.partition, range(partitions))
+    return uri
+
+
+def _show_compaction(screen: Screen, found: View) -> None:
+    style = {"SUCCESS": "green", "ERROR": "red"}.get(found["status"])
+    screen.sentence(f"{found['topic']}: {found['status']}: {found['message']}", style=style)
+    view = found["view"]
+    screen.facts(
+        [
+            ("  as of", found["as_of"] or ""),
+            ("  ended at", found["ended_at"] or ""),
+            ("  left out", reasons(found["removed"] or {})),
+            ("  duration", "" if found["duration_seconds"] is None else f"{found['duration_seconds']:.1f} s ({found['engine']})"),
+            ("  read", _rate(found["bytes_read"], found["read_bytes_per_second"])),
+            ("  written", _rate(found["bytes_written"], found["write_bytes_per_second"])),
+            ("  view", "" if view is None else f"{count(view['messages'])} messages, {size(view['bytes'])}"),
+            ("  next due", "" if view is None else view["due_at"] or ""),
+        ]
+    )
+    screen.heading("Partitions")
+    headers = ("partition", "compacted up to", "end", "behind")
+    rows = [
+        (str(p["partition"]), "nothing yet" if p["horizon"] is None else str(p["horizon"]), str(p["end_offset"]), count(p["lag"]))
+        for p in found["partitions"]
+    ]
+    screen.table(headers, rows, right=headers)
+
+
+def _rate(amount: int | None, per_second: int | None) -> str:
+    if amount is None:
+        return ""
+    return size(amount) if per_second is None else f"{size(amount)}, {size(per_second)} per second"
+
+
+@reclaim.command("plan")
+def plan_reclaim(
+    ctx: typer.Context,
+    topic: ReclaimedArgument = None,
+    deleted: DeletedOption = None,
+    as_of: AsOfOption = None,
+    files: Annotated[bool, flag("--files", "List the name of every file that goes, too.")] = False,
+    output: OutputOption = Output.text,
+) -> None:
+    """Show which snapshots and files of a topic's tables nothing needs any more; nothing is recorded or removed."""
+    from message_lifecycle.app.operations.registry import preview
+    from message_lifecycle.app.views.plans import plan_view
+
+    s = services(ctx)
+    at = instant_of(s, as_of)
+    name, work = _subject(s, topic, deleted)
+    with working(f"planning {name}"):
+        made = preview(s, name, as_of=at, work=work)
+    view = plan_view(made)
+    if files:
+        view["removes"]["files"]["names"] = [file for removal in made.file_removals for file in removal.files]
+    emit(output, view, drawing.plan)
+
+
+@reclaim.command("run")
+def run_reclaim(
+    ctx: typer.Context,
+    topic: ReclaimedArgument = None,
+    deleted: DeletedOption = None,
+    as_of: AsOfOption = None,
+    yes: YesOption = None,
+    by: ApproverOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Plan, gate, expire the snapshots, remove the files, and verify; what goes cannot be taken back."""
+    from message_lifecycle.app import steps
+    from message_lifecycle.app.operations.deleted_reclaim import end_lost
+    from message_lifecycle.app.topic_requests import reclaim_deleted
+
+    approver = approver_of(yes, by)
+    s = services(ctx)
+    at = instant_of(s, as_of)
+    lost = None if deleted is None or topic is not None else _lost(s, deleted)
+    if lost is not None:
+        return drawing.ended(output, end_lost(s, lost))
+    name, work = _subject(s, topic, deleted)
+    with working(f"{name}: plan, gate, publish, verify"):
+        if deleted is None:
+            outcome = steps.run(s, name, as_of=at, approver=approver, work=work, requested_by=by)
+        else:
+            outcome = reclaim_deleted(s, deleted, as_of=at, approver=approver, by=by)
+    return drawing.ended(output, outcome)
+
+
+def _lost(s: Services, beginning: str) -> str | None:
+    """The reclaim of that name which has begun and which the ledger does not know."""
+    from message_lifecycle.app.operations.deleted_reclaim import lost
+
+    found = [plan_id for plan_id in lost(s) if beginning and plan_id.startswith(beginning)]
+    return found[0] if len(found) == 1 else None
+
+
+def _subject(s: Services, topic: str | None, deleted: str | None) -> tuple[TopicName, Work]:
+    """Raises InvalidName, UnknownPlan, NothingDeleted."""
+    from message_lifecycle.app.operations.deleted_reclaim import deletion_of
+    from message_lifecycle.model.request import ReclaimDeleted
+
+    if deleted is not None and topic is None:
+        deletion = deletion_of(s, deleted)
+        return deletion.topic, ReclaimDeleted(plan_id=deletion.plan_id)
+    if topic is None or deleted is not None:
+        raise typer.BadParameter("either a topic, or the plan that deleted one: TOPIC or --deleted PLAN")
+    return TopicName.parse(topic), "reclaim"

@@ -1,0 +1,181 @@
+"""What is due, what would go, and the steps of one plan by hand: stage, gate, approve or refuse, publish, verify. Each can be repeated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from message_lifecycle.app.cli import drawing
+from message_lifecycle.app.cli.arguments import (
+    AsOfOption,
+    ByOption,
+    DryRunOption,
+    OutputOption,
+    PlanArgument,
+    TextOption,
+    TopicArgument,
+    argument,
+    flag,
+    word_of,
+)
+from message_lifecycle.app.cli.context import instant_of, services, waiting_or, work_of, worst
+from message_lifecycle.app.cli.screen import Output, Screen, View, emit, working
+from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.services import Services
+
+
+def due(
+    ctx: typer.Context,
+    topics: Annotated[list[str] | None, argument("[TOPIC...]", "Topics to ask about; by default all.")] = None,
+    as_of: AsOfOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Say which topics have something to remove, without starting Spark.
+
+    Exit status 0: all could be judged, due or not; else by the kind of error that stands in a topic's line.
+    """
+    from message_lifecycle.app.due import due as judge
+
+    s = services(ctx)
+    at = instant_of(s, as_of)
+    names = [TopicName.parse(topic) for topic in topics] if topics else [*s.topics.list(), *s.backends]
+    of_lake = [name for name in names if name not in s.backends]
+    found = [*judge(s, of_lake, as_of=at), *judge(s, of_lake, as_of=at, work="snapshot_with_purge")]
+    found += judge(s, [name for name in names if name in s.backends], as_of=at, work="retention")
+    found.sort(key=lambda answer: answer.topic)
+    answers = [{"topic": str(answer.topic), "due": answer.due, "reason": answer.reason} for answer in found]
+    emit(output, {"as_of": format_instant(at), "topics": answers}, _show_due)
+    return worst(answer.error.exit_code for answer in found if answer.error is not None)
+
+
+def _show_due(screen: Screen, told: View) -> None:
+    rows = [("due" if answer["due"] else "-", answer["topic"], answer["reason"]) for answer in told["topics"]]
+    screen.table(("", "topic", "why"), rows, wrap=("topic", "why"), none="no topics yet; `lifecycle topic create NAME` makes one")
+
+
+def plan(
+    ctx: typer.Context,
+    topic: TopicArgument,
+    as_of: AsOfOption = None,
+    dry_run: DryRunOption = False,
+    files: Annotated[bool, flag("--files", "List the name of every data file that goes, too.")] = False,
+    output: OutputOption = Output.text,
+) -> None:
+    """Show exactly what would go, by which rule, and what holds the rest; nothing is removed."""
+    from message_lifecycle.app import steps
+    from message_lifecycle.app.operations.registry import preview
+    from message_lifecycle.app.views.plans import plan_view, record_view
+
+    s = services(ctx)
+    at = instant_of(s, as_of)
+    name = TopicName.parse(topic)
+    work = work_of(s, name)
+    with working(f"planning {name}"):
+        record = None if dry_run else steps.plan(s, name, as_of=at, work=work)
+        made = preview(s, name, as_of=at, work=work) if record is None else record.plan
+    view = plan_view(made) if record is None else record_view(record)
+    if files:
+        view["removes"]["files"]["names"] = list(made.selection.files)
+    emit(output, view, drawing.plan)
+
+
+def stage(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> None:
+    """Do a plan's work where no reader sees it."""
+    from message_lifecycle.app import steps
+
+    s, plan_id = _recorded(ctx, plan)
+    with working("staging"):
+        staged = steps.stage(s, plan_id)
+    told = {"plan_id": plan_id, "branch": staged.branch, "snapshot_id": staged.snapshot_id}
+    where = f"branch {staged.branch}, snapshot {staged.snapshot_id}" if staged.branch else "the plan is empty, there is nothing to stage"
+    emit(output, told, f"staged plan {plan_id}: {where}. Next: lifecycle mark {plan_id[: drawing.SHORT]}")
+
+
+def mark(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> None:
+    """Put the markers of emptied keys beside what was staged, where the topic makes any."""
+    from message_lifecycle.app import steps
+
+    s, plan_id = _recorded(ctx, plan)
+    with working("looking for keys without a message"):
+        staged = steps.mark(s, plan_id)
+    told = {"plan_id": plan_id, "markers": None if staged.markers is None else staged.markers.count, "snapshot_id": staged.snapshot_id}
+    said = "the topic makes no markers" if staged.markers is None else f"{staged.markers.count} markers"
+    emit(output, told, f"plan {plan_id}: {said}. Next: lifecycle gate {plan_id[: drawing.SHORT]}")
+
+
+def gate(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> int:
+    """Judge what was staged, before any reader sees it."""
+    from message_lifecycle.app import steps
+    from message_lifecycle.app.views.plans import plan_page
+
+    s, plan_id = _recorded(ctx, plan)
+    with working("judging"):
+        report = steps.gate(s, plan_id)
+    page = plan_page(s, plan_id)
+    emit(output, page["gate"], lambda screen, _gate: drawing.judged(screen, page))
+    return waiting_or(report.judgement)
+
+
+def approve(ctx: typer.Context, plan: PlanArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> None:
+    """Let a plan go that the gate left to a person."""
+    told = _answer(ctx, plan, granted=True, by=by, text=text)
+    emit(output, told, f"plan {told['plan_id']} is approved by {told['by']}. Next: {drawing.goes_on(told)}")
+
+
+def refuse(ctx: typer.Context, plan: PlanArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> None:
+    """Refuse a plan; nothing of it is removed."""
+    told = _answer(ctx, plan, granted=False, by=by, text=text)
+    emit(output, told, f"plan {told['plan_id']} is refused by {told['by']}; nothing of it was removed")
+
+
+def publish(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> int:
+    """Make a judged plan's removal visible, in one commit."""
+    from message_lifecycle.app import steps
+
+    s = services(ctx)
+    recorded = s.ledger.record(plan).plan
+    plan_id = recorded.plan_id
+    with working("publishing"):
+        result = steps.publish(s, plan_id)
+    if isinstance(result, Outcome):
+        return drawing.ended(output, result, recorded.things)
+    told: dict[str, Any] = {"plan_id": plan_id, "snapshot_id": None, "removed": {}}
+    said = f"plan {plan_id} removes nothing: there is nothing to commit"
+    if result is not None:
+        told |= {"snapshot_id": result.snapshot_id, "removed": dict(result.removed)}
+        said = f"published plan {plan_id} as snapshot {result.snapshot_id}"
+    emit(output, told, f"{said}. Next: lifecycle verify {plan_id[: drawing.SHORT]}")
+    return 0
+
+
+def verify(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> int:
+    """Read the table again: what went is what was planned, and what is still overdue has a named holder."""
+    from message_lifecycle.app import steps
+
+    s = services(ctx)
+    recorded = s.ledger.record(plan).plan
+    with working("verifying"):
+        result = steps.verify(s, recorded.plan_id)
+    return drawing.ended(output, result, recorded.things)
+
+
+def _recorded(ctx: typer.Context, beginning: str) -> tuple[Services, str]:
+    """The services, and the whole id. Raises UnknownPlan."""
+    s = services(ctx)
+    return s, s.ledger.record(beginning).plan.plan_id
+
+
+def _answer(ctx: typer.Context, beginning: str, *, granted: bool, by: str, text: str) -> View:
+    from message_lifecycle.app import steps
+    from message_lifecycle.app.views.plans import approval_view
+
+    _, by, text = word_of(by, text, "an answer")
+    s = services(ctx)
+    plan = s.ledger.record(beginning).plan
+    approval = steps.approve(s, plan.plan_id, granted=granted, by=by, text=text)
+    return {"plan_id": plan.plan_id, "topic": str(plan.topic), "operation": plan.operation, **approval_view(approval)}

@@ -1,0 +1,125 @@
+"""To try it: the embedded default (start it, stop it, see it work), and `lifecycle scenario`, a policy on small data that a file states, by the
+same code as production."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from message_lifecycle.app.cli.arguments import OutputOption, argument, flag
+from message_lifecycle.app.cli.context import DIFFERENT, wiring_of
+from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_line
+
+scenario = typer.Typer(
+    no_args_is_help=True,
+    help="Try a policy on data that a file states, before it touches yours.\n\n"
+    "A file is one JSON object (or, as .jsonl, one a line) with the fields id, server, stream, topic, config, store, topics and steps. "
+    "Each step has one verb: append, seal, commit, copy, configure, delete, foreign_delete, hold, release, corrupt, run, read or expect, "
+    "of documents change, sync or detach; "
+    "expect says what the step before must have left.",
+)
+
+
+def demo() -> int:
+    """Load real topics, let Airflow remove what is old, show what went and why, stop everything again."""
+    from message_lifecycle.app import demo as job
+
+    return job.main()
+
+
+def up(
+    no_airflow: Annotated[bool, flag("--no-airflow", "Only PostgreSQL and the configuration.")] = False,
+    output: OutputOption = Output.text,
+) -> None:
+    """Start PostgreSQL and Airflow on this machine and leave them running; prints address and login."""
+    from message_lifecycle.app import embedded
+    from message_lifecycle.local.progress import Progress
+
+    found = embedded.up(with_airflow=not no_airflow, progress=Progress())
+    told = {
+        "state": str(found.state),
+        "postgres": found.postgres,
+        "redis": found.redis,
+        "components": dict(found.components),
+        "address": found.address,
+        "logins": str(found.logins),
+    }
+
+    running = {"PostgreSQL": found.postgres, "Redis": found.redis, **found.components}
+    facts = [
+        ("state", str(found.state)),
+        *((name, "runs" if runs else "stopped") for name, runs in running.items()),
+        ("Airflow", found.address or ""),
+        ("logins", str(found.logins) if found.address else ""),
+    ]
+    emit(output, told, lambda screen, _told: screen.facts(facts))
+
+
+def down() -> None:
+    """Stop everything that was started; the data stays."""
+    from message_lifecycle.local import stack
+    from message_lifecycle.local.progress import Progress
+
+    stack.down(progress=Progress())
+
+
+class Store(StrEnum):
+    """Where a scenario's messages lie."""
+
+    memory = "memory"
+    iceberg = "iceberg"
+    json_file = "json_file"
+    rotating_file = "rotating_file"
+    redis_streams = "redis_streams"
+
+
+@scenario.callback()
+def _group() -> None:
+    """Keeps `scenario` a group while it has one command."""
+
+
+@scenario.command()
+def run(
+    ctx: typer.Context,
+    files: Annotated[list[Path], argument("FILE...", "Scenario files: .json holds one, .jsonl one a line.")],
+    store: Annotated[
+        Store,
+        typer.Option(
+            "--store",
+            help="Where the scenario's messages lie: in memory, in scratch Iceberg tables, in scratch files of JSON lines, or in scratch "
+            "streams of the embedded Redis.",
+        ),
+    ] = Store.memory,
+    output: OutputOption = Output.text,
+) -> int:
+    """Run scenario files; every `expect` in them must hold.
+
+    With --output json, one object per step. Exit status 0: every expectation held; 1: one did not (step, field, expected and found are printed); 2: a file is wrong.
+    """
+    from message_lifecycle.app.scenario.file import load
+    from message_lifecycle.app.scenario.run import ScenarioRun
+
+    # All are read first: a wrong file is found before anything runs.
+    loaded = [(file, tried) for file in files for tried in load(file)]
+    make_world = wiring_of(ctx).worlds[store.value]
+    screen = Screen()
+    failed = 0
+    for file, tried in loaded:
+        differences = []
+        for result in ScenarioRun(tried, make_world, file=str(file)).results():
+            if output is Output.json:
+                emit_line(asdict(result))
+            if not result.ok:
+                differences += [f"step {result.step} ({result.verb}): {difference}" for difference in result.differences]
+        failed += bool(differences)
+        if output is Output.text:
+            ended = "failed" if differences else "ok    "
+            screen.line(f"{ended}  {tried.id}  ({file.name})", style="red" if differences else None)
+            screen.notes(differences)
+    if output is Output.text:
+        screen.line(f"{len(loaded) - failed} of {len(loaded)} scenarios held")
+    return DIFFERENT if failed else 0
