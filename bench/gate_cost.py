@@ -17,6 +17,7 @@ from tests.spark.lake import SECOND, Lake, Rows
 from tests.spark.synthetic import Shape, append_segments
 
 from bench.segment_drop import Times
+from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.gates.runner import GreatExpectationsGate
 from message_lifecycle.local.environment import load_environment
 from message_lifecycle.model.names import TopicName
@@ -61,7 +62,7 @@ def judge(lake: Lake, name: TopicName, times: Times) -> None:
     with times.step("evidence"):
         evidence = store.evidence(plan, staged, policy)
     with times.step("judgement"):
-        report = GreatExpectationsGate().judge(plan, staged, policy, evidence)
+        report = GreatExpectationsGate().judge(plan, staged, suite_of(plan, staged, policy), evidence)
     assert (report.judgement, dict(report.figures)["rows_removed"]) == ("passed", GOING * ROWS), report
 
 

@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from tests.spark.lake import SECOND, Lake
 
 from bench.segment_drop import cpu_seconds as treecpu_seconds
+from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.local.environment import load_environment
 from message_lifecycle.local.layout import find_layout
 from message_lifecycle.model.instants import Instant
@@ -141,7 +142,7 @@ def remove(name: TopicName, *, gate: bool) -> dict[str, float]:
 
         done("gate's imports")
         policy = lake.policy(name)
-        report = GreatExpectationsGate().judge(plan, staged, policy, store.evidence(plan, staged, policy))
+        report = GreatExpectationsGate().judge(plan, staged, suite_of(plan, staged, policy), store.evidence(plan, staged, policy))
         assert report.judgement == "passed", [check for check in report.checks if not check.passed]
         done("gate")
     published = store.publish(lake.verdict(plan, staged), ledger=("bench", 1))

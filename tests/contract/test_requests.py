@@ -9,7 +9,7 @@ import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.compacted_read import read_compacted
-from message_lifecycle.app.operations.registry import preview
+from message_lifecycle.app.operations.registry import preview, suite_of
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
@@ -42,7 +42,7 @@ def append(world: World, name: TopicName, at_s: int, *keys: bytes | None, ttl: s
 def judged(world: World, plan: Plan) -> GateReport:
     s, policy = world.services, policy_of(world.services, plan.topic)
     staged = s.store.stage(plan)
-    return s.gate.judge(plan, staged, policy, s.store.evidence(plan, staged, policy))
+    return s.gate.judge(plan, staged, suite_of(plan, staged, policy), s.store.evidence(plan, staged, policy))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.compacted import HEADERS, KEYS, TIMES, TTLS, VALUES, Log, Topic
 from tests.logs import AS_OF, SECOND
 
-from message_lifecycle.app.operations.registry import preview
+from message_lifecycle.app.operations.registry import preview, suite_of
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic
@@ -69,7 +69,7 @@ def by_engine(topic: Topic, as_of: Instant, engine: str) -> tuple[Staged, list[V
     if plan.is_empty or staged.snapshot_id is None:
         return staged, topic.view()
     policy = policy_of(s, topic.name)
-    report = s.gate.judge(plan, staged, policy, s.compactor.evidence(plan, staged, policy))
+    report = s.gate.judge(plan, staged, suite_of(plan, staged, policy), s.compactor.evidence(plan, staged, policy))
     assert report.blocking == ()
     at = ViewState(
         table_uuid="", snapshot_id=staged.snapshot_id, horizons={}, rows=0, hidden_rows=0, size_bytes=0, due_at=None, settings_hash=""

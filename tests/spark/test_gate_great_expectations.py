@@ -14,6 +14,7 @@ import pytest
 from tests.evidence import SCHEMAS, Case, Evidence, cell, good, nothing_goes
 from tests.spark.lake import Lake, Rows
 
+from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.gates.report import report_json
 from message_lifecycle.gates.runner import GreatExpectationsGate
@@ -37,11 +38,11 @@ def frames(spark: Any) -> Frames:
 
 
 def judge(case: Case, evidence: dict[str, Any]) -> GateReport:
-    return GreatExpectationsGate().judge(case.plan, case.staged, case.policy, evidence)
+    return GreatExpectationsGate().judge(case.plan, case.staged, suite_of(case.plan, case.staged, case.policy), evidence)
 
 
 def plainly(case: Case) -> GateReport:
-    return PlainGate().judge(case.plan, case.staged, case.policy, case.evidence)
+    return PlainGate().judge(case.plan, case.staged, suite_of(case.plan, case.staged, case.policy), case.evidence)
 
 
 def unevaluated(report: GateReport) -> dict[str, str]:
@@ -144,13 +145,13 @@ def test_a_change_staged_on_a_table_passes_and_one_that_the_plan_does_not_tell_i
     staged = store.stage(plan)
 
     evidence = store.evidence(plan, staged, policy)
-    report = GreatExpectationsGate().judge(plan, staged, policy, evidence)
+    report = GreatExpectationsGate().judge(plan, staged, suite_of(plan, staged, policy), evidence)
     assert [check.found for check in report.checks if not check.passed] == []
     assert dict(report.figures)["rows_removed"] == 5
 
     # A plan of the first segment alone, and what was staged for both.
     less = replace(plan, selection=replace(plan.selection, files=plan.selection.files[:1]))
     told = replace(staged, plan_id=less.plan_id)
-    report = GreatExpectationsGate().judge(less, told, policy, store.evidence(less, told, policy))
+    report = GreatExpectationsGate().judge(less, told, suite_of(less, told, policy), store.evidence(less, told, policy))
     assert {"going", "going_planned", "difference"} <= {check.id for check in report.checks if not check.passed}
     assert report.judgement == "blocked"

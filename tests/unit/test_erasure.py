@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.ledger.codec import plan_from_json
 from message_lifecycle.model.actions import EraseRows, EraseTable
@@ -122,7 +123,7 @@ def evidence() -> Frames:
 
 def judged(frames: Frames) -> Any:
     staged = Staged(plan_id=PLAN.plan_id, branch=None, snapshot_id=1)
-    return PlainGate().judge(PLAN, staged, POLICY, frames)
+    return PlainGate().judge(PLAN, staged, suite_of(PLAN, staged, POLICY), frames)
 
 
 def test_an_erasure_always_asks_a_person() -> None:

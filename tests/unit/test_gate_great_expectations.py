@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.gates import runner
-from message_lifecycle.gates.expectations import suite_for
 from message_lifecycle.gates.plain import PlainGate, evaluate
 from message_lifecycle.gates.report import Finding, report_json
 from message_lifecycle.gates.runner import GreatExpectationsGate
@@ -66,11 +66,13 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def judge(case: Case, evidence: dict[str, Any] | None = None) -> GateReport:
-    return GreatExpectationsGate().judge(case.plan, case.staged, case.policy, frames(case.evidence) if evidence is None else evidence)
+    return GreatExpectationsGate().judge(
+        case.plan, case.staged, suite_of(case.plan, case.staged, case.policy), frames(case.evidence) if evidence is None else evidence
+    )
 
 
 def plainly(case: Case) -> GateReport:
-    return PlainGate().judge(case.plan, case.staged, case.policy, case.evidence)
+    return PlainGate().judge(case.plan, case.staged, suite_of(case.plan, case.staged, case.policy), case.evidence)
 
 
 def failed(report: GateReport) -> set[str]:
@@ -327,7 +329,7 @@ def test_an_engine_that_breaks_altogether(monkeypatch: pytest.MonkeyPatch) -> No
 
 def group_of(name: str) -> list[Declared]:
     case = good()
-    return dict(runner._by_frame(suite_for(case.plan, case.staged, case.policy)))[name]
+    return dict(runner._by_frame(suite_of(case.plan, case.staged, case.policy)))[name]
 
 
 def test_an_error_that_great_expectations_reports(monkeypatch: pytest.MonkeyPatch) -> None:

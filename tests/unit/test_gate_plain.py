@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.gates.expectations import message_cleaner_suite
+from message_lifecycle.app.operations.registry import suite_of
+from message_lifecycle.gates.messages import message_cleaner_suite
 from message_lifecycle.gates.plain import PlainGate, evaluate
 from message_lifecycle.gates.report import assemble, report_json
 from message_lifecycle.gates.suite import ColumnSum, Declared, RowCount, Same, Within
@@ -45,7 +46,9 @@ from tests.logs import AS_OF, EXPIRY_SECONDS, Log, logs
 
 
 def judge(case: Case, evidence: Mapping[str, object] | None = None) -> GateReport:
-    return PlainGate().judge(case.plan, case.staged, case.policy, case.evidence if evidence is None else evidence)
+    return PlainGate().judge(
+        case.plan, case.staged, suite_of(case.plan, case.staged, case.policy), case.evidence if evidence is None else evidence
+    )
 
 
 def failed(report: GateReport) -> set[str]:
@@ -340,7 +343,7 @@ def test_work_done_as_planned_is_never_blocked(log: Log, max_segments: int) -> N
     facts = Facts(log=stands, consumers=log.consumers, accepted=by.values)
     plan = message_cleaner.plan(facts, by, as_of=AS_OF, ask=partial(store.rows, stands))
     staged = store.stage(plan)
-    report = PlainGate().judge(plan, staged, by, store.evidence(plan, staged, by))
+    report = PlainGate().judge(plan, staged, suite_of(plan, staged, by), store.evidence(plan, staged, by))
     assert report.judgement != "blocked", [check.found for check in report.checks if not check.passed]
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message_lifecycle.app.operations.registry import named
+from message_lifecycle.app.operations.registry import named, suite_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.plain import PlainGate
@@ -119,7 +119,12 @@ def judged(made: Plan, **frames: list[dict[str, object]]) -> tuple[Judgement, li
         "difference": [],
         "figures": [{"rows_in": 6, "rows_removed": 3, "rows_kept": 3, "asks": len(made.asks)}],
     }
-    report = PlainGate().judge(made, Staged(plan_id=made.plan_id, branch="b", snapshot_id=2), policy, right | frames)
+    report = PlainGate().judge(
+        made,
+        Staged(plan_id=made.plan_id, branch="b", snapshot_id=2),
+        suite_of(made, Staged(plan_id=made.plan_id, branch="b", snapshot_id=2), policy),
+        right | frames,
+    )
     return report.judgement, [check.id for check in report.checks if not check.passed]
 
 
@@ -209,7 +214,12 @@ def test_what_the_gate_holds_an_undo_to() -> None:
     policy = resolve(topic={"quarantine_max_age": AGE}, server={})
 
     def judge(**frames: list[dict[str, object]]) -> tuple[Judgement, list[str]]:
-        report = PlainGate().judge(made, Staged(plan_id=made.plan_id, branch="b", snapshot_id=2), policy, right | frames)
+        report = PlainGate().judge(
+            made,
+            Staged(plan_id=made.plan_id, branch="b", snapshot_id=2),
+            suite_of(made, Staged(plan_id=made.plan_id, branch="b", snapshot_id=2), policy),
+            right | frames,
+        )
         return report.judgement, [check.id for check in report.checks if not check.passed]
 
     assert judge() == ("needs_approval", ["undo"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from message_lifecycle.app.operations.registry import preview
+from message_lifecycle.app.operations.registry import preview, suite_of
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
@@ -44,7 +44,7 @@ class Judged:
         staged = self.services.store.stage(plan)
         evidence = dict(self.services.store.evidence(plan, staged, policy))
         evidence["limits"] = [{**row, **cells} for row in evidence["limits"]]  # type: ignore[attr-defined]  # lists of rows, in memory
-        return PlainGate().judge(plan, staged, policy, evidence)
+        return PlainGate().judge(plan, staged, suite_of(plan, staged, policy), evidence)
 
 
 def failed(report: GateReport) -> set[str]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.outcome import Approval, Check, GateReport, Judgement
@@ -20,7 +21,7 @@ MUCH = under(max_removed_fraction=0.3)(good())
 
 
 def report_of(case: Case) -> GateReport:
-    return PlainGate().judge(case.plan, case.staged, case.policy, case.evidence)
+    return PlainGate().judge(case.plan, case.staged, suite_of(case.plan, case.staged, case.policy), case.evidence)
 
 
 def word(case: Case, *, granted: bool = True, after: int = TTL, text: str = "") -> Approval:

@@ -13,7 +13,7 @@ from message_lifecycle.app import changes, sparing
 from message_lifecycle.app.frames import with_frame
 from message_lifecycle.app.live_view import keep_view
 from message_lifecycle.app.open_plans import asked_by_itself, belongs_to_another, is_under_way, replaced, require_todays, waits
-from message_lifecycle.app.operations.registry import Work, of_plan, of_work
+from message_lifecycle.app.operations.registry import Work, of_plan, of_work, suite_of
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import CompactionRunning, NotReady, OpenPlan, OwnRequest, PlanConflict, TopicBusy
 from message_lifecycle.model.instants import Instant, format_instant
@@ -159,7 +159,7 @@ def gate(s: Services, plan_id: str) -> GateReport:
     if plan.requirements.heeded:
         holds = sparing.evidence(s, plan, lambda holds: operation.touched(s, plan, staged, holds))
         frames = with_frame(frames, "holds", holds)
-    report = s.gate.judge(plan, staged, policy, frames)
+    report = s.gate.judge(plan, staged, suite_of(plan, staged, policy), frames)
     s.ledger.record_report(report)
     if report.judgement == "blocked":
         found = "; ".join(f"{check.id}: {check.found}" for check in report.blocking)

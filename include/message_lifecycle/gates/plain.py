@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import assert_never
 
-from message_lifecycle.gates.expectations import suite_for
 from message_lifecycle.gates.report import NAMED, Finding, Seen, assemble, failed_with, finding, not_evaluated, same
-from message_lifecycle.gates.suite import FIGURES, AllAre, ColumnSum, Declared, OfColumn, RowCount, Same, Within
+from message_lifecycle.gates.suite import FIGURES, AllAre, ColumnSum, Declared, OfColumn, RowCount, Same, Suite, Within
 from message_lifecycle.model.outcome import GateReport, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.settings import Policy
 
 Rows = Sequence[Mapping[str, object]]
 
@@ -19,9 +17,8 @@ Rows = Sequence[Mapping[str, object]]
 class PlainGate:
     """A Gate (see ports) for evidence that is lists of dicts."""
 
-    def judge(self, plan: Plan, staged: Staged, policy: Policy, evidence: Mapping[str, object]) -> GateReport:
+    def judge(self, plan: Plan, staged: Staged, suite: Suite, evidence: Mapping[str, object]) -> GateReport:
         started = perf_counter()
-        suite = suite_for(plan, staged, policy)
         findings = {declared.id: evaluate(declared, evidence) for declared in suite}
         figures = _rows(evidence, FIGURES)
         first = figures[0] if not isinstance(figures, Finding) and len(figures) == 1 else {}

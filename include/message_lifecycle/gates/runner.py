@@ -16,7 +16,6 @@ from itertools import groupby
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, assert_never
 
-from message_lifecycle.gates.expectations import suite_for
 from message_lifecycle.gates.report import NAMED, Finding, Seen, assemble, failed_with, finding, not_evaluated, same
 from message_lifecycle.gates.suite import (
     FIGURES,
@@ -35,7 +34,6 @@ from message_lifecycle.gates.suite import (
 )
 from message_lifecycle.model.outcome import GateReport, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.settings import Policy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,9 +45,8 @@ logger = logging.getLogger(__name__)
 class GreatExpectationsGate:
     """A Gate (see ports) for evidence that is Spark DataFrames or Arrow tables."""
 
-    def judge(self, plan: Plan, staged: Staged, policy: Policy, evidence: Mapping[str, object]) -> GateReport:
+    def judge(self, plan: Plan, staged: Staged, suite: Suite, evidence: Mapping[str, object]) -> GateReport:
         started = perf_counter()
-        suite = suite_for(plan, staged, policy)
         findings = {declared.id: same(declared, declared.test) for declared in suite if isinstance(declared.test, Same)}
         figures: Mapping[str, object] = {}
         for name, group in _by_frame(suite):

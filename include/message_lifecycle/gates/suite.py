@@ -175,3 +175,27 @@ def parts_of(test: Test) -> tuple[Part, ...]:
 
 def _some_known(test: OfColumn) -> tuple[Part, Part]:
     return Part(asks="rows", minimum=1), Part(asks="known", column=test.column)
+
+
+def holds_suite(plan: Plan) -> Suite:
+    """Nothing goes that a legal hold keeps (DEL-8), by a second look at the holds. Frame `holds`: one row.
+
+    No checks where no hold stood when the plan was made: one that came since makes it plan again, before the gate and before the publish.
+    """
+    if not plan.requirements.heeded:
+        return ()
+    return (
+        rule("holds", "The legal holds on the topic were looked at.", "looks at holds", count("holds", 1)),
+        rule(
+            "holds_heeded",
+            "The plan heeds every legal hold that stands.",
+            "holds that the plan does not know",
+            ColumnSum(frame="holds", column="unheeded", equals=0),
+        ),
+        rule(
+            "holds_untouched",
+            "Nothing goes that a legal hold may keep.",
+            "messages, segments or documents under a hold that go",
+            ColumnSum(frame="holds", column="touched", equals=0),
+        ),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.facts import CopyState, LogState, Progress
@@ -181,4 +181,6 @@ class Groups(Protocol):
 class Gate(Protocol):
     """The judge of a staged change."""
 
-    def judge(self, plan: Plan, staged: Staged, policy: Policy, evidence: Mapping[str, object]) -> GateReport: ...
+    def judge(self, plan: Plan, staged: Staged, suite: Any, evidence: Mapping[str, object]) -> GateReport:
+        """Each check of the `suite` (see `gates.suite`), evaluated on the `evidence`: frames by name."""
+        ...

@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
+from message_lifecycle.app.operations import words
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
 
 if TYPE_CHECKING:
     from message_lifecycle.app.due import Asked, Due
+    from message_lifecycle.app.operations.words import Removed
     from message_lifecycle.app.services import Services
+    from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model import plan as plans
     from message_lifecycle.model.hold import Hold
     from message_lifecycle.model.instants import Instant
     from message_lifecycle.model.names import TopicName
-    from message_lifecycle.model.outcome import Outcome, Published, Staged
+    from message_lifecycle.model.outcome import Check, Outcome, Published, Staged
     from message_lifecycle.model.plan import Plan
     from message_lifecycle.model.settings import Policy
     from message_lifecycle.operations.verdict import Verdict
@@ -138,6 +141,26 @@ class Operation:
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         """What the gate judges."""
         raise NotImplementedError(self.name)
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        """What the staged changes are held to (DEL-2)."""
+        raise NotImplementedError(self.name)
+
+    # What a person is asked
+
+    def question(self, plan: Plan, going: int) -> str:
+        """In a line. `going`: how many of what the plan counts."""
+        return f"remove {going:,} of {plan.expected.rows_in:,} {plan.things}?"
+
+    def where(self, plan: Plan) -> str:
+        """Of what that is a part."""
+        return f"{plan.expected.segments:,} whole segment(s)"
+
+    def lines(self, plan: Plan, going: Removed, failed: Sequence[Check]) -> list[str]:
+        """What a person should know to decide, as Markdown. `failed`: checks of the gate that did not hold."""
+        return words.of_messages(plan, self.where(plan), going, failed)
+
+    # The way to publish
 
     def changes_nothing(self, plan: Plan, staged: Staged | None) -> bool:
         """Whether there is nothing to commit."""

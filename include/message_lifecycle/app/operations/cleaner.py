@@ -11,6 +11,7 @@ from message_lifecycle.app.operations.base import Work
 from message_lifecycle.app.operations.messages import Cleaning, facts_of
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.sparing import holds_of, spared_in_view
+from message_lifecycle.gates.messages import message_cleaner_suite, retention_suite
 from message_lifecycle.model.spared import SparedOffsets
 from message_lifecycle.model.view import NONE_OUTLIVED
 from message_lifecycle.operations import message_cleaner, retention_run
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from message_lifecycle.app.services import Services
+    from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model.facts import Facts, LogState
     from message_lifecycle.model.instants import Instant
     from message_lifecycle.model.names import TopicName
+    from message_lifecycle.model.outcome import Staged
     from message_lifecycle.model.plan import Plan
     from message_lifecycle.model.rows import RowAnswer, RowQuestion
     from message_lifecycle.model.settings import Policy
@@ -55,6 +58,9 @@ class MessageCleaner(Cleaning):
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         return _plan(s, facts_of(s, log), policy, as_of=as_of)
 
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return message_cleaner_suite(plan, staged, policy)
+
     def closed(self, s: Services, plan: Plan, after: Plan) -> None:
         super().closed(s, plan, after)
         due_state.note_due(s, after)
@@ -77,6 +83,9 @@ class Retention(Cleaning):
         if made.is_empty:
             return Due(topic=name, due=False, reason=not_before(made.next_due_at))
         return asked.unless_hindered(made, f"{made.expected.removed_rows} messages lie beyond its limits")
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return retention_suite(plan, staged, policy)
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         return retention_run.plan(facts_of(s, log), policy, as_of=as_of, ask=partial(s.reader.rows, log))

@@ -15,6 +15,8 @@ from message_lifecycle.app.operations.base import Change, Frames, Operation, Wor
 from message_lifecycle.app.operations.messages import OfMessages, facts_of
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.view_copies import at_risk
+from message_lifecycle.gates.compaction import compaction_suite
+from message_lifecycle.gates.messages import purge_compacted_suite
 from message_lifecycle.model.errors import CompactedTableMissing, HorizonBeyondLog, IsADocumentTopic
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.operations import compaction, compaction_purge
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from message_lifecycle.app.services import Services
+    from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model.facts import LogState
     from message_lifecycle.model.hold import Hold
     from message_lifecycle.model.instants import Instant
@@ -102,6 +105,15 @@ class Compaction(Operation):
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         return s.compactor.evidence(plan, staged, policy)
 
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return compaction_suite(plan, staged, policy)
+
+    def question(self, plan: Plan, going: int) -> str:
+        return f"leave {going:,} of {plan.expected.rows_in:,} messages out of the compacted view?"
+
+    def where(self, plan: Plan) -> str:
+        return "from the compacted view and what is new to it; the log itself stays as it is"
+
     def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
         return sparing.touched_messages(s, plan, staged, holds)
 
@@ -157,6 +169,9 @@ class PurgeCompacted(OfMessages):
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         return compaction_purge.plan(facts_of(s, log), policy, horizons_of(s, log.topic), as_of=as_of)
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return purge_compacted_suite(plan, staged, policy)
 
     def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """That the view may stand for the log was accepted."""

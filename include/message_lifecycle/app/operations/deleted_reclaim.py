@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.app import sparing
 from message_lifecycle.app.frames import with_figures
+from message_lifecycle.app.operations import words
 from message_lifecycle.app.operations.base import Change, Frames, Operation, Whole, Work
 from message_lifecycle.app.operations.topics import deleted_by, policy_of_deleted, undo_until
+from message_lifecycle.gates.tables import deleted_reclaim_suite
 from message_lifecycle.model import plan as plans
 from message_lifecycle.model.deleted import BegunReclaim, DeletedFacts, DeletedTopic
 from message_lifecycle.model.errors import FilesLeft, NotDeletable, NothingDeleted, PlanConflict, UnknownPlan, UnknownTopic
@@ -29,6 +31,8 @@ from message_lifecycle.operations.verdict import Verdict
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
+    from message_lifecycle.gates.suite import Suite
+    from message_lifecycle.model.outcome import Check
     from message_lifecycle.ports import DeletedReclaimer, PlanRecord, Topic
 
 log = logging.getLogger("lifecycle")
@@ -97,6 +101,15 @@ class DeletedReclaim(Operation):
         frames = reclaimer_of(s, plan.topic).drop_evidence(plan, policy)
         undoable = s.ledger.now() < undo_until(s, _of_plan(s, plan))
         return with_figures(frames, {"holds": len(sparing.holds_of(s, plan.topic)), "undoable": int(undoable)})
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return deleted_reclaim_suite(plan, policy)
+
+    def question(self, plan: Plan, going: int) -> str:
+        return words.question_of_space(plan)
+
+    def lines(self, plan: Plan, going: words.Removed, failed: Sequence[Check]) -> list[str]:
+        return words.of_space(plan, "They are all that is left of the topic that was deleted", failed)
 
     def settings_now(self, s: Services, plan: Plan) -> Policy:
         """The deleted topic's. Raises PlanConflict where it is not there any more."""

@@ -25,9 +25,11 @@ from message_lifecycle.app.document_facts import (
 from message_lifecycle.app.due import Asked, Due
 from message_lifecycle.app.due_state import due_states
 from message_lifecycle.app.frames import with_frame
+from message_lifecycle.app.operations import words
 from message_lifecycle.app.operations.base import Change, Frames, Operation, Work
 from message_lifecycle.app.operations.undo import Undo, check, is_undone, later, remember
 from message_lifecycle.app.services import policy_of
+from message_lifecycle.gates.documents import documents_suite
 from message_lifecycle.model.errors import LifecycleError, NotADocumentTopic, PlanConflict, Unavailable
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Policy
@@ -39,12 +41,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from message_lifecycle.app.services import Services
+    from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model.actions import SnapshotDocument
     from message_lifecycle.model.document import Synced
     from message_lifecycle.model.hold import Hold
     from message_lifecycle.model.instants import Instant
     from message_lifecycle.model.names import TopicName
-    from message_lifecycle.model.outcome import Published, Staged
+    from message_lifecycle.model.outcome import Check, Published, Staged
     from message_lifecycle.model.plan import Plan
     from message_lifecycle.operations.verdict import Verdict
     from message_lifecycle.ports import PlanRecord
@@ -142,6 +145,19 @@ class SnapshotWithPurge(OfDocuments):
         _check_clients(s, plan, staged)
         frames = super().evidence(s, plan, staged, policy)
         return with_frame(frames, "clients", [{"unsynced": len(unsynced(s, plan, staged))}])
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return documents_suite(plan, staged, policy)
+
+    def question(self, plan: Plan, going: int) -> str:
+        return f"remove {going:,} of {plan.expected.rows_in:,} changes of documents?"
+
+    def where(self, plan: Plan) -> str:
+        purged = sum(action.purged > 0 for action in plan.documents)
+        return f"of {purged:,} document(s), each covered by a snapshot that is proved"
+
+    def lines(self, plan: Plan, going: words.Removed, failed: Sequence[Check]) -> list[str]:
+        return words.of_documents(plan, self.where(plan), going, failed)
 
     def before(self, s: Services, verdict: Verdict, change: Change) -> None:
         plan = verdict.plan

@@ -11,6 +11,7 @@ from message_lifecycle.app.erasure_secret import match_of
 from message_lifecycle.app.operations.base import Change, Frames, Operation, Work
 from message_lifecycle.app.receipts import keep
 from message_lifecycle.app.sparing import holds_of, ids_of
+from message_lifecycle.gates.tables import erasure_suite
 from message_lifecycle.model.erased import ErasedTable, HeldFile, KeyInTable, Matches
 from message_lifecycle.model.erasure import ErasureOf, ErasureRequest
 from message_lifecycle.model.errors import ErasureUnfinished, HeldByLegalHold, UnknownTopic, UnsupportedErasure
@@ -29,6 +30,7 @@ from message_lifecycle.operations.verdict import Verdict
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
+    from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model.hold import Hold
     from message_lifecycle.ports import Eraser, PlanRecord
 
@@ -89,6 +91,15 @@ class Erasure(Operation):
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         return eraser_of(s, plan.topic).erasure_evidence(plan, matches_of(s, plan))
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return erasure_suite(plan, policy)
+
+    def question(self, plan: Plan, going: int) -> str:
+        return f"erase a key for good, with {going:,} of {plan.expected.rows_in:,} {plan.things}?"
+
+    def where(self, plan: Plan) -> str:
+        return "with every row of one key in the topic's tables and their history"
 
     def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
         return sparing.touched_messages(s, plan, staged, holds)

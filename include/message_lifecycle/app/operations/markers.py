@@ -8,10 +8,12 @@ from message_lifecycle.app.due import Asked, Due
 from message_lifecycle.app.operations.base import Work
 from message_lifecycle.app.operations.messages import OfMessages, facts_of
 from message_lifecycle.app.services import policy_of
+from message_lifecycle.gates.messages import marker_generation_suite
 from message_lifecycle.operations import marker_sweep
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
+    from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model.facts import LogState
     from message_lifecycle.model.instants import Instant
     from message_lifecycle.model.names import TopicName
@@ -45,6 +47,9 @@ class MarkerGeneration(OfMessages):
         # Before the first sweep nobody has looked, and nothing is owed for what nobody can tell.
         removals = () if since is None or log.snapshot_id is None else s.reader.removed_by_others(log, since)
         return marker_sweep.plan(facts_of(s, log), policy, removals, as_of=as_of)
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return marker_generation_suite(plan, staged, policy)
 
     def changes_nothing(self, plan: Plan, staged: Staged | None) -> bool:
         """Also where the sweep has found that no marker is owed."""

@@ -9,6 +9,7 @@ from message_lifecycle.app.due import Asked, Due
 from message_lifecycle.app.operations.base import Change, Frames, Operation, Work, accept_one
 from message_lifecycle.app.operations.undo import Undo, check, remember
 from message_lifecycle.app.sparing import holds_of, ids_of, undone_detail
+from message_lifecycle.gates.quarantine import quarantine_suite
 from message_lifecycle.model.errors import NoQuarantine, UndoSourceGone
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
@@ -20,6 +21,7 @@ from message_lifecycle.operations import quarantine_age, quarantine_undo
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
+    from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model.hold import Hold
     from message_lifecycle.model.outcome import Published, Staged
     from message_lifecycle.model.settings import Policy
@@ -81,6 +83,15 @@ class Quarantine(OfQuarantine):
         state = store_of(s, name).quarantine(name) or _NOTHING
         holds, undone = ids_of(holds_of(s, name)), tuple(_came_back(s, name))
         return quarantine_age.plan(name, state, policy, s.ledger.accepted(name), holds, undone, as_of=as_of)
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return quarantine_suite(plan, policy)
+
+    def question(self, plan: Plan, going: int) -> str:
+        return f"remove {going:,} of {plan.expected.rows_in:,} rows of the quarantine?"
+
+    def where(self, plan: Plan) -> str:
+        return f"{len(plan.selection.files):,} whole file(s) of the quarantine"
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, state = record.plan, store_of(s, record.plan.topic).quarantine(record.plan.topic) or _NOTHING

@@ -10,9 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from message_lifecycle.app.due import Asked, Due
+from message_lifecycle.app.operations import words
 from message_lifecycle.app.operations.base import Change, Frames, Operation, Whole, Work, accept_one
 from message_lifecycle.app.operations.deleted_reclaim import DeletedReclaim, begun_plan, due_by_name, forget_ended
 from message_lifecycle.app.sparing import holds_of, ids_of
+from message_lifecycle.gates.tables import reclaim_suite
 from message_lifecycle.model import plan as plans
 from message_lifecycle.model.errors import UnknownTopic
 from message_lifecycle.model.history import ReclaimFacts
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from message_lifecycle.app.services import Services
+    from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model.names import TopicName
-    from message_lifecycle.model.outcome import Outcome, Published, Staged
+    from message_lifecycle.model.outcome import Check, Outcome, Published, Staged
     from message_lifecycle.model.plan import Plan
     from message_lifecycle.model.request import ReclaimDeleted
     from message_lifecycle.operations.verdict import Verdict
@@ -113,6 +116,15 @@ class Reclaim(Operation):
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         return s.reclaimer.reclaim_evidence(plan, policy)
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return reclaim_suite(plan, policy)
+
+    def question(self, plan: Plan, going: int) -> str:
+        return words.question_of_space(plan)
+
+    def lines(self, plan: Plan, going: words.Removed, failed: Sequence[Check]) -> list[str]:
+        return words.of_space(plan, "What it had removed longer ago than the undo window could then not be taken back any more", failed)
 
     def resumes(self, s: Services, plan: Plan) -> bool:
         """Whether snapshots of the plan have gone already."""

@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.app.operations.base import Operation, Scheduled, Work
 from message_lifecycle.app.services import policy_of
+from message_lifecycle.gates.suite import holds_suite
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
+    from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model.instants import Instant
     from message_lifecycle.model.names import TopicName
+    from message_lifecycle.model.outcome import Staged
     from message_lifecycle.model.plan import Plan
+    from message_lifecycle.model.settings import Policy
 
 _CLASSES = {
     "message_cleaner": "cleaner.MessageCleaner",
@@ -47,7 +51,15 @@ def named(name: str) -> Operation:
 
 
 def of_plan(s: Services, plan: Plan) -> Operation:
-    """The operation that has made the plan. What an undo takes back says which undo it is; one that takes nothing back is of messages."""
+    """The operation that has made the plan. An undo of which nothing is left to do is what its parent is."""
+    operation = kind_of(plan)
+    if operation is named("undo") and plan.parent is not None and s.ledger.record(plan.parent).plan.operation == "topic_delete":
+        return named("undo of topic_delete")
+    return operation
+
+
+def kind_of(plan: Plan) -> Operation:
+    """By the plan alone: what an undo takes back says which undo it is, and one that takes nothing back counts as one of messages."""
     if plan.operation == "reclaim" and plan.parent is not None:
         return named("reclaim of a deleted topic")
     if plan.operation != "undo" or plan.parent is None:
@@ -56,7 +68,12 @@ def of_plan(s: Services, plan: Plan) -> Operation:
         return named("undo of quarantine")
     if plan.of_documents:
         return named("undo of snapshot_with_purge")
-    return named("undo of topic_delete" if s.ledger.record(plan.parent).plan.operation == "topic_delete" else "undo")
+    return named("undo of topic_delete" if plan.returned_tables else "undo")
+
+
+def suite_of(plan: Plan, staged: Staged, policy: Policy) -> Suite:
+    """What the plan's staged changes are held to: by its operation, and by the legal holds that it heeds."""
+    return (*kind_of(plan).checks(plan, staged, policy), *holds_suite(plan))
 
 
 def of_work(s: Services, name: TopicName, work: Work) -> Operation:

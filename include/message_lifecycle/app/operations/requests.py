@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.app.operations.base import Work
 from message_lifecycle.app.operations.messages import OfMessages, facts_of, view_as_relied_on
+from message_lifecycle.gates.messages import message_request_suite
 from message_lifecycle.model.request import PurgeKey, RemoveNullKeys, Request, TruncateLog, span_of
 from message_lifecycle.model.rows import RowAnswer, offsets_of
 from message_lifecycle.operations import requests
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
+    from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model.facts import LogState
     from message_lifecycle.model.instants import Instant
+    from message_lifecycle.model.outcome import Staged
     from message_lifecycle.model.plan import Plan
     from message_lifecycle.model.settings import Policy
     from message_lifecycle.model.view import ViewState
@@ -40,6 +43,9 @@ class MessageRequest(OfMessages):
         found = s.reader.requested(log, request, as_of=as_of)
         of_view = {} if view is None else _rows_of_view(s, log, view, request, found, as_of=as_of)
         return requests.plan(facts, policy, request, found, as_of=as_of, view=view, of_view=of_view)
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return message_request_suite(plan, staged, policy)
 
     def heeds_horizon(self, s: Services, plan: Plan) -> bool:
         return view_as_relied_on(s, plan)

@@ -11,6 +11,7 @@ from message_lifecycle.app.live_view import keep_view
 from message_lifecycle.app.operations.base import Change, Frames, Operation, Whole, Work
 from message_lifecycle.app.operations.erasure import writers_waited_for
 from message_lifecycle.app.operations.undo import Undo
+from message_lifecycle.gates.tables import topic_suite
 from message_lifecycle.model.deleted import DeletedTopic, Deletion, TopicTable
 from message_lifecycle.model.errors import HeldByLegalHold, LaterPlan, NameTaken, NotDeletable, UndoSourceGone, UnknownTopic
 from message_lifecycle.model.instants import Instant
@@ -25,6 +26,7 @@ from message_lifecycle.ports import Topic
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
+    from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model.hold import Hold
     from message_lifecycle.ports import PlanRecord, TopicDeleter
 
@@ -88,6 +90,15 @@ class TopicDelete(OfWholeTopic):
             undone=[known.plan_id for known in s.ledger.undone(name) if known.released_at is None],
             as_of=as_of,
         )
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return topic_suite(plan, policy)
+
+    def question(self, plan: Plan, going: int) -> str:
+        return f"delete the topic whole, with {going:,} of {plan.expected.rows_in:,} {plan.things}?"
+
+    def where(self, plan: Plan) -> str:
+        return f"with the whole topic, {len(plan.actions)} table(s)"
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, deleted = record.plan, deleted_by(s, record.plan)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, cast
 from message_lifecycle.app import sparing
 from message_lifecycle.app.operations.base import Change, Operation, Work
 from message_lifecycle.app.operations.messages import LOG, VIEW, OfMessages, view_as_relied_on
+from message_lifecycle.gates.undo import undo_suite
 from message_lifecycle.model import plan as plans
 from message_lifecycle.model.errors import HeldByLegalHold, LaterPlan, PlanConflict, UndoSourceGone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan, ViewRequirements
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.rows import offsets_of, ranges_of
@@ -29,6 +30,7 @@ from message_lifecycle.ports import PlanRecord
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
+    from message_lifecycle.gates.suite import Suite
     from message_lifecycle.operations.verdict import Verdict
 
 
@@ -40,6 +42,14 @@ class Undo(Operation):
 
     def is_of(self, plan: Plan, work: Work) -> bool:
         return isinstance(work, UndoPlan) and plan.operation == self.name and plan.parent == work.plan_id
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return undo_suite(plan, staged, policy)
+
+    def where(self, plan: Plan) -> str:
+        of_view = f", and {plan.restored_view_rows:,} to the compacted view" if plan.view_returns else ""
+        snapshots = f", with {plan.restored_snapshots:,} snapshot(s)" if plan.document_returns else ""
+        return f"while {plan.restored_rows:,} {plan.things} that plan {plan.parent} took come back{of_view}{snapshots}"
 
     def leave(self, s: Services, plan: Plan) -> str:
         if self.changes(plan)[0].done(s, plan) is not None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
+from message_lifecycle.app.operations.registry import kind_of
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.values import View, held_view, outcome_view, when
 from message_lifecycle.model import actions
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.outcome import Approval, GateReport, Staged
-from message_lifecycle.model.plan import Held, Plan
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.ports import PlanRecord
 
@@ -115,116 +116,14 @@ def removal_of(record: PlanRecord) -> tuple[tuple[str, int], ...]:
 
 def question_of(record: PlanRecord) -> str:
     """What a person is asked, in a line."""
-    if record.plan.operation == "reclaim":
-        return _question_of_reclaim(record.plan)
-    going = sum(count for _, count in removal_of(record))
-    asked = {
-        "compaction": "leave {} of {} messages out of the compacted view?",
-        "snapshot_with_purge": "remove {} of {} changes of documents?",
-        "quarantine": "remove {} of {} rows of the quarantine?",
-        "topic_delete": f"delete the topic whole, with {{}} of {{}} {record.plan.things}?",
-        "erasure": f"erase a key for good, with {{}} of {{}} {record.plan.things}?",
-    }
-    return asked.get(record.plan.operation, f"remove {{}} of {{}} {record.plan.things}?").format(
-        f"{going:,}", f"{record.plan.expected.rows_in:,}"
-    )
-
-
-def _question_of_reclaim(plan: Plan) -> str:
-    files = sum(len(removal.files) for removal in plan.file_removals)
-    return f"remove {files:,} files of {plan.expected.removed_bytes:,} bytes for good?"
-
-
-def _lost_by_reclaim(plan: Plan) -> str:
-    if plan.dropped_tables:
-        return "They are all that is left of the topic that was deleted"
-    return "What it had removed longer ago than the undo window could then not be taken back any more"
+    return kind_of(record.plan).question(record.plan, sum(count for _, count in removal_of(record)))
 
 
 def approval_text(record: PlanRecord) -> str:
     """What a person should know to decide, as Markdown."""
-    plan, going = record.plan, removal_of(record)
     failed = [check for check in record.report.checks if not check.passed] if record.report else []
-    # The plan's own questions are one check, and a line each.
-    own = "; ".join(plan.asks)
-    limits = [_plain(line) for check in failed for line in (plan.asks if check.found == own else (check.found,))]
-    if plan.operation == "reclaim":
-        lines = [
-            f"**{plan.topic}**: {_question_of_reclaim(plan)} {_lost_by_reclaim(plan)}, judged as of {format_instant(plan.as_of)}.",
-            "",
-            *(f"* why you are asked: {limit}" for limit in limits),
-            *(f"* {len(action.snapshots):,} snapshots of {action.table or 'the log'}" for action in plan.expiries),
-            *(f"* {len(r.files):,} files of {r.table or 'the log'}: {r.role}, {r.size_bytes:,} bytes" for r in plan.file_removals),
-            "",
-            f"Plan `{plan.plan_id}`.",
-        ]
-    elif plan.operation == "snapshot_with_purge":
-        lines = _lines_of_documents(plan, going, [check.says for check in failed])
-    else:
-        lines = _lines_of_messages(plan, going, limits)
-    until = waits_until(record)
+    lines, until = kind_of(record.plan).lines(record.plan, removal_of(record), failed), waits_until(record)
     return "\n".join([*lines, *([f"The question lapses at {format_instant(until)}."] if until is not None else [])])
-
-
-def _plain(text: str) -> str:
-    """Others' text, such as the reason of a hold, that it makes no link, image, element or line of its own where Markdown is shown."""
-    return " ".join(text.replace("\\", "\\\\").replace("[", "\\[").replace("<", "&lt;").split())
-
-
-def _first_line(plan: Plan, going: Sequence[tuple[str, int]]) -> str:
-    return (
-        f"**{plan.topic}**: {sum(count for _, count in going):,} of {plan.expected.rows_in:,} {plan.things} would go, "
-        f"{_where(plan)}, judged as of {format_instant(plan.as_of)}."
-    )
-
-
-def _lines_of_documents(plan: Plan, going: Sequence[tuple[str, int]], not_so: Sequence[str]) -> list[str]:
-    """No document is named: whoever asks the question keeps it, and an erasure reaches the ledger alone."""
-    told = [("question", plan.asks), ("held document", plan.held), ("note", plan.warnings)]
-    return [
-        _first_line(plan, going),
-        "",
-        *(f"* why you are asked: not so: {says}" for says in not_so),
-        *(f"* {count:,} by {reason}" for reason, count in going),
-        *(f"* {len(entries):,} {what}(s), in words: `lifecycle ledger show {plan.plan_id}`" for what, entries in told if entries),
-        "",
-        f"Plan `{plan.plan_id}`. {plan.things.capitalize()} that arrived after it was made are not touched.",
-    ]
-
-
-def _lines_of_messages(plan: Plan, going: Sequence[tuple[str, int]], limits: Sequence[str]) -> list[str]:
-    return [
-        _first_line(plan, going),
-        "",
-        *(f"* why you are asked: {limit}" for limit in limits),
-        *(f"* {count:,} by {reason}" for reason, count in going),
-        *(f"* stays: {entry.rows:,} overdue {_place(plan, entry)}: {_plain(entry.detail)}" for entry in plan.held),
-        *(f"* note: {_plain(warning)}" for warning in plan.warnings),
-        "",
-        f"Plan `{plan.plan_id}`. {plan.things.capitalize()} that arrived after it was made are not touched.",
-    ]  # fmt: skip
-
-
-def _place(plan: Plan, entry: Held) -> str:
-    return "rows of the quarantine" if plan.of_quarantine else f"messages of partition {entry.partition}"
-
-
-def _where(plan: Plan) -> str:
-    if plan.operation == "compaction":
-        return "from the compacted view and what is new to it; the log itself stays as it is"
-    if plan.operation == "snapshot_with_purge":
-        return f"of {len([action for action in plan.documents if action.purged]):,} document(s), each covered by a snapshot that is proved"
-    if plan.operation == "topic_delete":
-        return f"with the whole topic, {len(plan.actions)} table(s)"
-    if plan.operation == "undo":
-        of_view = f", and {plan.restored_view_rows:,} to the compacted view" if plan.view_returns else ""
-        snapshots = f", with {plan.restored_snapshots:,} snapshot(s)" if plan.document_returns else ""
-        return f"while {plan.restored_rows:,} {plan.things} that plan {plan.parent} took come back{of_view}{snapshots}"
-    if plan.operation == "quarantine":
-        return f"{len(plan.selection.files):,} whole file(s) of the quarantine"
-    if plan.operation == "erasure":
-        return "with every row of one key in the topic's tables and their history"
-    return f"{plan.expected.segments:,} whole segment(s)"
 
 
 def _documents(plan: Plan) -> View:

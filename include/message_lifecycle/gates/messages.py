@@ -1,15 +1,11 @@
-"""What a staged deletion is held to: one suite per operation, a pure function of plan, stage and policy (DEL-2).
+"""What operations on messages are held to, a suite each: pure functions of plan, stage and policy (DEL-2).
 
 A suite counts rows before it judges them.
 """
 
 from __future__ import annotations
 
-from typing import assert_never
-
-from message_lifecycle.gates.compaction import compaction_suite, outlived_suite, view_removals_suite
-from message_lifecycle.gates.documents import documents_suite
-from message_lifecycle.gates.quarantine import quarantine_suite
+from message_lifecycle.gates.compaction import outlived_suite, view_removals_suite
 from message_lifecycle.gates.rows import archive_suite, kept_suite, markers_suite, purged_suite, rows_suite
 from message_lifecycle.gates.suite import (
     FIGURES,
@@ -28,8 +24,6 @@ from message_lifecycle.gates.suite import (
     same_settings,
     tightened,
 )
-from message_lifecycle.gates.tables import deleted_reclaim_suite, erasure_suite, reclaim_suite, topic_suite
-from message_lifecycle.gates.undo import undo_suite
 from message_lifecycle.model.actions import DropSegments
 from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.model.outcome import Staged
@@ -38,41 +32,6 @@ from message_lifecycle.model.settings import Policy
 
 # A share is a quotient of two counts below 2^53: what it may be off by is far below any limit a person would set.
 _ROUNDING = 1e-9
-
-
-def suite_for(plan: Plan, staged: Staged, policy: Policy) -> Suite:
-    """The suite of the plan's operation, and what every operation is held to."""
-    return (*_of_operation(plan, staged, policy), *holds_suite(plan))
-
-
-def _of_operation(plan: Plan, staged: Staged, policy: Policy) -> Suite:
-    match plan.operation:
-        case "message_cleaner":
-            return message_cleaner_suite(plan, staged, policy)
-        case "retention":
-            return retention_suite(plan, staged, policy)
-        case "message_request":
-            return message_request_suite(plan, staged, policy)
-        case "marker_generation":
-            return marker_generation_suite(plan, staged, policy)
-        case "compaction":
-            return compaction_suite(plan, staged, policy)
-        case "purge_compacted":
-            return purge_compacted_suite(plan, staged, policy)
-        case "snapshot_with_purge":
-            return documents_suite(plan, staged, policy)
-        case "erasure":
-            return erasure_suite(plan, policy)
-        case "undo":
-            return undo_suite(plan, staged, policy)
-        case "reclaim":
-            return reclaim_suite(plan, policy) if plan.parent is None else deleted_reclaim_suite(plan, policy)
-        case "quarantine":
-            return quarantine_suite(plan, policy)
-        case "topic_delete":
-            return topic_suite(plan, policy)
-        case never:
-            assert_never(never)
 
 
 def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
@@ -359,28 +318,4 @@ def _limits(plan: Plan, policy: Policy) -> Suite:
             Within(frame=FIGURES, column="rows_kept", minimum=1 if expected.removed_rows else 0, maximum=None),
         ),
         tightened(plan),
-    )
-
-
-def holds_suite(plan: Plan) -> Suite:
-    """Nothing goes that a legal hold keeps (DEL-8), by a second look at the holds. Frame `holds`: one row.
-
-    No checks where no hold stood when the plan was made: one that came since makes it plan again, before the gate and before the publish.
-    """
-    if not plan.requirements.heeded:
-        return ()
-    return (
-        rule("holds", "The legal holds on the topic were looked at.", "looks at holds", count("holds", 1)),
-        rule(
-            "holds_heeded",
-            "The plan heeds every legal hold that stands.",
-            "holds that the plan does not know",
-            ColumnSum(frame="holds", column="unheeded", equals=0),
-        ),
-        rule(
-            "holds_untouched",
-            "Nothing goes that a legal hold may keep.",
-            "messages, segments or documents under a hold that go",
-            ColumnSum(frame="holds", column="touched", equals=0),
-        ),
     )
