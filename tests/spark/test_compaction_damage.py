@@ -14,6 +14,7 @@ from tests.compacted import Log, Topic
 from tests.logs import AS_OF, SECOND
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.wiring import iceberg_world
 from message_lifecycle.model.errors import CompactedTableMissing, TopicWithoutKeys
