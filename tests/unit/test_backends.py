@@ -147,3 +147,6 @@ def test_an_erasure_of_all_topics_is_not_done_while_a_backend_holds_one_that_is_
     assert state(one)[0] == "requested", "what nobody reaches may get the key again"
     (tmp_path / "web" / "visits.jsonl").write_bytes(b"no log")
     assert "backend audit: DamagedLog" in state(beside(lake, (backend(kept),)))[1]
+    (tmp_path / "web" / "visits.jsonl").write_bytes((tmp_path / "web" / "clicks.jsonl").read_bytes())
+    assert state(beside(lake, (backend(kept),)))[0] == "requested", "a copy of a log that is reached is none that is"
+    assert "found the log of topic web/clicks" in state(beside(lake, (backend(kept),)))[1]

@@ -284,6 +284,10 @@ def test_a_log_in_another_topics_place_is_not_its_log(kind: str, tmp_path: Path)
         shutil.copy(mine, its)
     with pytest.raises(DamagedLog, match=rf"{re.escape(str(its))}.*the log of topic {NAME}"):
         logs_of(kind, tmp_path).open(other).head()
+    with pytest.raises(
+        DamagedLog, match=rf"{re.escape(str(its))}: found the log of topic {NAME}.*that of {NAME} is {re.escape(str(mine))}"
+    ):
+        logs_of(kind, tmp_path).names()
 
 
 @on_both

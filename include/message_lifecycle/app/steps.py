@@ -13,7 +13,7 @@ from message_lifecycle.app import changes, sparing
 from message_lifecycle.app.frames import with_frame
 from message_lifecycle.app.live_view import keep_view
 from message_lifecycle.app.open_plans import asked_by_itself, belongs_to_another, is_under_way, replaced, require_todays, waits
-from message_lifecycle.app.operations.registry import Work, of_plan, of_work, suite_of
+from message_lifecycle.app.operations.registry import Work, of_plan, of_work, preview, suite_of
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import CompactionRunning, NotReady, OpenPlan, OwnRequest, PlanConflict, TopicBusy
 from message_lifecycle.model.instants import Instant, format_instant
@@ -74,7 +74,7 @@ def plan(
         if earlier is not None and run is not None and belongs_to_another(s, earlier.plan.plan_id, earlier.recorded_at, run):
             raise OpenPlan(str(name), earlier.plan.plan_id, format_instant(earlier.recorded_at))
         with sparing.refusals_recorded(s, name, operation.name, as_of, run):
-            made = operation.preview(s, name, work, as_of=as_of)
+            made = preview(s, name, as_of=as_of, work=work)  # anew: of an undo that was finished just now nothing is left to do
         if earlier is not None and earlier.plan.plan_id != made.plan_id:
             close(s, earlier.plan, *replaced(earlier, by=f"plan {made.plan_id}"))
         return s.ledger.add_plan(made, run=run, requested_by=requested_by or operation.asked_by(s, work))

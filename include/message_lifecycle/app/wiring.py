@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from secrets import token_bytes, token_hex
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.app.config import CATALOG_HOME, load_config
@@ -174,6 +174,30 @@ def iceberg_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTION
     return World(services=services, writer=writer, set_now=clock.set, scratch=scratch, close=close)
 
 
+def scratch_lake_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:
+    """The same in a lake of this process alone, so that nothing need run, and no lake that is used is touched."""
+    _enter_scratch_lake()
+    return iceberg_world(server, options)
+
+
+@cache
+def _enter_scratch_lake() -> None:
+    """It is gone when the process ends."""
+    from message_lifecycle.local import stack
+    from message_lifecycle.local.environment import enter
+    from message_lifecycle.local.layout import Layout, project_root
+    from message_lifecycle.stores.iceberg.session import end_session
+
+    layout = Layout(project=project_root(), state=Path(mkdtemp(prefix="lifecycle-")))
+
+    def remove() -> None:
+        end_session()
+        stack.remove_scratch(layout)
+
+    atexit.register(remove)
+    enter(stack.start_scratch(layout))
+
+
 def record_log(
     store: RecordLogStore,
     logs: RecordLogs,
@@ -306,4 +330,6 @@ WORLDS: Mapping[Backend, MakeWorld] = {
     "redis_streams": redis_streams_world,
     "rotating_file": rotating_file_world,
 }
-"""By the name that `--store` gives."""
+"""By the name that `--store` gives; `iceberg`: in the lake that is configured."""
+SCRATCH_WORLDS: Mapping[Backend, MakeWorld] = {**WORLDS, "iceberg": scratch_lake_world}
+"""The same for who has nothing configured."""

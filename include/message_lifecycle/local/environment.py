@@ -73,10 +73,15 @@ def load_environment(environ: MutableMapping[str, str] = os.environ) -> bool:
     settings = read_environment(find_layout(environ))
     if settings is None:
         return False
+    enter(settings, environ)
+    return True
+
+
+def enter(settings: Mapping[str, str], environ: MutableMapping[str, str] = os.environ) -> None:
+    """Make this process one of those that the mapping is for."""
     whole = applied(settings, environ)
     for name in set(environ) - set(whole):
         del environ[name]
     environ.update(whole)
     if environ is os.environ:
         time.tzset()
-    return True

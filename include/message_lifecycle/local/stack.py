@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -155,6 +156,29 @@ def up(
                 postgres.stop(layout)
             raise
     return status(layout)
+
+
+def start_scratch(layout: Layout, *, base: Layout | None = None, progress: Progress = QUIET) -> dict[str, str]:
+    """A database and a lake for one process alone, in a state folder of their own; Java, jars and class archive are those of `base`, the
+    clone's by default, of which nothing need run. The environment to work in; `remove_scratch` ends it, also where this has failed."""
+    base = base or find_layout()
+    base.prepare()
+    with only_one(base.lock_file):
+        tools = _tools(base, progress)
+    layout.prepare()
+    java = find_java(layout, {**os.environ, "JAVA_HOME": str(tools.java.runtime)})
+    with progress.step("PostgreSQL"):
+        address = postgres.start(layout)
+    write_spark_conf(layout, address, tools.jars, find_archive(base, java, tools.jars))
+    write_pyiceberg_conf(layout, address)
+    build_py_files(layout)
+    return environment(layout, java=java, address=address, airflow_port=0)
+
+
+def remove_scratch(layout: Layout) -> None:
+    """Stop what `start_scratch` has started, and leave nothing of it."""
+    postgres.stop(layout)
+    shutil.rmtree(layout.state)
 
 
 def down(layout: Layout | None = None, *, progress: Progress = QUIET) -> None:

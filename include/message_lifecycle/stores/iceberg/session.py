@@ -79,6 +79,14 @@ def spark_session(app_name: str) -> SparkSession:
     return cast("SparkSession", _of_process)
 
 
+def end_session() -> None:
+    """Stop the session of this process, where one was made: who takes its files away must come after."""
+    global _of_process
+    if _of_process is not None:
+        _of_process.sparkContext.stop()
+        _of_process = None
+
+
 def start_ahead(app_name: str) -> threading.Thread:
     """Start what `spark_session` will need, Java and Python workers, while the caller does something else.
 

@@ -12,7 +12,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.json_file.log import JsonFileLog
 from message_lifecycle.stores.record_log.disk import Disk, commit, named_failures, open_to_read
 from message_lifecycle.stores.record_log.folders import make_folder, root_of, stream_folder, streams
-from message_lifecycle.stores.record_log.head import Head
+from message_lifecycle.stores.record_log.head import Head, check_place
 from message_lifecycle.stores.record_log.head_record import head_line, read_head
 from message_lifecycle.stores.record_log.lock import WAIT_SECONDS
 
@@ -27,11 +27,13 @@ class JsonFiles:
         self._open: dict[TopicName, JsonFileLog] = {}
 
     def names(self) -> Sequence[TopicName]:
+        """Raises DamagedLog, also where a file carries another topic's name."""
         found = []
         for folder in streams(self._root):
             for path in sorted(folder.glob("*.jsonl")):
                 with open_to_read(path) as file:
                     found.append(read_head(file).topic)
+                check_place(found[-1], path, own=self.file(found[-1]))
         return found
 
     def create(self, name: TopicName, head: Head) -> None:

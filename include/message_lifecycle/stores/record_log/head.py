@@ -100,3 +100,9 @@ def check_topic(place: Path, found: TopicName, wanted: TopicName | None) -> None
     """A log that was copied or moved to another topic's place is not that topic's. Raises DamagedLog."""
     if wanted not in (None, found):
         raise DamagedLog(str(place), f"the log of topic {found}", f"the log of topic {wanted}")
+
+
+def check_place(found: TopicName, at: Path, *, own: Path) -> None:
+    """What lies where no topic looks for it would be left out of all that is done to its topic. Raises DamagedLog."""
+    if at != own:
+        raise DamagedLog(str(at), f"the log of topic {found}", f"the log of the topic whose place it is; that of {found} is {own}")

@@ -11,7 +11,7 @@ from message_lifecycle.model.errors import TopicExists, UnknownTopic
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.record_log.disk import Disk, check_folder, named_failures
 from message_lifecycle.stores.record_log.folders import make_folder, root_of, stream_folder, streams
-from message_lifecycle.stores.record_log.head import Head
+from message_lifecycle.stores.record_log.head import Head, check_place
 from message_lifecycle.stores.record_log.lock import WAIT_SECONDS
 from message_lifecycle.stores.rotating_file.log import RotatingLog
 from message_lifecycle.stores.rotating_file.manifest import NAME, Manifest, file_name, leftovers, read_manifest, write_manifest
@@ -30,12 +30,14 @@ class RotatingFiles:
         self._open: dict[TopicName, RotatingLog] = {}
 
     def names(self) -> Sequence[TopicName]:
+        """Raises DamagedLog, also where a manifest carries another topic's name."""
         found = []
         for stream in streams(self._root):
             for folder in streams(stream):
                 # Without a manifest a crash has come before the topic was made.
                 if os.path.lexists(folder / NAME):
                     found.append(read_manifest(folder).topic)
+                    check_place(found[-1], folder, own=self.folder(found[-1]))
         return found
 
     def create(self, name: TopicName, head: Head) -> None:
