@@ -30,7 +30,7 @@ from tests.spark.lake import Lake, tables
 from tests.verdicts import let_pass
 
 from bench.process_tree import cpu_of_tree
-from message_lifecycle.app.editing_trace import editing_trace
+from message_lifecycle.app.demo_data import editing_trace
 from message_lifecycle.folds import fold_of
 from message_lifecycle.local.environment import load_environment
 from message_lifecycle.model.actions import SnapshotDocument

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.spark.lake import SECOND, Lake, tables
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.services import Services
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
@@ -44,7 +44,7 @@ class Topic:
 
     def append(self, *messages: tuple[bytes | None, bytes | None], partition: int = 0) -> list[Any]:
         """One data file for each call."""
-        policy = steps.policy_of(self.s, self.name)
+        policy = policy_of(self.s, self.name)
         new = [
             NewMessage(partition=partition, append_time=Instant((10 + at) * SECOND), key=key, value=value, headers=(("h", b"x"),))
             for at, (key, value) in enumerate(messages)

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from tests.spark.lake import Lake
 from tests.spark.landing import Landing
 
-from message_lifecycle.app.flights import ROWS, ROWS_WITHOUT_KEY, export_flights
+from message_lifecycle.app.demo_data import ROWS, ROWS_WITHOUT_KEY, export_flights
 from message_lifecycle.model.instants import of_datetime
 from message_lifecycle.sources.messages import FieldMapping
 from message_lifecycle.stores.iceberg.session import sql_table

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from message_lifecycle.app import demo, latest_flights, steps, tasks, wiring
+from message_lifecycle.app import demo, demo_data, steps, tasks, wiring
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.local.progress import Progress
@@ -49,7 +49,7 @@ def run(lake: Lake, work: Work) -> list[dict[str, object]]:
 def test_the_messages_in_the_view_are_those_of_aircraft_and_those_of_none(
     lake: Lake, said: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(latest_flights, "expected", lambda *_, **__: dict.fromkeys(("N1", "N2"), ("None",) * 5))
+    monkeypatch.setattr(demo_data, "latest_expected", lambda *_, **__: dict.fromkeys(("N1", "N2"), ("None",) * 5))
     demo._report_view(progress(said), run(lake, "compaction"), landed(lake)[demo.FLIGHTS])
     told = said.getvalue()
     assert "5 messages in the view" in told

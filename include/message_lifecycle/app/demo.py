@@ -2,8 +2,10 @@
 
 Starts the embedded default, lands 336,776 real flights as topic `flights`, and those of a few airlines once more with a
 lifetime of their own, lets the scheduler compact the first topic and run the message cleaner, checks the compacted view against the
-files by pandas, prints what went and why, and stops what it started. A document goes the same way: see `demo_document`; and what comes
-after a deletion: see `demo_afterwards`. The exit status tells whether it all came out as it must.
+files by pandas, prints what went and why, and stops what it started. A document goes the same way: 18,335 real edits come in, two clients
+synchronise, what both have goes, the text stays; it is then read as a new client reads it, and held to the one that whoever recorded the
+edits ended with. After a deletion one is taken back, the space of another comes back, and a key is erased, with its receipt. The exit
+status tells whether it all came out as it must.
 """
 
 from __future__ import annotations
@@ -13,12 +15,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from message_lifecycle.app import embedded
+from message_lifecycle.app import demo_data, documents, embedded, erasure_requests, receipts, steps, tasks
+from message_lifecycle.app.cli.screen import ends
+from message_lifecycle.app.config import interval_seconds
+from message_lifecycle.app.services import Services
+from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.local import airflow, stack
 from message_lifecycle.local.layout import find_layout
 from message_lifecycle.local.progress import Progress
-from message_lifecycle.model.errors import LifecycleError
+from message_lifecycle.model.errors import EpochMismatch, LifecycleError
+from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.marker import is_marker
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.receipt import Receipt
+from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Policy, Value
 
 # Compact, then expire: what is not in the view yet the cleaner keeps.
@@ -49,6 +59,14 @@ SETTINGS: dict[str, Value] = {
 WITH_TTL = TopicName(stream="demo", topic="flights.with.ttl")
 # Of these most go by their TTL, and an aircraft that has no flight left gets a marker; it is a demo, so no person is asked.
 TTL_SETTINGS: dict[str, Value] = {"subject_delete_marker_ttl": 30 * 86_400, "max_removed_fraction": 0.9}
+COMPONENTS = TopicName(stream="demo", topic="components")
+DOCUMENT_SETTINGS: dict[str, Value] = {"fold": "text_splice", "snapshot_with_purging_changes": True}
+DOCUMENT = "game.svelte"
+LAPTOP, PHONE = "laptop", "phone"
+PHONE_HAS = 12_000
+"""How far the slower client has come: nothing from there on may go."""
+BY, WHY = "demo", "make demo shows it"
+_SHOWN_BYTES = 1_000_000
 _RUN_SECONDS = 420.0
 
 
@@ -56,9 +74,16 @@ class DemoFailed(LifecycleError):
     """The demo did not come out as it must; the message says where."""
 
 
+class DocumentDiffers(LifecycleError):
+    """The document's life did not come out as it must; the message says where."""
+
+
+class AfterwardsFailed(LifecycleError):
+    """What came after the deletion did not come out as it must; the message says where."""
+
+
 def main() -> int:
     """Run the demo; 0 when all came out as it must."""
-    from message_lifecycle.app import demo_afterwards, demo_document
     from message_lifecycle.app.wiring import lake
 
     started = time.monotonic()
@@ -68,15 +93,15 @@ def main() -> int:
     try:
         embedded.up(layout, progress=progress)
         landed = _land(progress)
-        demo_document.land(lake(), progress)
+        _land_document(lake(), progress)
         api = airflow.connect(layout)
         outcomes = {dag_id: _run(api, progress, dag_id) for dag_id in DAGS}
         _report_view(progress, outcomes["log_compaction"], landed[FLIGHTS])
         _report(progress, outcomes["message_cleaner"], landed)
-        demo_document.report(lake(), progress, outcomes["snapshot_with_purge"])
-        demo_afterwards.take_back(lake(), progress, WITH_TTL)
-        demo_afterwards.report_space(lake(), progress, _run(api, progress, RECLAIM), FLIGHTS)
-        demo_afterwards.erase_one(lake(), progress, WITH_TTL)
+        _report_document(lake(), progress, outcomes["snapshot_with_purge"])
+        _take_back(lake(), progress, WITH_TTL)
+        _report_space(lake(), progress, _run(api, progress, RECLAIM), FLIGHTS)
+        _erase_one(lake(), progress, WITH_TTL)
     finally:
         if not ran_before.address:
             stack.down(layout, progress=progress)
@@ -94,15 +119,13 @@ class Landed:
 
 def _land(progress: Progress) -> dict[TopicName, Landed]:
     """Create the topics and land the flights; the second time all is there and nothing is added."""
-    from message_lifecycle.app.flights import ingest_flights, ingest_flights_with_ttl
-    from message_lifecycle.app.topics import alter_topic, create_topic
     from message_lifecycle.app.wiring import lake
 
     s = lake()
     landed = {}
     for name, settings, land, what in (
-        (FLIGHTS, SETTINGS, ingest_flights, "Flights of 2013, moved by whole days to end today"),
-        (WITH_TTL, TTL_SETTINGS, ingest_flights_with_ttl, "A few airlines' flights, each with a TTL of its own"),
+        (FLIGHTS, SETTINGS, demo_data.ingest_flights, "Flights of 2013, moved by whole days to end today"),
+        (WITH_TTL, TTL_SETTINGS, demo_data.ingest_flights_with_ttl, "A few airlines' flights, each with a TTL of its own"),
     ):
         if name in s.topics.list(name.stream):
             progress.say(f"Topic {name} is there already")
@@ -120,8 +143,6 @@ def _land(progress: Progress) -> dict[TopicName, Landed]:
 
 def _run(api: airflow.AirflowApi, progress: Progress, dag_id: str) -> list[dict[str, Any]]:
     """Unpause the DAG and wait until the scheduler has run it to an end; returns the outcomes of the run."""
-    from message_lifecycle.app import tasks
-
     with progress.step(_DONE[dag_id]):
         api.wait_for_dag(dag_id, seconds=120)
         before = _runs(api, dag_id)
@@ -148,8 +169,6 @@ def _runs(api: airflow.AirflowApi, dag_id: str) -> list[dict[str, Any]]:
 
 def _owes_a_run(dag_id: str, before: list[dict[str, Any]]) -> bool:
     """Whether the newest interval had no run yet; the scheduler makes one for each, and no second."""
-    from message_lifecycle.app.config import interval_seconds
-
     interval = timedelta(seconds=interval_seconds(_INTERVALS.get(dag_id, "interval")))
     ends = [datetime.fromisoformat(run["data_interval_end"]) for run in before if run["run_type"] == "scheduled"]
     return not ends or datetime.now(UTC) >= max(ends) + interval
@@ -171,10 +190,7 @@ def _scheduled_run(api: airflow.AirflowApi, dag_id: str, before: set[str]) -> st
 
 def _report_view(progress: Progress, outcomes: list[dict[str, Any]], landed: Landed) -> None:
     """What was compacted, and whether the view holds the latest flight of each aircraft, by another computation."""
-    from message_lifecycle.app import latest_flights
-    from message_lifecycle.app.flights import flights_folder
     from message_lifecycle.app.wiring import lake
-    from message_lifecycle.model.instants import format_instant
 
     s = lake()
     progress.say("")
@@ -189,12 +205,12 @@ def _report_view(progress: Progress, outcomes: list[dict[str, Any]], landed: Lan
     if not any(outcome["outcome"] == "published" for outcome in outcomes):
         progress.say("  nothing was new since, and nothing in the view was due")
     rows = [row.message for row in s.views.view_rows(FLIGHTS, view) if not row.remembered]
-    there = latest_flights.found(rows)
+    there = demo_data.latest_found(rows)
     policy = Policy.of_values(s.ledger.record(last.plan_id).plan.policy)
-    wanted = latest_flights.expected(
-        flights_folder(), shift_days=landed.shift_days, as_of=last.as_of, message_expiry_us=policy.message_expiry_us
+    wanted = demo_data.latest_expected(
+        demo_data.flights_folder(), shift_days=landed.shift_days, as_of=last.as_of, message_expiry_us=policy.message_expiry_us
     )
-    wrong = latest_flights.differences(wanted, there)
+    wrong = demo_data.differences(wanted, there)
     if wrong:
         raise DemoFailed(
             f"{FLIGHTS}: of {len(wanted)} aircraft {len(wrong)} have another latest flight in the view than in the files: {wrong[:5]}"
@@ -206,9 +222,7 @@ def _report_view(progress: Progress, outcomes: list[dict[str, Any]], landed: Lan
 
 
 def _report(progress: Progress, outcomes: list[dict[str, Any]], landed: dict[TopicName, Landed]) -> None:
-    from message_lifecycle.app.cli.screen import ends
     from message_lifecycle.app.wiring import lake
-    from message_lifecycle.model.marker import is_marker
 
     s = lake()
     progress.say("")
@@ -236,3 +250,137 @@ def _report(progress: Progress, outcomes: list[dict[str, Any]], landed: dict[Top
     for marker in some:
         shown = ", ".join(f"{header}: {content.decode()}" for header, content in marker.headers)
         progress.say(f"  a marker: aircraft {(marker.key or b'').decode()}, {shown}")
+
+
+def _land_document(s: Services, progress: Progress) -> None:
+    """Make the topic, take the edits in, and let two clients synchronise; the second time all is there and nothing is added."""
+    if COMPONENTS in s.topics.list(COMPONENTS.stream):
+        progress.say(f"Topic {COMPONENTS} is there already")
+    else:
+        with progress.step(f"Topic {COMPONENTS}"):
+            create_topic(s, COMPONENTS, settings=DOCUMENT_SETTINGS)
+    state = next(iter(s.documents.states(COMPONENTS, s.documents.tables(COMPONENTS), only=(DOCUMENT,))), None)
+    there = 0 if state is None else state.seq
+    with progress.step("A program text as it was typed, edit by edit (Joseph Gentle, editing-traces, CC BY 4.0)"):
+        missing = demo_data.editing_trace(document=DOCUMENT, client=LAPTOP).changes[there:]
+        if missing:
+            documents.add_changes(s, COMPONENTS, missing)
+    progress.say(f"  {len(missing):,} changes added{'' if missing else ' (they are all there already)'}")
+    if there < demo_data.TRANSACTIONS:
+        for client, has in ((LAPTOP, demo_data.TRANSACTIONS), (PHONE, PHONE_HAS)):
+            documents.sync(s, COMPONENTS, DOCUMENT, client=client, server_seq=has, at=s.ledger.now())
+        progress.say(f"  {LAPTOP} has them all, {PHONE} those up to {PHONE_HAS:,}")
+
+
+def _report_document(s: Services, progress: Progress, outcomes: list[dict[str, Any]]) -> None:
+    """What the DAG did, what is left, and whether the text is the one that it must be. Raises DocumentDiffers."""
+    progress.say("")
+    last = next((outcome for _, outcome in s.ledger.history(COMPONENTS, operations=["snapshot_with_purge"]) if outcome.plan_id), None)
+    (found,) = documents.describe(s, COMPONENTS, DOCUMENT)
+    if last is None or last.name not in ("published", "no_op") or not found.state.snapshots:
+        raise DocumentDiffers(
+            f"{COMPONENTS}: no snapshot was made: {'; '.join(outcome['detail'] for outcome in outcomes) or 'the run was idle'}"
+        )
+    counts = ", ".join(f"{count:,} by {reason}" for reason, count in last.removed) or "nothing"
+    progress.say(f"{COMPONENTS}: {last.name}, removed {counts}, as of {format_instant(last.as_of)}")
+    new = any(outcome["plan_id"] == last.plan_id for outcome in outcomes)
+    ended = last.detail or "verified" if new else "of an earlier run; nothing was due since"
+    progress.say(f"  plan {last.plan_id}, snapshot {last.snapshot_id}, {ended}")
+    state = found.state
+    stored = "no change" if state.first is None else f"changes {state.first:,} to {state.seq:,}"
+    progress.say(
+        f"  document {DOCUMENT}: {stored} are left, snapshots at {', '.join(f'{seq:,}' for seq in state.snapshots)}, epoch {state.epoch}"
+    )
+    _check_clients(s, progress)
+    _check_text(s, progress)
+
+
+def _check_clients(s: Services, progress: Progress) -> None:
+    """The slower client can go on; one that was away while changes went is told so, and gets no hole."""
+    pinned = min((row.server_seq for row in s.ledger.synced(COMPONENTS, DOCUMENT)), default=None)
+    if pinned is not None:
+        documents.pull(s, COMPONENTS, DOCUMENT, client=PHONE, client_seq=pinned)
+        progress.say(f"  the slowest client goes on from {pinned:,}")
+    try:
+        documents.pull(s, COMPONENTS, DOCUMENT, client="tablet", client_seq=100, epoch=0)
+    except EpochMismatch as told:
+        progress.say(f"  a tablet that was away is told: EpochMismatch, epoch {told.brought} against {told.epoch}; it attaches again")
+        return
+    raise DocumentDiffers(f"{COMPONENTS}: a client that stood on purged changes was let go on")
+
+
+def _check_text(s: Services, progress: Progress) -> None:
+    """What a new client gets, against the text that the recording ends with."""
+    got = documents.attach(s, COMPONENTS, DOCUMENT, client="visitor")
+    entries = list(documents.history(s, COMPONENTS, DOCUMENT, start=got.seq))
+    wanted = demo_data.editing_trace(document=DOCUMENT, client=LAPTOP).text
+    if not entries or entries[-1] != (demo_data.TRANSACTIONS, wanted):
+        raise DocumentDiffers(f"{COMPONENTS}: the text of {DOCUMENT} at change {got.seq:,} is not the one that its edits end in")
+    if got.snapshot is not None and got.snapshot.server_seq == demo_data.TRANSACTIONS and got.state != wanted:
+        raise DocumentDiffers(f"{COMPONENTS}: the snapshot of {DOCUMENT} at {demo_data.TRANSACTIONS:,} is another text than its edits give")
+    progress.say(f"  its text, {len(wanted):,} characters, is the one that the {demo_data.TRANSACTIONS:,} edits end in")
+
+
+def _take_back(s: Services, progress: Progress, topic: TopicName) -> None:
+    """Undo the cleaner's last deletion of the topic, markers and all; what came back is left alone from then on."""
+    progress.say("")
+    history = s.ledger.history(topic, operations=["message_cleaner"])
+    plan_id = next((outcome.plan_id for _, outcome in history if outcome.name == "published"), None)
+    if plan_id is None:
+        raise AfterwardsFailed(f"{topic}: the cleaner has removed nothing that could be taken back")
+    before = _messages(s, topic)
+    with progress.step(f"That deletion of {topic} is taken back"):
+        outcome = steps.run(s, topic, as_of=s.ledger.now(), approver=lambda _plan, _report: (True, BY, WHY), work=UndoPlan(plan_id=plan_id))
+    if outcome.name not in ("published", "no_op"):
+        raise AfterwardsFailed(f"{topic}: plan {plan_id} was not taken back: {outcome.name}: {outcome.detail}")
+    after = _messages(s, topic)
+    came, removed = outcome.restored, s.ledger.record(plan_id).plan.expected.removed_rows
+    if outcome.name == "published" and (came != removed or after != before + came - outcome.removed_rows):
+        raise AfterwardsFailed(f"{topic}: {removed:,} messages went with plan {plan_id}, {came:,} came back, {after:,} are there")
+    told = f"{came:,} messages came back, {outcome.removed_rows:,} markers went" if outcome.name == "published" else "it was before"
+    progress.say(f"{topic}: {told}; {after:,} messages are there (plan {outcome.first_plan_id or outcome.plan_id})")
+    again = steps.run(s, topic, as_of=s.ledger.now())
+    if again.removed_rows:
+        raise AfterwardsFailed(f"{topic}: what came back was removed again: {dict(again.removed)}")
+    progress.say("  the cleaner, run again, takes none of them: `lifecycle undo PLAN --release` would let it")
+
+
+def _report_space(s: Services, progress: Progress, outcomes: list[dict[str, Any]], topic: TopicName) -> None:
+    """What the reclaim gave back; of an earlier demo, what that one did."""
+    progress.say("")
+    found = next((o for _, o in s.ledger.history(topic, operations=["reclaim"]) if o.name == "published"), None)
+    if found is None or found.reclaimed_files is None or found.reclaimed_bytes is None:
+        told = "; ".join(f"{outcome['topic']}: {outcome['outcome']}: {outcome['detail']}" for outcome in outcomes)
+        raise AfterwardsFailed(f"{topic}: no space came back: {told or 'the run was idle'}")
+    new = any(outcome["topic"] == str(topic) and outcome["outcome"] == "published" for outcome in outcomes)
+    progress.say(
+        f"{topic}: {found.reclaimed_files:,} files are gone, {found.reclaimed_bytes / _SHOWN_BYTES:,.1f} MB came back, as measured"
+    )
+    progress.say(f"  plan {found.plan_id}, {'verified' if new else 'of an earlier run; nothing more was past its undo window'}")
+
+
+def _erase_one(s: Services, progress: Progress, topic: TopicName) -> None:
+    """Erase the first aircraft that still has a message, and hold the receipt to the tables."""
+    progress.say("")
+    key = next((m.key for m in s.reader.messages(topic) if m.key is not None and not is_marker(m.headers)), None)
+    if key is None:
+        raise AfterwardsFailed(f"{topic}: no message with a key is left that could be erased")
+    with progress.step(f"An aircraft is erased from {topic}, from its history and from what an undo would bring back"):
+        request = erasure_requests.ask(s, key, topics=[topic], forbid=True, by=BY, why=WHY)
+        (found,) = erasure_requests.carry_out(s, request.request_id, approver=lambda _plan, _report: (True, BY, WHY))
+    if not found.is_done:
+        raise AfterwardsFailed(f"the erasure was not carried out: {found.told()}")
+    wrong = receipts.verify(s, request.request_id)
+    if wrong or any(message.key == key for message in s.reader.messages(topic)):
+        raise AfterwardsFailed(f"{topic}: the erased key is still to be found: {'; '.join(wrong) or 'a reader sees it'}")
+    receipt = Receipt.from_json(s.ledger.receipt(request.request_id))
+    tables = [table for of_topic in receipt.topics for table in of_topic.tables]
+    progress.say(
+        f"{topic}: {sum(of_topic.rows for of_topic in receipt.topics):,} messages of one key are erased; "
+        f"{sum(len(table.gone) for table in tables):,} files are gone, {sum(table.files_searched for table in tables):,} searched again"
+    )
+    progress.say(f"  receipt {request.request_id}: `lifecycle receipt verify {request.request_id[:12]}` holds it to the tables at any time")
+
+
+def _messages(s: Services, topic: TopicName) -> int:
+    return sum(segment.rows for segment in s.reader.log(topic).segments)

