@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.app.sparing import holds_of, spared_in_view
 from message_lifecycle.model.facts import Facts
+from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import RowAnswer, RowQuestion
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.spared import SparedOffsets
 from message_lifecycle.model.view import NONE_OUTLIVED
 from message_lifecycle.operations import message_cleaner
 from message_lifecycle.operations.compaction_lag import NOTHING_WAITS, Lag, Waiting, held_back, takes_past, waiting_of

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from message_lifecycle.app import sparing
 from message_lifecycle.app.frames import with_figures
 from message_lifecycle.app.topic_deleting import deleted_by, policy_of_deleted, undo_until
-from message_lifecycle.model.deleted import BegunReclaim, DeletedFacts, DeletedTopic
 from message_lifecycle.model.errors import FilesLeft, NotDeletable, NothingDeleted, PlanConflict, UnknownPlan, UnknownTopic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -21,6 +20,7 @@ from message_lifecycle.model.outcome import Outcome, Published
 from message_lifecycle.model.plan import Operation, Plan
 from message_lifecycle.model.request import ReclaimDeleted
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.tables import BegunReclaim, DeletedFacts, DeletedTopic
 from message_lifecycle.operations import deleted_reclaim
 from message_lifecycle.operations.verdict import Verdict
 

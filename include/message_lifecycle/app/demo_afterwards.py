@@ -7,10 +7,10 @@ from typing import Any
 from message_lifecycle.app import erasure_requests, receipts, steps
 from message_lifecycle.app.services import Services
 from message_lifecycle.local.progress import Progress
+from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.marker import is_marker
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.receipt import Receipt
 from message_lifecycle.model.request import UndoPlan
 
 BY, WHY = "demo", "make demo shows it"

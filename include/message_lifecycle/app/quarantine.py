@@ -10,8 +10,8 @@ from message_lifecycle.model.errors import NoQuarantine
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.quarantine import CameBack, QuarantineState
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.tables import CameBack, QuarantineState
 from message_lifecycle.model.undo import QUARANTINE
 from message_lifecycle.operations import quarantine_age
 

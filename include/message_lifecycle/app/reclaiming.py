@@ -6,12 +6,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from message_lifecycle.app.sparing import holds_of, ids_of
-from message_lifecycle.model.history import ReclaimFacts
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.tables import ReclaimFacts
 from message_lifecycle.operations import reclaim
 from message_lifecycle.operations.undo import TAKEN_BACK
 

@@ -9,7 +9,6 @@ from message_lifecycle.app import sparing
 from message_lifecycle.app.erasing import writers_waited_for
 from message_lifecycle.app.frames import with_frame
 from message_lifecycle.app.live_view import keep_view
-from message_lifecycle.model.deleted import DeletedTopic, Deletion
 from message_lifecycle.model.errors import HeldByLegalHold, LaterPlan, NameTaken, NotDeletable, UndoSourceGone, UnknownTopic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -17,6 +16,7 @@ from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import ReclaimDeleted, UndoPlan
 from message_lifecycle.model.settings import Policy, resolve
+from message_lifecycle.model.tables import DeletedTopic, Deletion
 from message_lifecycle.operations import topic_delete, undo
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import Topic

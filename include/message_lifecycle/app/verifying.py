@@ -16,11 +16,11 @@ from message_lifecycle.app import (
     undoing,
 )
 from message_lifecycle.model.actions import DropSegments, RemoveRows
+from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import LimitReason
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.spared import SparedBy
 from message_lifecycle.ports import PlanRecord
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from message_lifecycle.app.cli.words import count, reasons, size
 from message_lifecycle.app.previews import preview
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import UnknownPartition
-from message_lifecycle.model.topic_uri import TopicUri
+from message_lifecycle.model.names import TopicUri
 
 
 def compact(

@@ -15,9 +15,9 @@ from message_lifecycle.app.cli.key_input import read_key
 from message_lifecycle.app.cli.screen import Output, Screen, View, emit, working
 from message_lifecycle.app.cli.verbs import ByOption, TextOption
 from message_lifecycle.app.cli.words import count
+from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.receipt import Receipt
 
 
 class _NoKeyAsArgument(TyperGroup):
