@@ -17,11 +17,11 @@ from bench.compaction_data import START, Log
 from bench.process_tree import Cost, cost_of_module
 from message_lifecycle.app import steps
 from message_lifecycle.app.services import Services
+from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, GateReport
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.model.settings import Value
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import local_path

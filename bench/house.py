@@ -18,7 +18,7 @@ from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.runner import GreatExpectationsGate
 from message_lifecycle.local.layout import project_root
 from message_lifecycle.model.actions import Action
-from message_lifecycle.model.erased import TableKind
+from message_lifecycle.model.erasure import TableKind
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName

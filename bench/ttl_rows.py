@@ -30,9 +30,9 @@ from bench.segment_drop import cpu_seconds as treecpu_seconds
 from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.local.environment import load_environment
 from message_lifecycle.local.layout import find_layout
+from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.model.settings import Value
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.document import local_path

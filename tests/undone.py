@@ -7,13 +7,13 @@ from dataclasses import replace
 from message_lifecycle.app import steps
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.scenario import World
+from message_lifecycle.model.facts import Segment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport, Outcome
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import UndoPlan
-from message_lifecycle.model.segment import Segment
 from tests.contract.test_requests import append
 from tests.logs import SECOND
 

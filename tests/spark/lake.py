@@ -16,12 +16,11 @@ from message_lifecycle.app.services import Services
 from message_lifecycle.gates.runner import GreatExpectationsGate
 from message_lifecycle.ledger.database import Clock
 from message_lifecycle.ledger.ledger import open_ledger
-from message_lifecycle.model.facts import Facts, LogState
+from message_lifecycle.model.facts import ActiveSegment, Facts, LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.model.settings import Policy, Value, resolve
 from message_lifecycle.operations import message_cleaner
 from message_lifecycle.operations.verdict import Verdict

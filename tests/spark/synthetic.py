@@ -93,8 +93,8 @@ def append_segments(session: SparkSession, name: TopicName, shape: Shape) -> Non
 
 
 def end_state(shape: Shape) -> LogSummary:
+    from message_lifecycle.model.facts import ActiveSegment
     from message_lifecycle.model.instants import Instant
-    from message_lifecycle.model.segment import ActiveSegment
 
     last = shape.segments - 1
     active = ActiveSegment(

@@ -25,8 +25,8 @@ from tests.spark.kill_points import (
 from message_lifecycle.app import receipts, steps
 from message_lifecycle.app.wiring import lake as configured_lake
 from message_lifecycle.ledger.ledger import SqlLedger, open_ledger
+from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.receipt import Receipt
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables

@@ -20,9 +20,9 @@ from tests.spark.lake import SECOND, Lake, tables
 
 from message_lifecycle.app import receipts, steps
 from message_lifecycle.app.holds import place_hold, release_hold
+from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.errors import HeldByLegalHold, UnsupportedErasure
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.receipt import Receipt
 from message_lifecycle.model.request import EraseKey, UndoPlan
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.erasure.stage import metadata_name

@@ -27,11 +27,11 @@ from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import lake as configured_lake
 from message_lifecycle.ledger.ledger import open_ledger
+from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.receipt import Receipt
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import local_path

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local.python_home import venv_bin
+from message_lifecycle.local.layout import venv_bin
 
 pytestmark = pytest.mark.spark
 

@@ -17,15 +17,13 @@ from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.ledger.codec import plan_from_json
 from message_lifecycle.model.actions import EraseRows, EraseTable
-from message_lifecycle.model.erased import HeldFile, KeyInTable, TableKind
-from message_lifecycle.model.erasure import ErasureOf
+from message_lifecycle.model.erasure import ErasureOf, HeldFile, KeyInTable, Receipt, TableKind, TableReceipt, TopicReceipt
 from message_lifecycle.model.errors import InvalidReceipt, UnsupportedErasure
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.receipt import Receipt, TableReceipt, TopicReceipt
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.operations import erasure
 from message_lifecycle.operations.required import required

@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.limits import Limits
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.rows import Beyond, Reason, RowAnswer, RowQuestion, offsets_of
-from message_lifecycle.model.rules import After
+from message_lifecycle.model.rules import After, Limits
 from message_lifecycle.stores.iceberg import due_rows, left_rows, manifests
 from message_lifecycle.stores.iceberg.data_rows import FileRows
 from message_lifecycle.stores.iceberg.segments import FileMetrics

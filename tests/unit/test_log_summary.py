@@ -6,8 +6,8 @@ from dataclasses import fields, replace
 
 import pytest
 
+from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.stores.iceberg.layout import STATE_KEYS, LogSummary
 
 FULL = LogSummary(

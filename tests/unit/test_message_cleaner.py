@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from message_lifecycle.model.actions import DropSegments, RemoveRows
 from message_lifecycle.model.facts import Facts, Progress
+from message_lifecycle.model.hold import Spared
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan, Selection
 from message_lifecycle.model.rows import DueRows, RowAnswer, RowQuestion
 from message_lifecycle.model.settings import Policy, Value, resolve
-from message_lifecycle.model.spared import Spared
 from message_lifecycle.operations import message_cleaner
 from message_lifecycle.stores.memory.store import MemoryStore
 from tests.ledgers import drop, plan_of

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
-from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.stores.iceberg.layout import LogSummary
 from message_lifecycle.stores.iceberg.numbering import CutRules, number
 

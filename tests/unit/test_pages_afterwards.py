@@ -19,8 +19,8 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.quarantine import QuarantineFile, QuarantineReturning, QuarantineState
 from message_lifecycle.model.request import EraseKey, UndoPlan
+from message_lifecycle.model.tables import QuarantineFile, QuarantineReturning, QuarantineState
 from message_lifecycle.operations import quarantine_age, quarantine_undo
 from tests.holds import held
 from tests.reclaiming import NAME, aged_past

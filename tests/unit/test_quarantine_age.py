@@ -16,8 +16,8 @@ from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Judgement, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.quarantine import CameBack, QuarantineFile, QuarantineReturning, QuarantineState
 from message_lifecycle.model.settings import Value, resolve
+from message_lifecycle.model.tables import CameBack, QuarantineFile, QuarantineReturning, QuarantineState
 from message_lifecycle.model.undo import QUARANTINE, ranges_in
 from message_lifecycle.operations import quarantine_age, quarantine_undo
 from message_lifecycle.stores.iceberg.quarantine_undo import returned, returning

@@ -13,11 +13,11 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import json_file_world, memory_world
 from message_lifecycle.model.errors import InvalidSetting, UnsupportedLimit
-from message_lifecycle.model.history import LooseFiles, LooseQuestion, ReclaimFacts, RefFact, SnapshotFact, TableHistory
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy, resolve
+from message_lifecycle.model.tables import LooseFiles, LooseQuestion, ReclaimFacts, RefFact, SnapshotFact, TableHistory
 from message_lifecycle.operations.reclaim import kept_of, plan
 from tests.logs import AS_OF
 

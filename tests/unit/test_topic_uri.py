@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from message_lifecycle.model.errors import BadInput, InvalidName, InvalidTopicUri
-from message_lifecycle.model.topic_uri import TopicUri
+from message_lifecycle.model.names import TopicUri
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.limits import Limits
 from message_lifecycle.model.message import Message
+from message_lifecycle.model.rules import Limits
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.operations.retention import Row, cuts
 from message_lifecycle.operations.visibility import kept_of_one, visible

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from message_lifecycle.app.frames import with_frame
-from message_lifecycle.model.archive import Archived, archived
-from message_lifecycle.model.erased import Matches
+from message_lifecycle.model.erasure import Matches
 from message_lifecycle.model.errors import PlanConflict
-from message_lifecycle.model.message import Message
+from message_lifecycle.model.message import Archived, Message, archived
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import CLEANING, Plan
 from message_lifecycle.model.settings import Policy

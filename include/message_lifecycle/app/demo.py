@@ -23,11 +23,11 @@ from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.local import airflow, stack
 from message_lifecycle.local.layout import find_layout
 from message_lifecycle.local.progress import Progress
+from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.errors import EpochMismatch, LifecycleError
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.marker import is_marker
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.receipt import Receipt
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Policy, Value
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, get_args
 from message_lifecycle.app.horizons import readers_of
 from message_lifecycle.app.sparing import spared_state
 from message_lifecycle.model.facts import READERS
+from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.spared import SparedBy
 from message_lifecycle.ports import DueState
 
 if TYPE_CHECKING:

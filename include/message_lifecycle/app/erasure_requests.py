@@ -19,7 +19,6 @@ from message_lifecycle.app.operations.deleted_reclaim import is_gone, lost
 from message_lifecycle.app.operations.erasure import INTAKE, eraser_of, forget_former, writers_waited_for
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.steps import Approver
-from message_lifecycle.model.deleted import Deletion
 from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.errors import LifecycleError, NothingToErase, UnusableKey
 from message_lifecycle.model.instants import Instant
@@ -27,6 +26,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.plan import Operation
 from message_lifecycle.model.request import EraseKey
+from message_lifecycle.model.tables import Deletion
 from message_lifecycle.ports import PlanRecord
 
 _ERASURE: tuple[Operation, ...] = ("erasure",)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.deleted import Deletion
 from message_lifecycle.model.errors import InvalidHold, InvalidName, UnknownDocument, UnknownPartition, UnknownTopic
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, What, held_key
 from message_lifecycle.model.names import TopicName, normalise_name
+from message_lifecycle.model.tables import Deletion
 from message_lifecycle.ports import Topic
 
 if TYPE_CHECKING:

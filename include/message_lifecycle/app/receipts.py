@@ -8,11 +8,10 @@ from message_lifecycle import __version__
 from message_lifecycle.app import archiving
 from message_lifecycle.app.erasure_secret import match_of
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.model.erased import ErasedTable
+from message_lifecycle.model.erasure import ErasedTable, Receipt, TableReceipt, TopicReceipt
 from message_lifecycle.model.errors import UnknownTopic, UnsupportedErasure
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.receipt import Receipt, TableReceipt, TopicReceipt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

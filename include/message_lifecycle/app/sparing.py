@@ -26,7 +26,7 @@ from message_lifecycle.model.actions import (
 )
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict
 from message_lifecycle.model.facts import Facts, LogState
-from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
+from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, Spared, SparedOffsets
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Staged
@@ -34,7 +34,6 @@ from message_lifecycle.model.plan import Operation, Plan
 from message_lifecycle.model.request import PurgeKey
 from message_lifecycle.model.rows import RowAnswer, ranges_of
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.spared import Spared, SparedOffsets
 from message_lifecycle.model.undo import QUARANTINE, Undone
 from message_lifecycle.model.view import ViewState
 from message_lifecycle.operations.snapshot_with_purge import EVERY_DOCUMENT

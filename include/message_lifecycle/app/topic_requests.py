@@ -10,12 +10,12 @@ from message_lifecycle.app.operations import deleted_reclaim
 from message_lifecycle.app.operations.topics import undo_until
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.app.views.values import View, when
-from message_lifecycle.model.deleted import DeletedTopic, Deletion
 from message_lifecycle.model.errors import NothingDeleted, UnknownTopic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import DeleteTopic, ReclaimDeleted
+from message_lifecycle.model.tables import DeletedTopic, Deletion
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services

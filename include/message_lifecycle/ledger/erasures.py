@@ -15,8 +15,7 @@ from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical, plan_id_of
 from message_lifecycle.ledger.database import Part, claim_topic, key_of, next_event, put, topic_of
 from message_lifecycle.model.document import ACCEPTED_OWN
-from message_lifecycle.model.erased import Matches
-from message_lifecycle.model.erasure import ErasureRequest, ErasureState, KeyDigest, Lifted
+from message_lifecycle.model.erasure import ErasureRequest, ErasureState, KeyDigest, Lifted, Matches
 from message_lifecycle.model.errors import AmbiguousErasure, NoReceipt, NothingForbidden, UnknownErasure, UnnamedErasure
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName, words_of

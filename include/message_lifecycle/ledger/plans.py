@@ -389,15 +389,9 @@ def ranges_of(plan: Plan) -> Iterator[Covered]:
             case actions.EraseRows(table="log", partition=partition, offsets=offsets) if not of_documents:
                 runs = list(runs_of(offsets))
                 yield Covered(partition, runs[0].start, runs[-1].stop - 1)
-            case actions.EraseRows() | actions.EraseTable():
+            case actions.EraseRows() | actions.EraseTable() | actions.SnapshotDocument():
                 pass  # of what has no offset in the log, or of no row
-            case (
-                actions.SealSegment()
-                | actions.SweepMarkers()
-                | actions.CompactPartition()
-                | actions.RemoveViewRows()
-                | actions.SnapshotDocument()
-            ):
+            case actions.SealSegment() | actions.SweepMarkers() | actions.CompactPartition() | actions.RemoveViewRows():
                 pass  # takes nothing that has an offset in the log
             case actions.RestoreRows() | actions.RestoreViewRows() | actions.RestoreDocument():
                 pass  # takes nothing

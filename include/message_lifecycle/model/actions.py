@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from message_lifecycle.model.erased import TableKind
+from message_lifecycle.model.erasure import TableKind
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.rows import RemovalReason
 

@@ -1,17 +1,19 @@
-"""Erasure of a key everywhere: the request, which knows the key by a keyed hash alone, and what finds the key again by it.
+"""Erasure of a key everywhere: the request, what a table holds of the key, what is left behind as evidence, and the receipt.
 
-A plain hash of a key would not do: keys are often numbers or addresses, and whoever has the hashes of all of them has the key.
+The request knows the key by a keyed hash alone, and no value here holds a key or tells one. A plain hash of a key would not do: keys are often
+numbers or addresses, and whoever has the hashes of all of them has the key.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Literal
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
-from message_lifecycle.model.errors import ErasureSecretChanged, InvalidErasureSecret
+from message_lifecycle.model.errors import ErasureSecretChanged, InvalidErasureSecret, InvalidReceipt
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 
@@ -20,6 +22,12 @@ _MARK = b"message_lifecycle erasure secret\x00"
 
 ErasureState = Literal["requested", "erased", "refused"]
 """`requested`: to be carried out, or on the way. `refused`: by a hold or a person; nothing of it went, and it forbids nothing."""
+Matches = Callable[[bytes], bool]
+"""Whether a key is the one that is to be erased; knows it by a keyed hash alone."""
+TableKind = Literal["log", "view", "snapshots", "quarantine", "archive"]
+"""What of a topic holds keys: its messages or changes, its compacted view, its documents' snapshots, and where messages are kept as records:
+what was refused, what has gone. The key of a change and of a snapshot is the name of its document."""
+RECEIPT_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,3 +126,118 @@ class ErasureRequest:
     def forbids(self, topic: TopicName) -> bool:
         """From the request on, so that nothing comes in between the search and the deed."""
         return self.forbid and self.state != "refused" and self.lifted is None and self.covers(topic)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldFile:
+    """A data file that holds the key in its bytes. `offsets`: of all its rows of the key, as `rows.ranges_text`, marked as removed or
+    not; `live`: those that readers of main still see. `needed`: a ref or an open undo reads it, so it is written again; else it goes
+    with the history that alone names it."""
+
+    name: str
+    partition: int
+    base_offset: int
+    offsets: str
+    rows: int
+    live: int
+    size_bytes: int
+    needed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyInTable:
+    """Where a key lies in one table, at its newest metadata.
+
+    `refs`: every branch and tag with the snapshot it names, main among them; `undo`: plans whose undo is open, with the snapshot before
+    each one's commit; `snapshots`: all that the table remembers. `clean`: nothing of the key is to be found, nor in metadata."""
+
+    table: TableKind
+    table_uuid: str
+    snapshot_id: int | None
+    files: tuple[HeldFile, ...]
+    refs: tuple[tuple[str, int], ...]
+    undo: tuple[tuple[str, int], ...]
+    snapshots: tuple[int, ...]
+    rows: int
+    size_bytes: int
+    clean: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedTable:
+    """What is true of a table after an erasure: nothing found in `files_searched` data files. `gone`: names of the files that went."""
+
+    table: TableKind
+    table_uuid: str
+    snapshots: tuple[int, ...]
+    files_searched: int
+    files_found: int
+    gone: tuple[str, ...]
+    committed_at: int | None
+    finished_at: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableReceipt:
+    """`snapshots`: every one that was left and searched; `files_searched`: data files that they name; `gone`: names, relative to the
+    table's location, of all files that went."""
+
+    table: str
+    table_uuid: str
+    snapshots: tuple[int, ...]
+    files_searched: int
+    gone: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicReceipt:
+    """`rows`: messages that readers saw and that went. Times, by the ledger's clock or the table's commit: `hidden_at`, no reader of main
+    sees the key any more; `rewritten_at`, no branch, tag or open undo reaches it; `unreachable_at`, the files are gone and a new
+    search has found nothing. The first two are one where one commit does both."""
+
+    topic: str
+    plan_id: str
+    rows: int
+    tables: tuple[TableReceipt, ...]
+    hidden_at: Instant
+    rewritten_at: Instant
+    unreachable_at: Instant
+    code_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    request_id: str
+    digest: str
+    secret: str
+    topics: tuple[TopicReceipt, ...]
+    format: int = RECEIPT_FORMAT
+
+    def with_topic(self, found: TopicReceipt) -> Receipt:
+        """An erasure of the topic after an earlier one takes its place: it says what is true now. Of one plan the first stands: who verifies
+        it again, beside another run, may find that nothing tells any more what files went."""
+        if any((one.topic, one.plan_id) == (found.topic, found.plan_id) for one in self.topics):
+            return self
+        others = (one for one in self.topics if one.topic != found.topic)
+        return replace(self, topics=tuple(sorted((*others, found), key=lambda one: one.topic)))
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Receipt:
+        """Raises InvalidReceipt."""
+        try:
+            told: dict[str, Any] = json.loads(text)
+            if told["format"] != RECEIPT_FORMAT:
+                raise InvalidReceipt(f"its format is {told['format']}, this program knows {RECEIPT_FORMAT}")
+            topics = tuple(
+                TopicReceipt(**{**topic, "tables": tuple(_table_receipt(table) for table in topic["tables"])}) for topic in told["topics"]
+            )
+            return cls(**{**told, "topics": topics})
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidReceipt(f"it cannot be read ({type(error).__name__})") from error
+
+
+def _table_receipt(told: dict[str, Any]) -> TableReceipt:
+    return TableReceipt(**{**told, "snapshots": tuple(told["snapshots"]), "gone": tuple(told["gone"])})

@@ -1,4 +1,7 @@
-"""What a plan is made from: the state of one topic, and who still needs its messages."""
+"""What a plan is made from: one topic's log by its segments, and who still needs its messages.
+
+A segment is a run of a partition's log that expires as a whole; where one ends is decided here (EXP-3, EXP-4).
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,82 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.hold import Spared
+from message_lifecycle.model.instants import Instant, deadline, is_dead
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.segment import Segment
 from message_lifecycle.model.settings import Value
-from message_lifecycle.model.spared import Spared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """What metadata tells of one segment.
+
+    `newest_at` is None where any message has no known time: unknown keeps data (CLK-4).
+    `late_rows` counts messages later than the run's `as_of` + skew; `newest_at` is then the newest time at or before that which was
+    ever written to it: removals do not change it (EXP-4).
+    `size_bytes` is what the store knows by metadata: message bytes in memory, file bytes on tables.
+    `never` and `own_ttl`: some message may say that no age takes it, or carry a TTL of its own.
+    """
+
+    partition: int
+    base_offset: int
+    last_offset: int
+    newest_at: Instant | None
+    oldest_at: Instant | None
+    rows: int
+    size_bytes: int
+    sealed: bool
+    files: tuple[str, ...]
+    late_rows: int = 0
+    never: bool = False
+    own_ttl: bool = False
+
+    def expires_at(self, expiry_us: int) -> Instant | None:
+        """When the whole segment is dead; None while its newest time is unknown."""
+        return None if self.newest_at is None else deadline(self.newest_at, expiry_us)
+
+    def is_expired(self, expiry_us: int, as_of: Instant) -> bool:
+        """EXP-4: the newest time is known and its deadline has come (the seal is judged by the caller)."""
+        due_at = self.expires_at(expiry_us)
+        return due_at is not None and is_dead(due_at, as_of)
+
+
+@dataclass(slots=True, kw_only=True)
+class ActiveSegment:
+    """The segment of a partition that still takes messages; `joins` decides and moves on (EXP-3).
+
+    The one place where a log is cut: stores feed it message by message, or a block at a time (stores/iceberg).
+    """
+
+    base_offset: int
+    size_bytes: int = 0
+    rows: int = 0
+    newest_at: Instant | None = None
+    any_unknown: bool = False
+
+    def take(self, *, offset: int, size: int, append_time: Instant | None, limit_bytes: int, expiry_us: int) -> int:
+        """Add one message; returns the base offset of the segment that it joined."""
+        if self.rows and (self.size_bytes + size > limit_bytes or self.all_expired_for(append_time, expiry_us)):
+            self.restart(offset)
+        self.join(size=size, rows=1, newest_at=append_time, any_unknown=append_time is None)
+        return self.base_offset
+
+    def join(self, *, size: int, rows: int, newest_at: Instant | None, any_unknown: bool) -> None:
+        """Count messages in that have been judged to belong here."""
+        self.rows += rows
+        self.size_bytes += size
+        self.any_unknown = self.any_unknown or any_unknown
+        if newest_at is not None and (self.newest_at is None or newest_at > self.newest_at):
+            self.newest_at = newest_at
+
+    def restart(self, base_offset: int) -> None:
+        """Seal what is there; the next message starts a new segment at `base_offset`."""
+        self.base_offset, self.size_bytes, self.rows, self.newest_at, self.any_unknown = base_offset, 0, 0, None, False
+
+    def all_expired_for(self, joins_at: Instant | None, expiry_us: int) -> bool:
+        if joins_at is None or expiry_us == 0 or self.any_unknown or self.newest_at is None:
+            return False
+        return is_dead(deadline(self.newest_at, expiry_us), joins_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

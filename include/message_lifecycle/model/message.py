@@ -1,7 +1,9 @@
-"""One message of a log (MSG-1, MSG-2)."""
+"""One message of a log (MSG-1, MSG-2); and what is told of many that are kept elsewhere: how many, and a digest of all that they say (RET-7)."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from message_lifecycle.model.instants import Instant
@@ -77,3 +79,23 @@ class NewMessage:
 def known_time(append_time: Instant | None) -> Instant | None:
     """A missing or zero time is unknown and stored as null (CLK-4); a time before 1970 is a time."""
     return append_time or None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archived:
+    """`digest`: over the messages in order of (partition, offset), with every field."""
+
+    rows: int
+    digest: str
+
+
+def archived(messages: Iterable[Message]) -> Archived:
+    """Of messages in order of (partition, offset)."""
+    rows, digest = 0, hashlib.sha256()
+    for m in messages:
+        rows += 1
+        said = (
+            m.partition, m.offset, m.append_time, m.event_time, m.key, m.value, m.headers, m.segment, m.origin_offset, m.expires_at, m.never,
+        )  # fmt: skip
+        digest.update(repr(said).encode())
+    return Archived(rows=rows, digest=digest.hexdigest())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-from message_lifecycle.model.errors import InvalidName
+from message_lifecycle.model.errors import InvalidName, InvalidTopicUri
 
 MAX_NAME_BYTES = 255
 # Catalog tables keep names in columns of 255 characters; a longer encoding is cut and closed with its digest.
@@ -19,6 +20,9 @@ _JOIN_CONTROLS = frozenset("\u200c\u200d")
 # UTS 18's \w takes the Alphabetic property: beside letters and marks it has letter numbers and the circled letters.
 _WORD_CATEGORIES = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nl", "Mn", "Mc", "Me", "Nd", "Pc"})
 _CIRCLED = ((0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189))
+PULSAR_SCHEME = "persistent"
+_URI_PARTS = 3
+_PARTITION = re.compile(r"-partition-(0|[1-9][0-9]{0,9})$")
 
 
 def _allowed(char: str) -> bool:
@@ -125,3 +129,39 @@ def is_topic(text: str) -> bool:
     except InvalidName:
         return False
     return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicUri:
+    """A topic as Pulsar names it, `persistent://tenant/namespace/topic`, read as ours; and the partition that the name spoke of, or None
+    (CMP-10).
+
+    Tenant and namespace together are the stream, `tenant.namespace`. A tenant has no dot, so that the first dot of the stream parts the
+    two again, and no two URIs name one topic that NAME-1 does not hold for one. Every stream with a dot inside thus has a URI.
+    """
+
+    name: TopicName
+    partition: int | None
+
+    @classmethod
+    def parse(cls, text: str) -> TopicUri:
+        """Read a URI, or `stream/topic` as `TopicName.parse` does, where a suffix is part of the name.
+
+        Raises InvalidTopicUri, InvalidName."""
+        scheme, is_uri, rest = text.strip().partition("://")
+        if not is_uri:
+            return cls(name=TopicName.parse(text), partition=None)
+        if scheme != PULSAR_SCHEME:
+            raise InvalidTopicUri(text, f"its scheme is {scheme!r}, and only {PULSAR_SCHEME!r} topics are kept")
+        parts = rest.split("/")
+        if len(parts) != _URI_PARTS:
+            raise InvalidTopicUri(text, f"after the scheme it has {len(parts)} part(s) between slashes, not {_URI_PARTS}")
+        tenant, namespace = normalise_name(parts[0]), normalise_name(parts[1])
+        if "." in tenant:
+            raise InvalidTopicUri(text, f"its tenant is {tenant!r}, with a dot")
+        suffix = _PARTITION.search(parts[2])
+        topic = parts[2] if suffix is None else parts[2][: suffix.start()]
+        return cls(
+            name=TopicName(stream=normalise_name(f"{tenant}.{namespace}"), topic=normalise_name(topic)),
+            partition=None if suffix is None else int(suffix[1]),
+        )

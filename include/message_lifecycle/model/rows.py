@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.limits import Limits
-from message_lifecycle.model.rules import Rule
+from message_lifecycle.model.rules import Limits, Rule
 
 if TYPE_CHECKING:
-    from message_lifecycle.model.spared import Spared
+    from message_lifecycle.model.hold import Spared
 
 AgeReason = Literal["expiry", "ttl", "retention_age"]
 LimitReason = Literal["retention_count", "retention_bytes"]

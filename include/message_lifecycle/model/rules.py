@@ -1,4 +1,4 @@
-"""Rules about single messages, as values: each is the first instant at which it holds (CLK-2, CLK-3).
+"""Rules about single messages, as values: each is the first instant at which it holds (CLK-2, CLK-3); and limits, whatever the age.
 
 A rule is written once and rendered for each engine: here for one message, for columns of a file and for its bounds in
 `stores/iceberg`, and as SQL for the read view. "Holds at `as_of`" is then the same comparison everywhere, and "when will
@@ -15,6 +15,8 @@ from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 
 TimeColumn = Literal["append_time", "expires_at"]
 ALWAYS = Instant(INT64_MIN)
+Scope = Literal["topic", "partition", "key"]
+SCOPES: tuple[Scope, ...] = ("topic", "partition", "key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +151,18 @@ def _after(column: TimeColumn, latest: int) -> Callable[[Aged], bool]:
         return time is not None and INT64_MIN != time <= latest
 
     return is_over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much of a log is kept, whatever its age (RET-1, RET-3, RET-4).
+
+    `max_records` messages and `max_total_bytes` bytes (MSG-2), each at least 1 or None for no limit, of each group of the scope.
+
+    `min_keep` 1: a group's newest message stays, also where it alone passes the limit of bytes. Messages without a key are in no
+    group of the scope `key`."""
+
+    max_records: int | None
+    max_total_bytes: int | None
+    min_keep: int = 0
+    scope: Scope = "topic"

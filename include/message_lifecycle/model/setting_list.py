@@ -5,7 +5,7 @@ One list serves `lifecycle.toml`, table properties, the command line, scenarios 
 
 from __future__ import annotations
 
-from message_lifecycle.model.limits import SCOPES
+from message_lifecycle.model.rules import SCOPES
 from message_lifecycle.model.setting import U32_MAX, Setting
 
 FOLDS = ("json_merge_patch", "json_patch", "last_write", "text_splice", "yjs")

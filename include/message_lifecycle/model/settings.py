@@ -13,7 +13,7 @@ from typing import Literal
 
 from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.instants import MICROS_PER_SECOND, seconds
-from message_lifecycle.model.limits import SCOPES, Limits
+from message_lifecycle.model.rules import SCOPES, Limits
 from message_lifecycle.model.setting import PROPERTY_PREFIX as PROPERTY_PREFIX
 from message_lifecycle.model.setting import U32_MAX as U32_MAX
 from message_lifecycle.model.setting import U63_MAX as U63_MAX

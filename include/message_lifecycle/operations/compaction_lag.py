@@ -12,10 +12,10 @@ from typing import get_args
 
 from message_lifecycle.model.actions import DropSegments, RemoveRows, RemoveViewRows
 from message_lifecycle.model.facts import Facts, Lift, Progress
+from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
 from message_lifecycle.model.plan import Plan, ViewRequirements
 from message_lifecycle.model.rows import AgeReason, DueRows, RowAnswer, offsets_of, ranges_of, ranges_text
-from message_lifecycle.model.spared import SparedOffsets
 from message_lifecycle.model.view import NOTHING, Outlived, ViewState
 from message_lifecycle.operations.barriers import READER
 

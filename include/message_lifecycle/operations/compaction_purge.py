@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 
 from message_lifecycle.model.actions import DropSegments
-from message_lifecycle.model.facts import Facts, ReaderKind
+from message_lifecycle.model.facts import Facts, ReaderKind, Segment
+from message_lifecycle.model.hold import Spared, SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.plan import Bound, Expected, Held, Holder, Plan, Selection
-from message_lifecycle.model.segment import Segment
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.spared import Spared, SparedOffsets
 from message_lifecycle.operations.barriers import Barriers, barriers
 from message_lifecycle.operations.required import required
 from message_lifecycle.operations.sparing import markers_spare

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from message_lifecycle import __version__
 from message_lifecycle.model.actions import Action, DropTable, RemoveFiles
-from message_lifecycle.model.deleted import DeletedFacts, TableFiles
 from message_lifecycle.model.errors import UndoWindowOpen
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.plan import Expected, Plan, Requirements, Selection
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.tables import DeletedFacts, TableFiles
 from message_lifecycle.operations.reclaim import removals
 
 

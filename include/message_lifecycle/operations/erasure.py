@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from message_lifecycle.model.actions import EraseRows, EraseTable
-from message_lifecycle.model.erased import KeyInTable, TableKind
-from message_lifecycle.model.erasure import ErasureOf
+from message_lifecycle.model.erasure import ErasureOf, KeyInTable, TableKind
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Expected, Plan, Requirements, Selection, ViewRequirements

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from message_lifecycle.model.facts import READERS
+from message_lifecycle.model.facts import READERS, Segment
+from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, Instant, deadline, format_instant
 from message_lifecycle.model.plan import Bound, Holder
-from message_lifecycle.model.segment import Segment
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.spared import SparedOffsets
 from message_lifecycle.operations.barriers import Barriers
 
 

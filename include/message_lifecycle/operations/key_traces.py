@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from message_lifecycle.model.erased import Matches
+from message_lifecycle.model.erasure import Matches
 
 WHOLE_SEARCH_BYTES = 256
 """Of a record that is not JSON and not longer than this, every part is tried: 33,000 of them, 30 ms."""

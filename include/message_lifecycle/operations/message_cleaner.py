@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 
 from message_lifecycle.model.facts import Facts
+from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import AskRows, Beyond, Place, Reason, RowAnswer, RowQuestion
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.spared import SparedOffsets
 from message_lifecycle.operations import age_rules, expiry_walk
 from message_lifecycle.operations.barriers import Barriers, barriers
 from message_lifecycle.operations.expiry_walk import Expired, Walk

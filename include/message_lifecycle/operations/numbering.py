@@ -6,9 +6,9 @@ For logs that take single messages; a table's ingest numbers whole batches by th
 from __future__ import annotations
 
 from message_lifecycle.model.errors import InvalidAppend
+from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.model.message import NewMessage, known_time
-from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.model.settings import Policy
 
 

@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterator, Mapping
 
 from message_lifecycle import __version__
 from message_lifecycle.model.actions import DropQuarantined
+from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.instants import Instant, deadline, is_dead, seconds
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Expected, Held, Plan, Requirements, Selection
-from message_lifecycle.model.quarantine import CameBack, QuarantineFile, QuarantineState
 from message_lifecycle.model.settings import Policy, Value
-from message_lifecycle.model.spared import SparedBy
+from message_lifecycle.model.tables import CameBack, QuarantineFile, QuarantineState
 
 SETTING = "quarantine_max_age"
 

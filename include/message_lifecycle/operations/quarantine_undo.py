@@ -9,8 +9,8 @@ from message_lifecycle import __version__
 from message_lifecycle.model.actions import RestoreQuarantined
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Expected, Plan, Requirements, Selection
-from message_lifecycle.model.quarantine import QuarantineReturning, QuarantineState
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.tables import QuarantineReturning, QuarantineState
 
 
 def plan(

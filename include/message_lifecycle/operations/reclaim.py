@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from message_lifecycle import __version__
 from message_lifecycle.model.actions import Action, ExpireSnapshots, RemoveFiles
 from message_lifecycle.model.errors import InvalidSetting
-from message_lifecycle.model.history import AskLoose, LooseFiles, LooseQuestion, ReclaimFacts, RefFact, SnapshotFact, TableHistory
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Expected, Plan, Requirements, Selection
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.tables import AskLoose, LooseFiles, LooseQuestion, ReclaimFacts, RefFact, SnapshotFact, TableHistory
 
 MAIN = "main"
 WINDOW = "undo_window"

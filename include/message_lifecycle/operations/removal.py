@@ -9,13 +9,12 @@ from itertools import groupby
 from typing import Literal, get_args
 
 from message_lifecycle.model.actions import Action, DropSegments, RemoveRows, SealSegment
-from message_lifecycle.model.facts import READERS, Facts
+from message_lifecycle.model.facts import READERS, Facts, Segment
+from message_lifecycle.model.hold import Spared, SparedBy, SparedOffsets
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Bound, Expected, Held, Holder, Plan, Selection
 from message_lifecycle.model.rows import AgeReason, DueRows, LimitReason, Place, RemovalReason, RowAnswer, offsets_of
-from message_lifecycle.model.segment import Segment
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.spared import Spared, SparedBy, SparedOffsets
 from message_lifecycle.operations.barriers import Barriers
 from message_lifecycle.operations.budget import Budget
 from message_lifecycle.operations.expiry_walk import Expired, Walk

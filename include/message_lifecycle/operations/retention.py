@@ -19,8 +19,8 @@ from itertools import accumulate, islice
 from typing import Literal, NamedTuple, TypeVar
 
 from message_lifecycle.model.instants import INT64_MIN
-from message_lifecycle.model.limits import Limits, Scope
 from message_lifecycle.model.rows import LimitReason
+from message_lifecycle.model.rules import Limits, Scope
 
 
 class Row(NamedTuple):

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from message_lifecycle.model.errors import HeldByLegalHold
 from message_lifecycle.model.facts import Facts
+from message_lifecycle.model.hold import Spared, SparedOffsets, spared_text
 from message_lifecycle.model.rows import DueRows, RowAnswer, offsets_of, ranges_of, ranges_text
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.spared import Spared, SparedOffsets, spared_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

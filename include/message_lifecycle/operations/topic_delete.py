@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from message_lifecycle import __version__
 from message_lifecycle.model.actions import DeleteTable, ReturnTable
-from message_lifecycle.model.deleted import DeletedTopic, TopicTable
 from message_lifecycle.model.errors import LaterPlan
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Expected, Plan, Requirements, Selection
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.tables import DeletedTopic, TopicTable
 
 
 def plan(

@@ -11,10 +11,9 @@ from operator import itemgetter
 
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.limits import Limits
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.rows import RowAnswer, ranges_of
-from message_lifecycle.model.rules import holds, predicate
+from message_lifecycle.model.rules import Limits, holds, predicate
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import age_rules
 from message_lifecycle.operations.retention import Row, ranked

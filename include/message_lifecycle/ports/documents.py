@@ -7,7 +7,7 @@ from typing import Protocol
 
 from message_lifecycle.model.actions import SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, OwnChanges, OwnSettings, Snapshot, Synced
-from message_lifecycle.model.erased import Matches
+from message_lifecycle.model.erasure import Matches
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged

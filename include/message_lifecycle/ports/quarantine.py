@@ -8,7 +8,7 @@ from typing import Protocol
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.quarantine import QuarantineReturning, QuarantineState
+from message_lifecycle.model.tables import QuarantineReturning, QuarantineState
 from message_lifecycle.operations.verdict import Verdict
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from message_lifecycle.model.deleted import BegunReclaim, DeletedTopic, TableFiles
-from message_lifecycle.model.history import LooseFiles, LooseQuestion, TableHistory
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.tables import BegunReclaim, DeletedTopic, LooseFiles, LooseQuestion, TableFiles, TableHistory
 from message_lifecycle.operations.verdict import Verdict
 
 

@@ -23,8 +23,7 @@ from message_lifecycle.app.cli.arguments import (
 from message_lifecycle.app.cli.context import DIFFERENT, instant_of, of_outcome, services, work_of, worst
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, emit_line, reasons, size, working
 from message_lifecycle.model.errors import LifecycleError, Unavailable, UnknownPartition
-from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.topic_uri import TopicUri
+from message_lifecycle.model.names import TopicName, TopicUri
 
 if TYPE_CHECKING:
     from message_lifecycle.app.operations.registry import Scheduled, Work

@@ -12,7 +12,7 @@ from message_lifecycle.app.operations.messages import Cleaning, facts_of
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.sparing import holds_of, spared_in_view
 from message_lifecycle.gates.messages import message_cleaner_suite, retention_suite
-from message_lifecycle.model.spared import SparedOffsets
+from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.view import NONE_OUTLIVED
 from message_lifecycle.operations import message_cleaner, retention_run
 from message_lifecycle.operations.compaction_lag import NOTHING_WAITS, Lag, Waiting, held_back, takes_past, waiting_of

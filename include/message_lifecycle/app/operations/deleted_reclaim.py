@@ -18,7 +18,6 @@ from message_lifecycle.app.operations.base import Change, Frames, Operation, Who
 from message_lifecycle.app.operations.topics import deleted_by, policy_of_deleted, undo_until
 from message_lifecycle.gates.tables import deleted_reclaim_suite
 from message_lifecycle.model import plan as plans
-from message_lifecycle.model.deleted import BegunReclaim, DeletedFacts, DeletedTopic
 from message_lifecycle.model.errors import FilesLeft, NotDeletable, NothingDeleted, PlanConflict, UnknownPlan, UnknownTopic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -26,6 +25,7 @@ from message_lifecycle.model.outcome import Outcome, Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import ReclaimDeleted
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.tables import BegunReclaim, DeletedFacts, DeletedTopic
 from message_lifecycle.operations import deleted_reclaim
 from message_lifecycle.operations.verdict import Verdict
 

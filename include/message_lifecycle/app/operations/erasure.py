@@ -12,8 +12,7 @@ from message_lifecycle.app.operations.base import Change, Frames, Operation, Wor
 from message_lifecycle.app.receipts import keep
 from message_lifecycle.app.sparing import holds_of, ids_of
 from message_lifecycle.gates.tables import erasure_suite
-from message_lifecycle.model.erased import ErasedTable, HeldFile, KeyInTable, Matches
-from message_lifecycle.model.erasure import ErasureOf, ErasureRequest
+from message_lifecycle.model.erasure import ErasedTable, ErasureOf, ErasureRequest, HeldFile, KeyInTable, Matches
 from message_lifecycle.model.errors import ErasureUnfinished, HeldByLegalHold, UnknownTopic, UnsupportedErasure
 from message_lifecycle.model.hold import HeldKey
 from message_lifecycle.model.instants import Instant

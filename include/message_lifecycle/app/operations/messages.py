@@ -14,10 +14,10 @@ from message_lifecycle.app.operations.base import Change, Frames, Operation, Wor
 from message_lifecycle.model.actions import DropSegments, RemoveRows
 from message_lifecycle.model.errors import IsADocumentTopic, PlanConflict
 from message_lifecycle.model.facts import Facts, LogState
+from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.rows import LimitReason
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.spared import SparedBy
 from message_lifecycle.operations.barriers import READER
 
 if TYPE_CHECKING:

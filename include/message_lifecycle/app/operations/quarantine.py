@@ -14,8 +14,8 @@ from message_lifecycle.model.errors import NoQuarantine, UndoSourceGone
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.quarantine import CameBack, QuarantineState
 from message_lifecycle.model.request import UndoPlan
+from message_lifecycle.model.tables import CameBack, QuarantineState
 from message_lifecycle.model.undo import QUARANTINE
 from message_lifecycle.operations import quarantine_age, quarantine_undo
 

@@ -17,9 +17,9 @@ from message_lifecycle.app.sparing import holds_of, ids_of
 from message_lifecycle.gates.tables import reclaim_suite
 from message_lifecycle.model import plan as plans
 from message_lifecycle.model.errors import UnknownTopic
-from message_lifecycle.model.history import ReclaimFacts
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.tables import ReclaimFacts
 from message_lifecycle.operations import reclaim
 from message_lifecycle.operations.undo import TAKEN_BACK
 

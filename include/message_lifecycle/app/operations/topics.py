@@ -12,7 +12,6 @@ from message_lifecycle.app.operations.base import Change, Frames, Operation, Who
 from message_lifecycle.app.operations.erasure import writers_waited_for
 from message_lifecycle.app.operations.undo import Undo
 from message_lifecycle.gates.tables import topic_suite
-from message_lifecycle.model.deleted import DeletedTopic, Deletion, TopicTable
 from message_lifecycle.model.errors import HeldByLegalHold, LaterPlan, NameTaken, NotDeletable, UndoSourceGone, UnknownTopic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -20,6 +19,7 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import DeleteTopic, UndoPlan
 from message_lifecycle.model.settings import Policy, resolve
+from message_lifecycle.model.tables import DeletedTopic, Deletion, TopicTable
 from message_lifecycle.operations import topic_delete, undo
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import Topic

@@ -14,6 +14,7 @@ from message_lifecycle.gates.undo import undo_suite
 from message_lifecycle.model import plan as plans
 from message_lifecycle.model.errors import HeldByLegalHold, LaterPlan, PlanConflict, UndoSourceGone
 from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
@@ -22,7 +23,6 @@ from message_lifecycle.model.plan import Plan, ViewRequirements
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.rows import offsets_of, ranges_of
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.spared import SparedOffsets
 from message_lifecycle.model.undo import Range, Returning, ReturningView, Undone, ranges_in
 from message_lifecycle.model.view import ViewState
 from message_lifecycle.operations import undo

@@ -14,7 +14,7 @@ from message_lifecycle.app.views.state import open_question
 from message_lifecycle.app.views.values import View, hold_view, when
 from message_lifecycle.model.actions import DropSegments
 from message_lifecycle.model.errors import UnknownPartition
-from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.facts import LogState, Segment
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
 from message_lifecycle.model.instants import Instant, deadline, format_instant
 from message_lifecycle.model.message import Message
@@ -22,7 +22,6 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import RemovalReason
 from message_lifecycle.model.rules import holds
-from message_lifecycle.model.segment import Segment
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import age_rules
 from message_lifecycle.operations.visibility import is_hidden

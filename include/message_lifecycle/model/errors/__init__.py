@@ -1,105 +1,15 @@
 """Every error a person can meet, under one root: what was found, where, what is allowed, what to do.
 
-`exit_code` is the status of the `lifecycle` command and of the Spark applications, by kind of error.
+    LifecycleError          `kinds`: the root, and exit statuses of the `lifecycle` command and of the Spark applications
+      BadInput              something that was given is wrong
+      Refused               a rule forbids it now
+      Unavailable           a system that is needed does not answer
+
+Their leaves lie by area. `given`: names, settings, times, messages; topics, readers, documents, views. `runs`: plans, runs and batches;
+holds, undo, files that may not go, erasure. `storage`: Spark, the catalog, tables, disks; backends.
 """
 
-from message_lifecycle.model.errors.backends import DamagedLog as DamagedLog
-from message_lifecycle.model.errors.backends import LogLocked as LogLocked
-from message_lifecycle.model.errors.backends import LogReplaced as LogReplaced
-from message_lifecycle.model.errors.backends import NoQuarantine as NoQuarantine
-from message_lifecycle.model.errors.backends import NotInABackend as NotInABackend
-from message_lifecycle.model.errors.backends import UnsafePath as UnsafePath
-from message_lifecycle.model.errors.backends import UnsupportedLimit as UnsupportedLimit
-from message_lifecycle.model.errors.compacted import CompactedTableMissing as CompactedTableMissing
-from message_lifecycle.model.errors.compacted import CompactedTableThere as CompactedTableThere
-from message_lifecycle.model.errors.compacted import CompactionRunning as CompactionRunning
-from message_lifecycle.model.errors.compacted import HorizonBeyondLog as HorizonBeyondLog
-from message_lifecycle.model.errors.compacted import TopicWithoutKeys as TopicWithoutKeys
-from message_lifecycle.model.errors.documents import EpochMismatch as EpochMismatch
-from message_lifecycle.model.errors.documents import InvalidChange as InvalidChange
-from message_lifecycle.model.errors.documents import InvalidChangeLine as InvalidChangeLine
-from message_lifecycle.model.errors.documents import InvalidServerSeq as InvalidServerSeq
-from message_lifecycle.model.errors.documents import IsADocumentTopic as IsADocumentTopic
-from message_lifecycle.model.errors.documents import NotADocumentTopic as NotADocumentTopic
-from message_lifecycle.model.errors.documents import UnknownDocument as UnknownDocument
-from message_lifecycle.model.errors.erasing import ErasureUnfinished as ErasureUnfinished
-from message_lifecycle.model.errors.erasing import InvalidReceipt as InvalidReceipt
-from message_lifecycle.model.errors.erasing import UnsupportedErasure as UnsupportedErasure
-from message_lifecycle.model.errors.erasures import AmbiguousErasure as AmbiguousErasure
-from message_lifecycle.model.errors.erasures import ErasureSecretChanged as ErasureSecretChanged
-from message_lifecycle.model.errors.erasures import ErasureSecretMissing as ErasureSecretMissing
-from message_lifecycle.model.errors.erasures import InvalidErasureSecret as InvalidErasureSecret
-from message_lifecycle.model.errors.erasures import NoReceipt as NoReceipt
-from message_lifecycle.model.errors.erasures import NothingForbidden as NothingForbidden
-from message_lifecycle.model.errors.erasures import NothingToErase as NothingToErase
-from message_lifecycle.model.errors.erasures import UnknownErasure as UnknownErasure
-from message_lifecycle.model.errors.erasures import UnnamedErasure as UnnamedErasure
-from message_lifecycle.model.errors.erasures import UnusableKey as UnusableKey
-from message_lifecycle.model.errors.given import FutureAsOf as FutureAsOf
-from message_lifecycle.model.errors.given import InvalidAppend as InvalidAppend
-from message_lifecycle.model.errors.given import InvalidInstant as InvalidInstant
-from message_lifecycle.model.errors.given import InvalidName as InvalidName
-from message_lifecycle.model.errors.given import InvalidScenario as InvalidScenario
-from message_lifecycle.model.errors.given import InvalidSetting as InvalidSetting
-from message_lifecycle.model.errors.given import InvalidTopicUri as InvalidTopicUri
-from message_lifecycle.model.errors.given import OffsetNotGiven as OffsetNotGiven
-from message_lifecycle.model.errors.given import TopicExists as TopicExists
-from message_lifecycle.model.errors.given import UnknownPartition as UnknownPartition
-from message_lifecycle.model.errors.given import UnknownTopic as UnknownTopic
-from message_lifecycle.model.errors.holds import HeldByLegalHold as HeldByLegalHold
-from message_lifecycle.model.errors.holds import HoldReleased as HoldReleased
-from message_lifecycle.model.errors.holds import InvalidHold as InvalidHold
-from message_lifecycle.model.errors.holds import UnknownHold as UnknownHold
-from message_lifecycle.model.errors.kinds import EXIT_BAD_INPUT as EXIT_BAD_INPUT
-from message_lifecycle.model.errors.kinds import EXIT_INTERNAL as EXIT_INTERNAL
-from message_lifecycle.model.errors.kinds import EXIT_REFUSED as EXIT_REFUSED
-from message_lifecycle.model.errors.kinds import EXIT_UNAVAILABLE as EXIT_UNAVAILABLE
-from message_lifecycle.model.errors.kinds import BadInput as BadInput
-from message_lifecycle.model.errors.kinds import LifecycleError as LifecycleError
-from message_lifecycle.model.errors.kinds import Refused as Refused
-from message_lifecycle.model.errors.kinds import Unavailable as Unavailable
-from message_lifecycle.model.errors.readers import AnotherOrigin as AnotherOrigin
-from message_lifecycle.model.errors.readers import InvalidProgress as InvalidProgress
-from message_lifecycle.model.errors.readers import OriginBehind as OriginBehind
-from message_lifecycle.model.errors.readers import ReplicaProgress as ReplicaProgress
-from message_lifecycle.model.errors.readers import UnknownConsumer as UnknownConsumer
-from message_lifecycle.model.errors.reclaiming import FilesLeft as FilesLeft
-from message_lifecycle.model.errors.reclaiming import NothingDeleted as NothingDeleted
-from message_lifecycle.model.errors.reclaiming import OutsideTable as OutsideTable
-from message_lifecycle.model.errors.reclaiming import SnapshotInUse as SnapshotInUse
-from message_lifecycle.model.errors.reclaiming import UndoWindowOpen as UndoWindowOpen
-from message_lifecycle.model.errors.runs import AlreadyAnswered as AlreadyAnswered
-from message_lifecycle.model.errors.runs import AmbiguousPlan as AmbiguousPlan
-from message_lifecycle.model.errors.runs import BatchNotOpen as BatchNotOpen
-from message_lifecycle.model.errors.runs import ChangedFile as ChangedFile
-from message_lifecycle.model.errors.runs import LedgerMismatch as LedgerMismatch
-from message_lifecycle.model.errors.runs import NotReady as NotReady
-from message_lifecycle.model.errors.runs import OpenBatch as OpenBatch
-from message_lifecycle.model.errors.runs import OpenPlan as OpenPlan
-from message_lifecycle.model.errors.runs import OwnRequest as OwnRequest
-from message_lifecycle.model.errors.runs import PlanConflict as PlanConflict
-from message_lifecycle.model.errors.runs import RepeatedFile as RepeatedFile
-from message_lifecycle.model.errors.runs import TopicBusy as TopicBusy
-from message_lifecycle.model.errors.runs import UnknownBatch as UnknownBatch
-from message_lifecycle.model.errors.runs import UnknownPlan as UnknownPlan
-from message_lifecycle.model.errors.runs import UnnamedApproval as UnnamedApproval
-from message_lifecycle.model.errors.storage import BackendUnavailable as BackendUnavailable
-from message_lifecycle.model.errors.storage import CatalogUnavailable as CatalogUnavailable
-from message_lifecycle.model.errors.storage import CommitRefused as CommitRefused
-from message_lifecycle.model.errors.storage import CommitUnknown as CommitUnknown
-from message_lifecycle.model.errors.storage import ForeignKey as ForeignKey
-from message_lifecycle.model.errors.storage import ForeignTable as ForeignTable
-from message_lifecycle.model.errors.storage import SparkUnavailable as SparkUnavailable
-from message_lifecycle.model.errors.storage import StorageFull as StorageFull
-from message_lifecycle.model.errors.storage import StorageRefused as StorageRefused
-from message_lifecycle.model.errors.storage import TableBusy as TableBusy
-from message_lifecycle.model.errors.undo import CannotUndo as CannotUndo
-from message_lifecycle.model.errors.undo import LaterPlan as LaterPlan
-from message_lifecycle.model.errors.undo import NameTaken as NameTaken
-from message_lifecycle.model.errors.undo import NotDeletable as NotDeletable
-from message_lifecycle.model.errors.undo import NotPublished as NotPublished
-from message_lifecycle.model.errors.undo import NotUndoable as NotUndoable
-from message_lifecycle.model.errors.undo import NotUndone as NotUndone
-from message_lifecycle.model.errors.undo import UndoSourceGone as UndoSourceGone
-from message_lifecycle.model.errors.undo import UndoWindowPassed as UndoWindowPassed
-from message_lifecycle.model.errors.wire import WireError as WireError
+from message_lifecycle.model.errors.given import *  # noqa: F403 - an error is imported from here, wherever it lies
+from message_lifecycle.model.errors.kinds import *  # noqa: F403 - as above
+from message_lifecycle.model.errors.runs import *  # noqa: F403 - as above
+from message_lifecycle.model.errors.storage import *  # noqa: F403 - as above

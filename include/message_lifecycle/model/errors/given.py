@@ -1,4 +1,4 @@
-"""What was given to us: names, settings, times, messages, scenarios."""
+"""What was given to us: names, settings, times, messages, scenarios; topics, their readers, documents and compacted views."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from message_lifecycle.model.errors.kinds import BadInput, Refused
 
 # Of a longer list the first and the last are told.
 _SHOWN = 10
+
+
+# Names, settings, times, messages, scenarios.
 
 
 class InvalidName(BadInput):
@@ -111,3 +114,193 @@ class InvalidScenario(BadInput):
     def __init__(self, where: str, found: object, allowed: str) -> None:
         self.where, self.found, self.allowed = where, found, allowed
         super().__init__(f"{where}: found {found!r}. Allowed: {allowed}.")
+
+
+# Bytes of another system's layout.
+
+
+class WireError(BadInput):
+    """Bytes that break their layout, or a value that has no place in it: which field, at which byte, what is there, what may be."""
+
+    def __init__(self, *, layout: str, field: str, offset: int, found: str, allowed: str) -> None:
+        self.layout, self.field, self.offset, self.found, self.allowed = layout, field, offset, found, allowed
+        super().__init__(f"{layout}: {field} at byte {offset}: found {found}. Allowed: {allowed}.")
+
+
+# Consumers, replicas and their origins.
+
+
+class UnknownConsumer(BadInput):
+    """No such consumer is registered for the topic."""
+
+    def __init__(self, topic: str, consumer: str) -> None:
+        self.topic, self.consumer = topic, consumer
+        super().__init__(f"consumer {consumer!r} of topic {topic!r} is not registered. `lifecycle consumer list` shows those that are.")
+
+
+class InvalidProgress(BadInput):
+    """A consumer's commit that cannot be: an offset below 0, or one the log has not given yet."""
+
+    def __init__(self, consumer: str, reason: str) -> None:
+        self.consumer, self.reason = consumer, reason
+        super().__init__(f"commit of consumer {consumer!r} refused: {reason}")
+
+
+class ReplicaProgress(Refused):
+    """TTL-6: a replica's progress is what its own table holds; a person's word could let messages go that were never copied."""
+
+    def __init__(self, topic: str, replica: str) -> None:
+        self.topic, self.replica = topic, replica
+        super().__init__(
+            f"{replica!r} is a replica of topic {topic!r}: its progress is what it has copied. `lifecycle topic copy {replica}` moves it on."
+        )
+
+
+class OriginBehind(Refused):
+    """TTL-6: a replica has copied offsets that its origin has not given: the origin is another log than the one that was copied."""
+
+    def __init__(self, topic: str, origin: str, partition: int, copied: int, end_offset: int) -> None:
+        self.topic, self.origin, self.partition, self.copied, self.end_offset = topic, origin, partition, copied, end_offset
+        super().__init__(
+            f"topic {topic!r} has copied partition {partition} of {origin!r} up to offset {copied}, and that ends at {end_offset}: "
+            "it was restored from before, or made anew. Nothing was copied, and what was copied before stays. Make a new replica of what is "
+            f"there now (`lifecycle topic create NAME --set origin={origin} --set role=ROLE`), then take this one off: "
+            f"`lifecycle consumer remove {origin} {topic}`."
+        )
+
+
+class AnotherOrigin(Refused):
+    """TTL-6, MSG-5: the origin's table is not the one that the replica has copied; its offsets name other messages."""
+
+    def __init__(self, topic: str, origin: str, copied_uuid: str, found_uuid: str) -> None:
+        self.topic, self.origin, self.copied_uuid, self.found_uuid = topic, origin, copied_uuid, found_uuid
+        super().__init__(
+            f"topic {topic!r} has copied another log of the name {origin!r}: table {copied_uuid} then, {found_uuid} now; it was made anew. "
+            "Nothing was copied, and what was copied before stays. Make a new replica of what is there now "
+            f"(`lifecycle topic create NAME --set origin={origin} --set role=ROLE`), then take this one off: "
+            f"`lifecycle consumer remove {origin} {topic}`."
+        )
+
+
+# Documents, their changes and their clients.
+
+
+class NotADocumentTopic(BadInput):
+    """What was asked is about documents, and the topic holds messages."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(
+            f"topic {topic} holds messages, not documents: the setting `fold` makes a document topic, when it is made "
+            "(`lifecycle topic create TOPIC --set fold=text_splice`)."
+        )
+
+
+class IsADocumentTopic(BadInput):
+    """What was asked is about messages, and the topic holds changes of documents."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(
+            f"topic {topic} holds changes of documents: messages are neither read from it nor removed. Its changes go by "
+            "`snapshot_with_purge`; read it with `lifecycle document pull` and `lifecycle document history`."
+        )
+
+
+class UnknownDocument(BadInput):
+    """No change of the document was ever stored."""
+
+    def __init__(self, topic: str, document: str) -> None:
+        self.topic, self.document = topic, document
+        super().__init__(f"topic {topic} has no document {document}. `lifecycle document describe {topic}` lists those it has.")
+
+
+class InvalidServerSeq(BadInput):
+    """A server_seq that is not the next one (SNP-1), or that the document has not reached (SNP-2)."""
+
+    def __init__(self, document: str, found: int, allowed: str) -> None:
+        self.document, self.found = document, found
+        super().__init__(f"document {document}: server_seq {found}; allowed: {allowed}. Nothing was stored.")
+
+
+class EpochMismatch(Refused):
+    """What the client stands on was purged: it must take the document anew (SNP-7)."""
+
+    def __init__(self, document: str, client: str | None, brought: int, epoch: int, reason: str) -> None:
+        self.document, self.client, self.brought, self.epoch = document, client, brought, epoch
+        super().__init__(
+            f"document {document}: {'a client' if client is None else f'client {client}'} brings epoch {brought}, the document is at "
+            f"epoch {epoch}: {reason}. Attach again (`lifecycle document attach`), which starts from the snapshot; edits that were not "
+            "pushed must be made again on it."
+        )
+
+
+class InvalidChange(BadInput):
+    """A change that its fold cannot apply: it blocks its document (SNP-10)."""
+
+    def __init__(self, document: str, server_seq: int, reason: str) -> None:
+        self.document, self.server_seq, self.reason = document, server_seq, reason
+        super().__init__(f"document {document}, server_seq {server_seq}: the fold cannot apply this change: {reason}")
+
+
+class InvalidChangeLine(BadInput):
+    """A line of a file of changes that is not one change."""
+
+    def __init__(self, place: str, field: str, found: str, allowed: str) -> None:
+        self.place, self.field, self.found = place, field, found
+        super().__init__(f"{place}: {field}: found {found}; allowed: {allowed}. Nothing was stored.")
+
+
+# Compacted views.
+
+
+class CompactedTableMissing(Refused):
+    """The compacted view of a topic is not there, or cannot be read. The log is no substitute: it may be trimmed (CMP-4)."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        self.topic, self.reason = topic, reason
+        super().__init__(
+            f"topic {topic}: the compacted view cannot be read: {reason}. The log itself may be trimmed, so it is not read instead. "
+            f"`lifecycle compact {topic} --status` says what was compacted and when."
+        )
+
+
+class CompactedTableThere(Refused):
+    """To begin anew would throw away a view that is in order."""
+
+    def __init__(self, topic: str, table: str) -> None:
+        self.topic, self.table = topic, table
+        super().__init__(
+            f"topic {topic} has its compacted view, in table {table}: nothing is begun anew. Run `lifecycle compact` without --anew; or, "
+            "if the view is to be given up, with every message that is in it alone, drop that table first."
+        )
+
+
+class HorizonBeyondLog(Refused):
+    """The view claims messages that the log never had: one of the two was restored or made anew."""
+
+    def __init__(self, topic: str, partition: int, horizon: int, end_offset: int) -> None:
+        self.topic, self.partition, self.horizon, self.end_offset = topic, partition, horizon, end_offset
+        super().__init__(
+            f"topic {topic}, partition {partition}: the compacted view reaches to offset {horizon}, but the log ends before {end_offset}. "
+            "The log or the view was restored or made anew; nothing was changed. If the log is right, drop the view's table and run "
+            "`lifecycle compact --anew`."
+        )
+
+
+class TopicWithoutKeys(BadInput):
+    """No message of the topic has a key: compaction would only copy it."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(f"topic {topic}: none of its messages has a key, so there is nothing to compact; the view was left as it is.")
+
+
+class CompactionRunning(Refused):
+    """Another compaction of the topic is under way (CMP-10)."""
+
+    def __init__(self, topic: str, plan_id: str) -> None:
+        self.topic, self.plan_id = topic, plan_id
+        super().__init__(
+            f"topic {topic}: another compaction is running (plan {plan_id}); this one was refused. Try again when it has ended."
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from message_lifecycle.model.erased import HeldFile, KeyInTable, Matches
+from message_lifecycle.model.erasure import HeldFile, KeyInTable, Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan

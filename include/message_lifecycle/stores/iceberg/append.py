@@ -15,8 +15,8 @@ from operator import or_
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import LifecycleError, TableBusy
+from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.stores.iceberg.catalog import ledger_text
 from message_lifecycle.stores.iceberg.exactly_once import (
     AlreadyThere,

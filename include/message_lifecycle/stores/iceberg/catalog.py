@@ -20,8 +20,8 @@ from message_lifecycle.model.errors import (
     TopicExists,
     UnknownTopic,
 )
+from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.names import TopicName, catalog_identifier, normalise_name
-from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.model.settings import PROPERTY_PREFIX, Policy, Value, property_text, resolve
 from message_lifecycle.model.topic_config import role_of
 from message_lifecycle.operations import age_rules

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import TableBusy
-from message_lifecycle.model.facts import CopyState, LogState
+from message_lifecycle.model.facts import ActiveSegment, CopyState, LogState
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.replication import new_in_origin
 from message_lifecycle.ports import Copied

@@ -13,13 +13,13 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.model.actions import DropTable
-from message_lifecycle.model.deleted import BegunReclaim, DeletedTopic, TableFiles, TopicTable
 from message_lifecycle.model.errors import PlanConflict, StorageRefused, UnsafePath
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.tables import BegunReclaim, DeletedTopic, TableFiles, TopicTable
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.iceberg import table_file, topic_tables
 from message_lifecycle.stores.iceberg.catalog import Tables

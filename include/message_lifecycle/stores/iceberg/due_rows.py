@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.rows import DueRows, Kept, Place, Reason, RemovalReason, RowAnswer, RowQuestion, ranges_text
-from message_lifecycle.model.spared import SparedOffsets
 from message_lifecycle.stores.iceberg import rule_bounds, rule_columns
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Vectors, read_rows
 from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from message_lifecycle.model.limits import Limits
 from message_lifecycle.model.rows import LimitReason
+from message_lifecycle.model.rules import Limits
 from message_lifecycle.stores.iceberg.data_rows import Longs
 from message_lifecycle.stores.iceberg.left_rows import Files, Left
 from message_lifecycle.stores.iceberg.scratch_database import scratch_database

@@ -11,9 +11,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
-from message_lifecycle.model.facts import CopyState
+from message_lifecycle.model.facts import ActiveSegment, CopyState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.model.settings import PROPERTY_PREFIX, Value, parse_topic_settings, property_text
 
 CATALOG = "lake"

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN
-from message_lifecycle.model.limits import Limits
 from message_lifecycle.model.rows import LimitReason
+from message_lifecycle.model.rules import Limits
 from message_lifecycle.operations.retention import Walk
 from message_lifecycle.stores.iceberg.data_rows import Longs
 from message_lifecycle.stores.iceberg.left_rows import Files, Left, time_bounds

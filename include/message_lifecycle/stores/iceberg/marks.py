@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from message_lifecycle.model.actions import DropSegments, RemoveRows, SealSegment
 from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.marker import REASONS, Marker, digest
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Staged, StagedMarkers
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import offsets_of, ranges_text
-from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.lifetime import Lifetime
 from message_lifecycle.operations.numbering import admit

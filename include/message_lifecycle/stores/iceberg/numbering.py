@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import INT64_MAX, Instant
-from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.stores.iceberg.layout import LogSummary
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from message_lifecycle.model.history import RefFact, SnapshotFact, TableHistory
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.tables import RefFact, SnapshotFact, TableHistory
 from message_lifecycle.stores.iceberg.document import TableDocument
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER
 

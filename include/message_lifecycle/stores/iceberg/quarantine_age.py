@@ -16,7 +16,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.quarantine import QuarantineFile, QuarantineReturning, QuarantineState
+from message_lifecycle.model.tables import QuarantineFile, QuarantineReturning, QuarantineState
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.iceberg.branches import branch_of, make_branch, remove_branch, staged_on, undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables

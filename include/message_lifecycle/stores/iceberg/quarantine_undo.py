@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.model.actions import DropQuarantined
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.quarantine import QuarantineFile, QuarantineReturning
+from message_lifecycle.model.tables import QuarantineFile, QuarantineReturning
 from message_lifecycle.stores.iceberg.copies_back import copied_from, copies, originals
 from message_lifecycle.stores.iceberg.file_copies import digest_of
 from message_lifecycle.stores.iceberg.file_names import absolute, is_erased_copy, location_prefix

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.actions import ExpireSnapshots, RemoveFiles
 from message_lifecycle.model.errors import PlanConflict, SnapshotInUse, StorageRefused, UnsafePath
-from message_lifecycle.model.history import LooseFiles, LooseQuestion, TableHistory
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.tables import LooseFiles, LooseQuestion, TableHistory
 from message_lifecycle.operations.reclaim import ended_refs, kept_of
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.iceberg import past, table_file, topic_tables

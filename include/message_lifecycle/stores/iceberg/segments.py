@@ -10,10 +10,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.facts import LogState, Segment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.segment import Segment
 from message_lifecycle.stores.iceberg.layout import LogSummary
 
 

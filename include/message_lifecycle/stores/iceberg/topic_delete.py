@@ -13,12 +13,12 @@ from typing import Any
 from sqlalchemy.exc import IntegrityError
 
 from message_lifecycle.model.actions import DeleteTable, ReturnTable
-from message_lifecycle.model.deleted import DeletedTopic, Deletion, Remnant, TopicTable
 from message_lifecycle.model.errors import PlanConflict, StorageRefused
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.tables import DeletedTopic, Deletion, Remnant, TopicTable
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.iceberg import table_file
 from message_lifecycle.stores.iceberg.catalog import Tables, ensure_namespace, ledger_of

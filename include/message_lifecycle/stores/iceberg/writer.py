@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import InvalidAppend, IsADocumentTopic
+from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.message import NewMessage, known_time
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.admission import admission
 from message_lifecycle.operations.lifetime import Lifetime, Refusal

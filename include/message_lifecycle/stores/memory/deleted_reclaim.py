@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from message_lifecycle.model.deleted import BegunReclaim, DeletedTopic, TableFiles
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.tables import BegunReclaim, DeletedTopic, TableFiles
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.memory.topic_delete import MemoryDeleter
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from message_lifecycle.model.document import Change
-from message_lifecycle.model.erased import HeldFile, KeyInTable, Matches, TableKind
+from message_lifecycle.model.erasure import HeldFile, KeyInTable, Matches, TableKind
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import offsets_of, ranges_text

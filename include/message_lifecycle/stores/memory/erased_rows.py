@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 
 from message_lifecycle.model.actions import EraseRows
-from message_lifecycle.model.erased import HeldFile, Matches
+from message_lifecycle.model.erasure import HeldFile, Matches
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import offsets_of, ranges_text

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 
-from message_lifecycle.model.erased import ErasedTable, KeyInTable, Matches, TableKind
+from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches, TableKind
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message

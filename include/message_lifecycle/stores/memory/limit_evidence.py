@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from message_lifecycle.model.limits import Limits
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import LimitReason
+from message_lifecycle.model.rules import Limits
 from message_lifecycle.stores.memory.log import Position
 
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from message_lifecycle.model.actions import SealSegment
-from message_lifecycle.model.facts import CopyState
+from message_lifecycle.model.facts import ActiveSegment, CopyState, Segment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
-from message_lifecycle.model.segment import ActiveSegment, Segment
 
 Position = tuple[int, int]
 

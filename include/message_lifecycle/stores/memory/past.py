@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.history import LooseFiles, LooseQuestion, TableHistory
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.tables import LooseFiles, LooseQuestion, TableHistory
 from message_lifecycle.operations.verdict import Verdict
 
 if TYPE_CHECKING:

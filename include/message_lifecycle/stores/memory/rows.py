@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import groupby
 from typing import get_args
 
+from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, span_of
 from message_lifecycle.model.rows import Beyond, DueRows, LimitReason, Reason, RemovalReason, RowAnswer, RowQuestion, ranges_text
 from message_lifecycle.model.rules import holds, holds_from
-from message_lifecycle.model.spared import SparedOffsets
 from message_lifecycle.operations.retention import Cuts, Row, cuts
 from message_lifecycle.stores.memory.log import Position, Version
 

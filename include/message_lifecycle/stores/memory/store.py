@@ -13,7 +13,7 @@ from uuid import uuid4
 from message_lifecycle.model.actions import DropSegments, SealSegment
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import InvalidAppend, IsADocumentTopic, PlanConflict, TopicExists, UndoSourceGone, UnknownTopic
-from message_lifecycle.model.facts import CopyState, LogState
+from message_lifecycle.model.facts import ActiveSegment, CopyState, LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.marker import digest, is_marker
 from message_lifecycle.model.message import Message, NewMessage
@@ -22,7 +22,6 @@ from message_lifecycle.model.outcome import Published, Staged, StagedMarkers
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
 from message_lifecycle.model.rows import RowAnswer, RowQuestion, offsets_of
-from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.model.settings import Policy, Value, topic_settings
 from message_lifecycle.model.topic_config import role_of
 from message_lifecycle.model.undo import Range, Returned, Returning

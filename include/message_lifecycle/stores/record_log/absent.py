@@ -11,13 +11,13 @@ from message_lifecycle.model.document import Change, DocumentState, DocumentTabl
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import UnsupportedLimit
 from message_lifecycle.model.facts import CopyState, LogState
-from message_lifecycle.model.history import LooseFiles, LooseQuestion, TableHistory
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.tables import LooseFiles, LooseQuestion, TableHistory
 from message_lifecycle.model.undo import DocumentsBefore, ReturningView
 from message_lifecycle.model.view import NOTHING, Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.operations.verdict import Verdict

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from message_lifecycle.model.backends import check_operation
-from message_lifecycle.model.erased import ErasedTable, KeyInTable, Matches, TableKind
+from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches, TableKind
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName

@@ -14,7 +14,7 @@ from uuid import uuid4
 from message_lifecycle.model.backends import check_operation, check_policy
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import InvalidAppend, LogReplaced, NotUndoable, PlanConflict
-from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.facts import ActiveSegment, LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
@@ -22,7 +22,6 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
 from message_lifecycle.model.rows import RowAnswer, RowQuestion
-from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.model.settings import Policy, Value, resolve, topic_settings
 from message_lifecycle.model.undo import Range, Returned, Returning
 from message_lifecycle.operations.admission import admission

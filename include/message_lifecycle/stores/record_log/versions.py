@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 
 from message_lifecycle.model.actions import DropSegments, RemoveRows
+from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import ranges_of
-from message_lifecycle.model.segment import ActiveSegment
 from message_lifecycle.stores.memory.log import Version
 from message_lifecycle.stores.record_log.log import Removal
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from message_lifecycle.model.actions import EraseRows, EraseTable
-from message_lifecycle.model.erased import Matches, TableKind
+from message_lifecycle.model.erasure import Matches, TableKind
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.branches import undo_ref

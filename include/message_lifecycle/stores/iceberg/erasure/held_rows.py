@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from message_lifecycle.model.erased import Matches, TableKind
+from message_lifecycle.model.erasure import Matches, TableKind
 from message_lifecycle.operations.key_traces import tells_key
 from message_lifecycle.stores.iceberg.data_rows import Longs, Positions
 from message_lifecycle.stores.iceberg.document import is_local, local_path

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from message_lifecycle.model.erased import HeldFile, KeyInTable, Matches, TableKind
+from message_lifecycle.model.erasure import HeldFile, KeyInTable, Matches, TableKind
 from message_lifecycle.model.errors import UnsupportedErasure
 from message_lifecycle.model.rows import ranges_text
 from message_lifecycle.stores.iceberg.erasure.held_rows import names_of, opened, rows_with

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.model.actions import EraseTable
-from message_lifecycle.model.erased import Matches
+from message_lifecycle.model.erasure import Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.stores.iceberg.erasure.heads import MAIN, Heads, UndoWindow, ancestors
 from message_lifecycle.stores.iceberg.erasure.held_rows import rows_with

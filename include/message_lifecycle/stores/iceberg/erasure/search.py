@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from message_lifecycle.model.erased import HeldFile, KeyInTable, Matches, TableKind
+from message_lifecycle.model.erasure import HeldFile, KeyInTable, Matches, TableKind
 from message_lifecycle.model.errors import UnsupportedErasure
 from message_lifecycle.model.rows import ranges_text
 from message_lifecycle.stores.iceberg.data_rows import Positions, vectors_in

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.model.actions import EraseTable
-from message_lifecycle.model.erased import Matches
+from message_lifecycle.model.erasure import Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.erasure.heads import UndoWindow
