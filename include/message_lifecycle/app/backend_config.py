@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
-from message_lifecycle.app.config import BACKENDS as SECTION
-from message_lifecycle.model.backends import check_policy
+from message_lifecycle.model.backends import SECTION, check_policy
 from message_lifecycle.model.errors import InvalidName, InvalidSetting
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.settings import Value, resolve

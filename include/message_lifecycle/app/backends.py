@@ -22,7 +22,10 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.operations.verdict import Verdict
 
 if TYPE_CHECKING:
+    from message_lifecycle.model.settings import Value
+    from message_lifecycle.ports import Eraser, Gate, Groups, Ledger
     from message_lifecycle.stores.record_log.log import RecordLogs
+    from message_lifecycle.stores.record_log.store import RecordLogStore
     from message_lifecycle.stores.redis_streams.server import Server
 
 _PARTS = ("topics", "reader", "store", "copier", "views", "compactor", "documents", "document_store", "reclaimer", "eraser")
@@ -98,7 +101,6 @@ def _opened_beside(lake: Services, backend: ConfiguredBackend) -> Services:
 
 def opened(lake: Services, backend: ConfiguredBackend) -> Services:
     """The services of one backend, with its topics as the configuration wants them. Raises BackendUnavailable, InvalidSetting."""
-    from message_lifecycle.app.wiring import record_log
     from message_lifecycle.stores.record_log.eraser import RecordLogEraser
     from message_lifecycle.stores.record_log.frames import as_tables
     from message_lifecycle.stores.record_log.store import RecordLogStore
@@ -111,6 +113,38 @@ def opened(lake: Services, backend: ConfiguredBackend) -> Services:
     services = record_log(store, logs, lake.server, ledger=lake.ledger, gate=lake.gate, eraser=eraser, groups=groups)
     _bring_up_to_date(services, backend)
     return services
+
+
+def record_log(
+    store: RecordLogStore,
+    logs: RecordLogs,
+    server: Mapping[str, Value],
+    *,
+    ledger: Ledger,
+    gate: Gate,
+    eraser: Eraser,
+    groups: Groups | None = None,
+) -> Services:
+    """Services over a backend of single records, which has neither views nor documents nor copies."""
+    from message_lifecycle.stores.record_log.absent import NoCopies, NoDocuments, NoPast, NoViews
+
+    views, documents = NoViews(logs.backend, store), NoDocuments(logs.backend)
+    return Services(
+        topics=store,
+        reader=store,
+        store=store,
+        copier=NoCopies(logs.backend),
+        views=views,
+        compactor=views,
+        documents=documents,
+        document_store=documents,
+        reclaimer=NoPast(logs.backend),
+        gate=gate,
+        ledger=ledger,
+        server=server,
+        eraser=eraser,
+        groups=groups,
+    )
 
 
 def _logs(backend: ConfiguredBackend) -> RecordLogs:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from message_lifecycle.model.backends import SECTION
 from message_lifecycle.model.errors import BadInput, InvalidSetting
 from message_lifecycle.model.settings import BY_NAME, Value, server_settings
 
@@ -22,8 +23,6 @@ LEDGER_URL = "LIFECYCLE_LEDGER_URL"
 CONFIG_FILE = "LIFECYCLE_CONFIG"
 CATALOG_HOME = "PYICEBERG_HOME"
 DEBUG = "LIFECYCLE_DEBUG"
-BACKENDS = "backends"
-"""The one table of the file that holds no settings."""
 
 
 class MissingConfiguration(BadInput):
@@ -52,13 +51,13 @@ def config_file() -> Path:
 
 def server_settings_file(path: Path | None = None) -> dict[str, Value]:
     """The server's settings. A missing file means the built-in values; a wrong one is an error that names the place."""
-    document = {name: content for name, content in _document(path).items() if name != BACKENDS}
+    document = {name: content for name, content in _document(path).items() if name != SECTION}
     return server_settings(document, where=(path or config_file()).name)
 
 
 def backends_file(path: Path | None = None) -> tuple[ConfiguredBackend, ...]:
     """The backends that are no tables, as the same file names them. Raises InvalidSetting."""
-    given = _document(path).get(BACKENDS)
+    given = _document(path).get(SECTION)
     if given is None:
         return ()
     # Here and not above: pydantic comes with it, and few have a backend.

@@ -24,10 +24,9 @@ from message_lifecycle.model.settings import Value
 if TYPE_CHECKING:
     from message_lifecycle.app.scenario import MakeWorld, World  # pydantic comes with it: only where a scenario runs
     from message_lifecycle.ledger.ledger import SqlLedger
-    from message_lifecycle.ports import Eraser, Gate, Groups, Ledger
+    from message_lifecycle.ports import Groups, Ledger
     from message_lifecycle.stores.iceberg.catalog import Tables
     from message_lifecycle.stores.record_log.log import RecordLogs
-    from message_lifecycle.stores.record_log.store import RecordLogStore
     from message_lifecycle.stores.redis_streams.server import Server
 
 
@@ -198,40 +197,9 @@ def _enter_scratch_lake() -> None:
     enter(stack.start_scratch(layout))
 
 
-def record_log(
-    store: RecordLogStore,
-    logs: RecordLogs,
-    server: Mapping[str, Value],
-    *,
-    ledger: Ledger,
-    gate: Gate,
-    eraser: Eraser,
-    groups: Groups | None = None,
-) -> Services:
-    """Services over a backend of single records, which has neither views nor documents nor copies."""
-    from message_lifecycle.stores.record_log.absent import NoCopies, NoDocuments, NoPast, NoViews
-
-    views, documents = NoViews(logs.backend, store), NoDocuments(logs.backend)
-    return Services(
-        topics=store,
-        reader=store,
-        store=store,
-        copier=NoCopies(logs.backend),
-        views=views,
-        compactor=views,
-        documents=documents,
-        document_store=documents,
-        reclaimer=NoPast(logs.backend),
-        gate=gate,
-        ledger=ledger,
-        server=server,
-        eraser=eraser,
-        groups=groups,
-    )
-
-
 def record_log_world(logs: RecordLogs, server: Mapping[str, Value], close: Callable[[], None], *, groups: Groups | None = None) -> World:
     """Scratch logs of single records, with a scratch ledger."""
+    from message_lifecycle.app.backends import record_log
     from message_lifecycle.app.scenario import World
     from message_lifecycle.gates.plain import PlainGate
     from message_lifecycle.ledger.ledger import open_ledger

@@ -12,6 +12,8 @@ from message_lifecycle.model.settings import BY_NAME, Policy, Value
 
 Backend = Literal["iceberg", "memory", "json_file", "rotating_file", "redis_streams"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
+SECTION = "backends"
+"""The one table of the server's file that holds no settings."""
 RECORD_LOGS: tuple[Backend, ...] = ("json_file", "rotating_file", "redis_streams")
 """Backends that keep single records and have retention alone (RET-5)."""
 RECORD_LOG_OPERATIONS = ("retention", "message_request", "erasure")

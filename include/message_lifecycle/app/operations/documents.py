@@ -27,7 +27,7 @@ from message_lifecycle.app.due_state import due_states
 from message_lifecycle.app.frames import with_frame
 from message_lifecycle.app.operations import words
 from message_lifecycle.app.operations.base import Change, Frames, Operation, Work
-from message_lifecycle.app.operations.undo import Undo, check, is_undone, later, remember
+from message_lifecycle.app.operations.undo import Undo, check, later, remember
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.gates.documents import documents_suite
 from message_lifecycle.model.errors import LifecycleError, NotADocumentTopic, PlanConflict, Unavailable
@@ -226,7 +226,7 @@ class UndoOfDocuments(Undo, OfDocuments):
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         record = s.ledger.record(cast(UndoPlan, work).plan_id)
         undone, taken, tables = record.plan, None, s.documents.tables(name)
-        if not is_undone(s, undone):
+        if not sparing.is_undone(s, undone):
             staged = None if record.staged is None else record.staged.documents
             purged = staged is not None and bool(staged.purged)
             has_committed = partial(s.documents.documents_have_committed, name, undone.plan_id, purged=purged)

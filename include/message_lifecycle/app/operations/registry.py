@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.app.operations.base import Operation, Scheduled, Work
 from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.sparing import is_undone
 from message_lifecycle.gates.suite import holds_suite
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
 
@@ -93,15 +94,9 @@ def _undo_of(s: Services, name: TopicName, work: UndoPlan) -> Operation:
     undone = s.ledger.record(work.plan_id).plan
     if undone.operation == "topic_delete":
         return named("undo of topic_delete")
-    if undone.operation == "quarantine" and not _is_undone(s, undone):
+    if undone.operation == "quarantine" and not is_undone(s, undone):
         return named("undo of quarantine")
     return named("undo" if policy_of(s, name).fold is None else "undo of snapshot_with_purge")
-
-
-def _is_undone(s: Services, plan: Plan) -> bool:
-    from message_lifecycle.app.operations.undo import is_undone
-
-    return is_undone(s, plan)
 
 
 def preview(s: Services, name: TopicName, *, as_of: Instant, work: Work = "message_cleaner") -> Plan:

@@ -105,7 +105,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
     """The plan that takes it back; an empty one where that was done before. Raises UnknownPlan, CannotUndo's leaves."""
     record = s.ledger.record(work.plan_id)
     taken_back = record.plan
-    if is_undone(s, taken_back):
+    if sparing.is_undone(s, taken_back):
         heeded = sparing.ids_of(sparing.holds_of(s, name))
         return undo.plan(s.reader.log(name), policy, taken_back, None, as_of=as_of, taken=0, heeded=heeded)
     of_log = taken_back.of_log and not stopped_at_log(s, record)
@@ -185,13 +185,6 @@ def stopped_at_log(s: Services, record: PlanRecord) -> bool:
     if not plan.view_removals or not plan.of_log or outcome is None or outcome.name in ("published", "failed"):
         return False
     return s.views.view_has_committed(plan.topic, plan.plan_id)
-
-
-def is_undone(s: Services, plan: Plan) -> bool:
-    """Whether all of it was taken back. Of an undo that came to its commit on the log alone the ledger knows, too: see `remember`."""
-    known = s.ledger.undoing(plan.plan_id)
-    outcome = None if known is None else s.ledger.record(known.undone_by).outcome
-    return outcome is not None and outcome.name in ("published", "failed")
 
 
 def later(s: Services, plan: Plan, *operations: plans.Operation) -> list[Plan]:

@@ -5,7 +5,7 @@ Settings, the real names and the number of partitions are table properties, so t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, cast
@@ -31,6 +31,7 @@ from message_lifecycle.stores.iceberg.layout import (
     BESIDE,
     CATALOG,
     FOLD_PROPERTY,
+    KINDS,
     LEDGER,
     LIVE,
     PARTITIONER,
@@ -101,6 +102,16 @@ class Tables:
         if not kind and (document.properties.get(STREAM_PROPERTY), document.properties.get(TOPIC_PROPERTY)) != (name.stream, name.topic):
             raise ForeignTable(str(name), f"{name.namespace}.{name.table(kind)}")
         return document
+
+    def places_beside(self, name: TopicName) -> Iterator[Place]:
+        """Of the topic's tables whose deletions can be taken back, all but its own. Another's of such a name is left out."""
+        for kind in KINDS[1:]:
+            place = name.namespace, name.table(kind)
+            location = self.pointers.one(place)
+            if location is not None:
+                properties = self.at(place, location).properties
+                if (properties.get(STREAM_PROPERTY), properties.get(TOPIC_PROPERTY)) == (name.stream, name.topic):
+                    yield place
 
     def of_documents(self, name: TopicName) -> TableDocument:
         """As `document`. Raises NotADocumentTopic."""
@@ -191,7 +202,6 @@ class IcebergTopics:
         """Set the given settings, None unsets; the log does not change. The tables beside it keep their past for as long as its own does.
         Raises UnsupportedLimit."""
         from message_lifecycle.stores.iceberg import table_file
-        from message_lifecycle.stores.iceberg.topic_tables import places_beside
 
         topic = self.describe(name)
         after = {key: value for key, value in {**topic.settings, **settings}.items() if value is not None}
@@ -201,7 +211,7 @@ class IcebergTopics:
             table_file.set_properties(
                 self._tables.catalog, (name.namespace, name.table()), {**changes, UNDO_PROPERTY: self._undo_ms(after)}
             )
-            for place in places_beside(self._tables, name):
+            for place in self._tables.places_beside(name):
                 table_file.set_properties(self._tables.catalog, place, {UNDO_PROPERTY: self._undo_ms(after)})
         return self.describe(name)
 

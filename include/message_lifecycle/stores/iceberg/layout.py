@@ -8,12 +8,17 @@ that carries it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from message_lifecycle.model.facts import ActiveSegment, CopyState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.settings import PROPERTY_PREFIX, Value, parse_topic_settings, property_text
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
 
 CATALOG = "lake"
 COMPACTED = "compacted"
@@ -24,6 +29,8 @@ LIVE = "live"
 """Kind of the view beside a topic's table that hides dead messages; no name of a topic ends in it."""
 SNAPSHOTS = "snapshots"
 """Kind of the table beside a document topic's that holds its documents' snapshots."""
+KINDS = ("", COMPACTED, SNAPSHOTS, "quarantine")
+"""Kinds of a topic's tables, its own first."""
 BESIDE = (COMPACTED, LATEST, LIVE, SNAPSHOTS, "quarantine")
 """Kinds of all that lies beside topics' tables."""
 
@@ -189,3 +196,11 @@ def by_partition(offsets: Mapping[int, int]) -> str:
 def offsets_of(text: str) -> dict[int, int]:
     """Offsets by partition, out of a snapshot's summary."""
     return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
+
+
+def ancestors(table: Table, snapshot: Snapshot | None = None) -> Iterator[Snapshot]:
+    """The snapshot (None: that of main) and those before it, newest first, as far back as the table remembers them."""
+    snapshot = snapshot or table.current_snapshot()
+    while snapshot is not None:
+        yield snapshot
+        snapshot = None if snapshot.parent_snapshot_id is None else table.snapshot_by_id(snapshot.parent_snapshot_id)

@@ -59,7 +59,8 @@ class IcebergQuarantine:
         )
 
     def quarantine_published(self, name: TopicName, plan_id: str) -> Published | None:
-        from message_lifecycle.stores.iceberg.read import ancestors, published_by
+        from message_lifecycle.stores.iceberg.layout import ancestors
+        from message_lifecycle.stores.iceberg.read import published_by
 
         try:
             table = self._tables.load(name, kind=KIND)
@@ -80,8 +81,8 @@ class IcebergQuarantine:
             return False
 
     def quarantine_returning(self, plan: Plan) -> QuarantineReturning:
+        from message_lifecycle.stores.iceberg.layout import ancestors
         from message_lifecycle.stores.iceberg.quarantine_undo import returning
-        from message_lifecycle.stores.iceberg.read import ancestors
         from message_lifecycle.stores.iceberg.undo_sources import source_of
 
         table = self._tables.load(plan.topic, kind=KIND)

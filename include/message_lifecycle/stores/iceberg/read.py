@@ -30,6 +30,7 @@ from message_lifecycle.stores.iceberg.layout import (
     PARTITIONS_PROPERTY,
     PLAN_ID,
     LogSummary,
+    ancestors,
     offsets_of,
 )
 from message_lifecycle.stores.iceberg.message_rows import messages_of, rows_in_order
@@ -190,14 +191,6 @@ def removed_rows(summary: Mapping[str, str]) -> int:
         return int(summary.get(key, "0"))
 
     return total("deleted-records") + total("added-position-deletes") - total("removed-position-deletes") - total("added-records")
-
-
-def ancestors(table: Table, snapshot: Snapshot | None = None) -> Iterator[Snapshot]:
-    """The snapshot (None: that of main) and those before it, newest first, as far back as the table remembers them."""
-    snapshot = snapshot or table.current_snapshot()
-    while snapshot is not None:
-        yield snapshot
-        snapshot = None if snapshot.parent_snapshot_id is None else table.snapshot_by_id(snapshot.parent_snapshot_id)
 
 
 def newest_state(table: Table, snapshot: Snapshot | None = None) -> LogSummary:

@@ -29,6 +29,7 @@ from message_lifecycle.stores.iceberg.layout import (
     DELETED_BY,
     DELETED_GATE,
     DELETED_KIND,
+    KINDS,
     LATEST,
     LIVE,
     RETURNED_BY,
@@ -40,7 +41,7 @@ from message_lifecycle.stores.iceberg.layout import (
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.renaming import Moved, rename
 from message_lifecycle.stores.iceberg.table_rows import rows_by_manifests, rows_by_pyiceberg
-from message_lifecycle.stores.iceberg.topic_tables import KINDS, documents
+from message_lifecycle.stores.iceberg.topic_tables import documents
 
 _ON_DELETED = (DELETED_BY, DELETED_AT, DELETED_GATE, DELETED_KIND)
 

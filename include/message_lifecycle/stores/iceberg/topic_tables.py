@@ -10,10 +10,9 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import TableDocument
 from message_lifecycle.stores.iceberg.file_names import Within, is_absolute
-from message_lifecycle.stores.iceberg.layout import COMPACTED, SNAPSHOTS, STREAM_PROPERTY, TOPIC_PROPERTY
+from message_lifecycle.stores.iceberg.layout import KINDS, STREAM_PROPERTY, TOPIC_PROPERTY
 from message_lifecycle.stores.iceberg.pointers import Place
 
-KINDS = ("", COMPACTED, SNAPSHOTS, "quarantine")
 _WRITTEN_TO = ("write.data.path", "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
 
 
@@ -28,17 +27,6 @@ def documents(tables: Tables, name: TopicName) -> Iterator[tuple[str, TableDocum
             if (found.properties.get(STREAM_PROPERTY), found.properties.get(TOPIC_PROPERTY)) != (name.stream, name.topic):
                 raise ForeignTable(str(name), ".".join(place))
             yield kind, found
-
-
-def places_beside(tables: Tables, name: TopicName) -> Iterator[Place]:
-    """Of the topic's tables whose deletions can be taken back, all but its own. Another's of such a name is left out."""
-    for kind in KINDS[1:]:
-        place = name.namespace, name.table(kind)
-        location = tables.pointers.one(place)
-        if location is not None:
-            properties = tables.at(place, location).properties
-            if (properties.get(STREAM_PROPERTY), properties.get(TOPIC_PROPERTY)) == (name.stream, name.topic):
-                yield place
 
 
 def check_alone(tables: Tables, name: TopicName) -> None:

@@ -82,7 +82,7 @@ def returned(table: Table, plan: Plan) -> Returned:
 
 def given(table: Table, plan_id: str) -> tuple[Range, ...]:
     """Offsets that the plan's markers were given: those between the ends of its two commits (MRK-4)."""
-    from message_lifecycle.stores.iceberg.read import ancestors
+    from message_lifecycle.stores.iceberg.layout import ancestors
 
     for snapshot in ancestors(table):
         if _property(snapshot, PARENT_PLAN_ID) == plan_id:
@@ -148,7 +148,7 @@ class _Taken:
 
 def source_of(table: Table, plan: Plan) -> Snapshot:
     """The snapshot that holds what the plan took: the one before its commit, or the head of the branch that an erasure has made of it."""
-    from message_lifecycle.stores.iceberg.read import ancestors
+    from message_lifecycle.stores.iceberg.layout import ancestors
 
     commit = next((snapshot for snapshot in ancestors(table) if _property(snapshot, PLAN_ID) == plan.plan_id), None)
     ref = table.refs().get(undo_ref(plan.plan_id))
@@ -161,7 +161,7 @@ def source_of(table: Table, plan: Plan) -> Snapshot:
 
 def has_committed(table: Table, plan_id: str) -> bool:
     """Whether the plan has had its commit on this table: one that an erasure has ended since has left the branch that undo takes from."""
-    from message_lifecycle.stores.iceberg.read import ancestors
+    from message_lifecycle.stores.iceberg.layout import ancestors
 
     return undo_ref(plan_id) in table.refs() or any(_property(snapshot, PLAN_ID) == plan_id for snapshot in ancestors(table))
 

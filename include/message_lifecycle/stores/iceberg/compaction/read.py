@@ -19,9 +19,8 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.inputs import columns_of, files_by_partition
 from message_lifecycle.stores.iceberg.compaction.tails import tails_of
 from message_lifecycle.stores.iceberg.compaction.view_table import document_of, state_of
-from message_lifecycle.stores.iceberg.layout import COMPACTED, COUNTS, OPERATION, PLAN_ID
+from message_lifecycle.stores.iceberg.layout import COMPACTED, COUNTS, OPERATION, PLAN_ID, ancestors
 from message_lifecycle.stores.iceberg.message_rows import messages_of, micros, rows_in_order
-from message_lifecycle.stores.iceberg.read import ancestors
 
 if TYPE_CHECKING:
     import pyarrow as pa

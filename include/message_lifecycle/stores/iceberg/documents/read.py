@@ -20,8 +20,8 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.documents.failures import DamagedSnapshot, UnreadableDocuments, reading
 from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile, files_at, holding
 from message_lifecycle.stores.iceberg.documents.tables import snapshots_document, tables_of
-from message_lifecycle.stores.iceberg.layout import COUNTS, PLAN_ID, SNAPSHOTS
-from message_lifecycle.stores.iceberg.read import ancestors, published_by
+from message_lifecycle.stores.iceberg.layout import COUNTS, PLAN_ID, SNAPSHOTS, ancestors
+from message_lifecycle.stores.iceberg.read import published_by
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
