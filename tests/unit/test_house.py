@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 
 import pytest
-from bench.house import asking, circles, error_classes
+from bench.house import asking, circles, error_classes, modules
+
+from message_lifecycle.local.layout import project_root
 
 ASKS = (
     'plan.operation == "compaction"',
@@ -44,3 +46,7 @@ def test_a_circle_is_found_through_a_function_and_not_through_types() -> None:
         "include/e.py": ast.parse("from d import y"),
     }
     assert circles(trees) == [{"a", "b", "c"}]
+
+
+def test_no_module_of_the_house_imports_another_in_a_circle() -> None:
+    assert circles(modules(project_root())) == []

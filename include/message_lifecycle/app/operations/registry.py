@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from message_lifecycle.model.plan import Plan
     from message_lifecycle.model.settings import Policy
 
-_CLASSES = {
+OPERATIONS = {
     "message_cleaner": "cleaner.MessageCleaner",
     "retention": "cleaner.Retention",
     "message_request": "requests.MessageRequest",
@@ -46,8 +46,8 @@ _CLASSES = {
 
 @cache
 def named(name: str) -> Operation:
-    """The operation of this name; see `_CLASSES`."""
-    module, kind = _CLASSES[name].split(".")
+    """The operation of this name; see `OPERATIONS`."""
+    module, kind = OPERATIONS[name].split(".")
     return cast(Operation, getattr(import_module(f"message_lifecycle.app.operations.{module}"), kind)())
 
 
