@@ -12,7 +12,7 @@ import pytest
 from message_lifecycle.app import documents
 from message_lifecycle.app.document_settings import alter_document
 from message_lifecycle.model.document import Change
-from message_lifecycle.model.errors import EpochMismatch, InvalidChange, InvalidServerSeq, TableBusy
+from message_lifecycle.model.errors import EpochMismatch, InvalidChange, InvalidServerSeq, InvalidSetting, TableBusy
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.memory.documents import MemoryDocuments
@@ -199,7 +199,8 @@ def test_a_limited_history_reads_no_change_beyond(topic: Drafts) -> None:  # SNP
     entries = list(documents.history(topic.s, NAME, "a", limit=3))
     assert [seq for seq, _ in entries] == [1, 2, 3]
     assert list(documents.history(topic.s, NAME, "a", start=4, limit=2)) == list(documents.history(topic.s, NAME, "a", limit=5))[3:]
-    assert list(documents.history(topic.s, NAME, "a", limit=0)) == []
+    with pytest.raises(InvalidSetting):  # RET-5
+        list(documents.history(topic.s, NAME, "a", limit=0))
     assert [seq for seq, _ in documents.history(topic.s, NAME, "a", start=9, limit=1)] == [9]
     with pytest.raises(InvalidChange):
         list(documents.history(topic.s, NAME, "a", start=10, limit=2))

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 def make(s: Services, plan: Plan) -> Staged:
     """All of them, unseen. Again: the same."""
+    operation = of_plan(s, plan)
+    changes = operation.changes(plan)
     staged = Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
-    for change in of_plan(s, plan).changes(plan):
+    # What gives back looks first for what may be lost, as copies of the view's messages are: then nothing of the log is staged.
+    for change in reversed(changes) if operation.gives_back else changes:
         staged = change.make(s, plan, staged)
     return staged
 
@@ -39,16 +42,14 @@ def drop(s: Services, plan: Plan) -> None:
         change.drop(s, plan)
 
 
-def _commits(s: Services, plan: Plan) -> list[Published | None]:
-    """In the order of its changes."""
-    return [change.done(s, plan) for change in of_plan(s, plan).changes(plan)]
-
-
 def published(s: Services, plan: Plan) -> Published | None:
-    """What came of it, if all of it is there: of its commits the one that the outcome counts."""
-    found = _commits(s, plan)
+    """What came of it, if all of it is there: of its commits the one that the outcome counts. Of what takes, the last commit tells, for
+    the others came before it; of what gives back, each is asked for."""
+    operation = of_plan(s, plan)
+    changes = operation.changes(plan)
+    found = [change.done(s, plan) for change in (changes if operation.gives_back else changes[-1:])]
     there = [commit for commit in found if commit is not None]
-    return of_plan(s, plan).published(plan, there) if len(there) == len(found) else None
+    return operation.published(plan, there) if len(there) == len(found) else None
 
 
 def is_committed(s: Services, plan: Plan) -> bool:
@@ -58,17 +59,21 @@ def is_committed(s: Services, plan: Plan) -> bool:
 
 def is_halfway(s: Services, plan: Plan) -> bool:
     """Whether a run has died between two of its commits."""
-    found = _commits(s, plan)
-    return any(found) and not all(found)
+    changes = of_plan(s, plan).changes(plan)
+    return len(changes) > 1 and changes[0].done(s, plan) is not None and published(s, plan) is None
 
 
 def is_decided(s: Services, plan: Plan) -> bool:
     """Whether nothing stops it any more: all of it is there, or the first commit of what only gives back."""
-    found = _commits(s, plan)
-    return bool(found[0]) if of_plan(s, plan).gives_back else all(found)
+    operation = of_plan(s, plan)
+    if operation.gives_back:
+        return operation.changes(plan)[0].done(s, plan) is not None
+    return published(s, plan) is not None
 
 
 def has_begun(s: Services, plan: Plan) -> bool:
     """Whether any of its commits is there, or any of its files gone."""
     operation = of_plan(s, plan)
-    return any(_commits(s, plan)) or operation.is_begun(s, plan) or operation.resumes(s, plan)
+    if operation.changes(plan)[0].done(s, plan) is not None or published(s, plan) is not None:
+        return True
+    return operation.is_begun(s, plan) or operation.resumes(s, plan)

@@ -150,7 +150,7 @@ class ArchivedLogChange(LogChange):
 
     def drop(self, s: Services, plan: Plan) -> None:
         super().drop(s, plan)
-        if self.done(s, plan) is None:
+        if archiving.archives(plan) and self.done(s, plan) is None:
             archiving.forget(plan)
 
 

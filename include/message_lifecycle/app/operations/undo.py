@@ -52,7 +52,8 @@ class Undo(Operation):
         return f"while {plan.restored_rows:,} {plan.things} that plan {plan.parent} took come back{of_view}{snapshots}"
 
     def leave(self, s: Services, plan: Plan) -> str:
-        if self.changes(plan)[0].done(s, plan) is not None:
+        """What has come to its first commit alone, and another plan will bring back the rest of, is remembered all the same."""
+        if (plan.view_returns or plan.document_returns) and self.changes(plan)[0].done(s, plan) is not None:
             remember(s, plan)
         return ""
 

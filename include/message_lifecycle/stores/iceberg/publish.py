@@ -74,8 +74,10 @@ def publish(
         else:
             commit.removal_and_markers(change)
 
-    found = commit_once(table, plan_id, attempt, steps=steps, since=base_id)
-    forget_cached(session, plan.topic)
+    try:
+        found = commit_once(table, plan_id, attempt, steps=steps, since=base_id)
+    finally:
+        forget_cached(session, plan.topic)  # also where nobody knows whether it is there
     return published_by(plan_id, found.snapshot_id, found.summary)
 
 

@@ -48,8 +48,13 @@ def publish(session: SparkSession, tables: Tables, verdict: Verdict, *, ledger: 
         steps("inside_commit")
         nothing_since(walk(), plan_id, base_id, table="the compacted view was")
 
-    found = commit_once(table, plan_id, lambda: fenced_commit(session, [(update, judge)], what=f"publishing plan {plan_id}"), steps=steps)
-    forget_cached(session, plan.topic, kind=COMPACTED)
+    def attempt() -> None:
+        fenced_commit(session, [(update, judge)], what=f"publishing plan {plan_id}")
+
+    try:
+        found = commit_once(table, plan_id, attempt, steps=steps)
+    finally:
+        forget_cached(session, plan.topic, kind=COMPACTED)
     return view_published_by(plan_id, found.snapshot_id, found.summary)
 
 
