@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.compact import begin_anew
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.errors import CompactedTableMissing, HorizonBeyondLog
 from message_lifecycle.model.instants import Instant
@@ -159,6 +160,18 @@ def test_a_purged_log_is_not_read_for_a_view_that_nobody_knows_of() -> None:  # 
     made.world.services.ledger.set_accepted_view(made.name, None)
     with pytest.raises(CompactedTableMissing, match="purged"):
         made.read()
+
+
+def test_a_log_is_not_read_for_a_view_that_is_to_be_made_anew(topic: Topic) -> None:  # CMP-4
+    """A person lets it be made anew, and it is not there yet: the log may have been trimmed since it was."""
+    services, store = topic.world.services, topic.world.services.store
+    assert isinstance(store, MemoryStore)
+    del store.views[topic.name]
+    begin_anew(services, topic.name)
+    with pytest.raises(CompactedTableMissing):
+        topic.read()
+    assert topic.run(LATER).name == "published"
+    assert topic.read()
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.plan import Operation
 from message_lifecycle.model.rules import Rule, holds
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.view import NOTHING, ViewState
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
 
 _TRIES = 3
+_COMPACTION: tuple[Operation, ...] = ("compaction",)
 
 
 def read_compacted(
@@ -51,12 +53,22 @@ def read_compacted(
 def _pair(s: Services, name: TopicName) -> tuple[LogState, ViewState | None]:
     """The log first, then the view: what was purged from the log is then in the view. None: the topic was never compacted."""
     for _ in range(_TRIES):
-        log, view = s.reader.log(name), s.views.view(name)
-        if view is None and s.ledger.accepted_view(name) is not None:
+        # Whether there was a view is asked before it is looked for: a first compaction may be published meanwhile.
+        log, known = s.reader.log(name), s.ledger.accepted_view(name) is not None
+        view = s.views.view(name)
+        whole = all(_horizon(view, partition) >= purged for partition, purged in log.purged_through.items())
+        if view is None and (known or (whole and _was_compacted(s, log))):
             raise CompactedTableMissing(str(name), "it was published before, and its table is not there any more")
-        if all(_horizon(view, partition) >= purged for partition, purged in log.purged_through.items()):
+        if whole:
             return log, view
     raise CompactedTableMissing(str(name), "the log was purged past the view's horizon: this is not the view that the purge relied on")
+
+
+def _was_compacted(s: Services, log: LogState) -> bool:
+    """Whether a view of this very table was published, also where a person lets it be made anew and it is not there yet."""
+    done = (outcome.plan_id for _, outcome in s.ledger.history(log.topic, operations=_COMPACTION) if outcome.name == "published")
+    plans = (s.ledger.record(plan_id).plan for plan_id in done if plan_id is not None)
+    return any(plan.requirements.table_uuid == log.table_uuid for plan in plans)
 
 
 def _horizon(view: ViewState | None, partition: int) -> int:
