@@ -181,7 +181,7 @@ def scratch_lake_world(server: Mapping[str, Value], options: StoreOptions = NO_O
 
 @cache
 def _enter_scratch_lake() -> None:
-    """It is gone when the process ends."""
+    """It is gone when the process ends by itself."""
     from message_lifecycle.local import stack
     from message_lifecycle.local.environment import enter
     from message_lifecycle.local.layout import Layout, project_root
@@ -190,8 +190,10 @@ def _enter_scratch_lake() -> None:
     layout = Layout(project=project_root(), state=Path(mkdtemp(prefix="lifecycle-")))
 
     def remove() -> None:
-        end_session()
-        stack.remove_scratch(layout)
+        try:
+            end_session()
+        finally:
+            stack.remove_scratch(layout)
 
     atexit.register(remove)
     enter(stack.start_scratch(layout))
@@ -298,6 +300,6 @@ WORLDS: Mapping[Backend, MakeWorld] = {
     "redis_streams": redis_streams_world,
     "rotating_file": rotating_file_world,
 }
-"""By the name that `--store` gives; `iceberg`: in the lake that is configured."""
+"""By backend; `iceberg`: in the lake that is configured."""
 SCRATCH_WORLDS: Mapping[Backend, MakeWorld] = {**WORLDS, "iceberg": scratch_lake_world}
-"""The same for who has nothing configured."""
+"""What `--store` gives: the same, but tables in a lake that is made for the process."""

@@ -28,6 +28,8 @@ PROGRAM = "pginstall18"
 # The one user every system has that owns nothing.
 SERVER_USER = "nobody"
 ANSWER_SECONDS = 30
+PLACE = "postgres-place.json"
+"""Where root's cluster lies is written down in the state folder under this name."""
 ROLE = "lifecycle"
 DATABASES = ("airflow", "lake", "ledger")
 SERVICE = "postgres"
@@ -70,7 +72,7 @@ class PostgresPlace:
         command = [str(self.programs / program), *map(str, arguments)]
         # Its own small environment: PGPORT and PGDATA of a user's shell must not leak in.
         environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
-        with open(output or os.devnull, "a", encoding="utf-8") as sink:  # noqa: PTH123
+        with open(output or os.devnull, "a", encoding="utf-8") as sink:  # noqa: PTH123 - it may be the null device
             return subprocess.run(
                 command, env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True, check=False,
                 user=self.user, group=pwd.getpwnam(self.user).pw_gid if self.user else None, extra_groups=[] if self.user else None,
@@ -140,7 +142,7 @@ def find_place(layout: Layout) -> PostgresPlace:
     if os.geteuid() != 0:
         layout.postgres.mkdir(mode=0o700, exist_ok=True)
         return PostgresPlace(folder=layout.postgres, programs=_installed(), user=None)
-    record = layout.state / "postgres-place.json"
+    record = layout.state / PLACE
     if record.is_file():
         kept = json.loads(record.read_text(encoding="utf-8"))
         place = PostgresPlace(folder=Path(kept["folder"]), programs=Path(kept["programs"]), user=kept["user"])

@@ -176,8 +176,10 @@ def start_scratch(layout: Layout, *, base: Layout | None = None, progress: Progr
 
 
 def remove_scratch(layout: Layout) -> None:
-    """Stop what `start_scratch` has started, and leave nothing of it."""
+    """Stop what `start_scratch` has started, and leave nothing of it: as root the database may lie in a folder of another user's."""
     postgres.stop(layout)
+    if (layout.state / postgres.PLACE).is_file():  # else no other place was ever chosen
+        shutil.rmtree(postgres.find_place(layout).folder, ignore_errors=True)
     shutil.rmtree(layout.state)
 
 
