@@ -120,7 +120,7 @@ def run(tree: Path, selection: Selection) -> Ran:
     layout, report = find_layout(), tree / "report.xml"
     report.unlink(missing_ok=True)
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "LIFECYCLE_TOOLS"},
         "PYTHONPATH": str(tree / "include"),
         # Kept from one run to the next; what a tree writes there is never this project's own.
         "LIFECYCLE_HOME": str(layout.state / "breakages"),

@@ -28,7 +28,7 @@ from message_lifecycle.model.settings import resolve
 FOLDERS = ("include", "plugins", "spark_apps", "dags")
 PACKAGE = "message_lifecycle"
 REGISTRY = "include/message_lifecycle/app/operations/registry.py"
-"""Where alone an operation may be told from another by its name."""
+"""Where alone an operation is meant to be told from another by its name."""
 ROOT_ERROR = "LifecycleError"
 OPERATIONS = frozenset(get_args(Operation))
 TABLES = frozenset(get_args(TableKind))

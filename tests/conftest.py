@@ -33,7 +33,7 @@ providers._get_local_constants = lambda: providers._local_constants
 def group_of(nodeid: str) -> str:
     file, _, test = nodeid.partition("::")
     if file == _SCENARIOS:
-        return f"{file} {test.split('-')[1]}"
+        return f"{file} {(*test.split('-'), '')[1]}"
     return GROUPS.get(Path(file).parts[1], file)
 
 

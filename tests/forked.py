@@ -32,8 +32,12 @@ class Forked:
 
     def communicate(self, timeout: float) -> tuple[str, str]:
         self.process.join(timeout)
-        assert self.process.exitcode is not None, "it did not end in time"
+        in_time = self.process.exitcode is not None
+        if not in_time:  # nothing of it stays in the way of other tests
+            self.process.kill()
+            self.process.join()
         self.afterwards()
+        assert in_time, "it did not end in time"
         told = (self.folder / "out").read_text(), (self.folder / "err").read_text()
         shutil.rmtree(self.folder)
         return told

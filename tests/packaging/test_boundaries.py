@@ -11,7 +11,7 @@ import pytest
 from tests.packaging.files import ROOT
 
 PACKAGE = ROOT / "include" / "message_lifecycle"
-CORE = ("model", "operations", "folds", "wire", "ports.py")
+CORE = ("model", "operations", "folds", "wire", "ports")
 # A fold is a library's where a well-kept one is right, each in the module of its name.
 LIBRARIES = {"folds/json_patch.py": {"jsonpatch", "jsonpointer"}, "folds/yjs.py": {"pycrdt"}}
 HEAVY = {"pyspark", "great_expectations", "pandas", "pyarrow", "pyiceberg"}
@@ -30,6 +30,10 @@ AMBIENT = {
 
 def modules(*places: Path) -> list[Path]:
     return sorted(file for place in places for file in ([place] if place.is_file() else place.rglob("*.py")))
+
+
+def test_each_part_of_the_core_is_looked_at() -> None:
+    assert all(modules(PACKAGE / part) for part in CORE)
 
 
 def imported(tree: ast.AST) -> set[str]:

@@ -1,4 +1,4 @@
-"""An operation is added by its name, its module and one line of the registry: every verb carries it out, and no other module knows of it."""
+"""An operation is added by its name, its module and one line of the registry: every verb carries it out, and none has to know it."""
 
 from __future__ import annotations
 
@@ -74,16 +74,18 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     for words in (plans, outcomes):  # its name, as the ledger reads it
         monkeypatch.setattr(words, "Operation", Literal[(*get_args(plans.Operation), WORK)])
     _read_anew()
-    made = memory_world({})
-    create_topic(made.services, NAME, partitions=1, settings={"max_removed_fraction": 1.0})
-    keys = (b"a", None, b"b", None)
-    messages = [NewMessage(append_time=Instant(at * SECOND), key=key, value=b"v") for at, key in enumerate(keys)]
-    made.writer.append(NAME, messages, policy_of(made.services, NAME))
-    made.set_now(AS_OF)
-    yield made
-    registry.named.cache_clear()
-    monkeypatch.undo()
-    _read_anew()
+    try:
+        made = memory_world({})
+        create_topic(made.services, NAME, partitions=1, settings={"max_removed_fraction": 1.0})
+        keys = (b"a", None, b"b", None)
+        messages = [NewMessage(append_time=Instant(at * SECOND), key=key, value=b"v") for at, key in enumerate(keys)]
+        made.writer.append(NAME, messages, policy_of(made.services, NAME))
+        made.set_now(AS_OF)
+        yield made
+    finally:
+        registry.named.cache_clear()
+        monkeypatch.undo()
+        _read_anew()
 
 
 def _read_anew() -> None:
