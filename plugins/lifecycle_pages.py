@@ -96,7 +96,7 @@ class _OnFirstRequest:
 class LifecyclePages(AirflowPlugin):
     name = "message_lifecycle"
     fastapi_apps = [{"app": _OnFirstRequest(), "url_prefix": PREFIX, "name": "Lifecycle"}]  # noqa: RUF012 - Airflow reads this attribute of the class
-    external_views = [  # noqa: RUF012
+    external_views = [  # noqa: RUF012 - as above
         {"name": "Lifecycle", "href": "lifecycle/", "destination": "nav", "url_route": "lifecycle", "nav_top_level": True},
         {
             "name": "Outcomes",

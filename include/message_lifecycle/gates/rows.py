@@ -46,7 +46,7 @@ def rows_suite(plan: Plan, staged: Staged) -> Suite:
 
 
 def purged_suite(plan: Plan) -> Suite:
-    """The key itself is not known here, for no plan holds one; that there is but one can be shown without it (PRG-1). Frame `purged`: one row
+    """No plan holds the key; that only one key is touched can be shown without it (PRG-1). Frame `purged`: one row
     about the keys of all that a purge takes."""
     if not any(action.reason == "purged" for action in plan.row_removals):
         return (rule("purged", "No key is purged.", "purges", count("purged", 0)),)

@@ -23,7 +23,7 @@ _STREAM_ID = Number(name="stream_id", width=4, minimum=1, maximum=U32_MAX)
 _TOPIC_ID = Number(name="topic_id", width=4, minimum=1, maximum=U32_MAX)
 _ID = Number(name="id", width=4, minimum=1, maximum=U32_MAX)
 _PARTITIONS_COUNT = Number(name="partitions_count", width=4, maximum=100_000)
-# An answer says what is there, which the bound of a command is no reason to refuse.
+# An answer tells what is there; the bound of 100,000 is for commands.
 _PARTITIONS_FOUND = Number(name="partitions_count", width=4, maximum=U32_MAX)
 _TOPICS_COUNT = Number(name="topics_count", width=4, maximum=U32_MAX)
 _MESSAGE_EXPIRY = Number(name="message_expiry", width=4, maximum=U32_MAX)

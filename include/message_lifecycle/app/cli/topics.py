@@ -83,7 +83,7 @@ def create(
 def alter(
     ctx: typer.Context,
     topic: TopicArgument,
-    settings: SetOption = [],  # noqa: B006
+    settings: SetOption = [],  # noqa: B006 - typer copies it
     unset: Annotated[
         list[str],
         option(
@@ -92,7 +92,7 @@ def alter(
             "Take the topic's own value away, so that the server's counts; may be repeated.",
             autocompletion=complete_setting_name,
         ),
-    ] = [],  # noqa: B006
+    ] = [],  # noqa: B006 - typer copies it
     accept: Annotated[
         str | None,
         option(

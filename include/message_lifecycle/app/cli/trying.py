@@ -90,8 +90,8 @@ def run(
         Store,
         typer.Option(
             "--store",
-            help="Where the scenario's messages lie: in memory, in Iceberg tables of a lake that is made for this run, in scratch files of JSON lines, or in scratch "
-            "streams of the embedded Redis.",
+            help="Where the scenario's messages lie: in memory, in Iceberg tables of a lake that is made for this run, in scratch files of "
+            "JSON lines, or in scratch streams of the embedded Redis.",
         ),
     ] = Store.memory,
     output: OutputOption = Output.text,

@@ -71,7 +71,7 @@ class Operation:
     wants_spark: ClassVar[bool] = False
     """A topic that is due is seldom found to have nothing to stage: Spark may be started before it is asked for."""
     once: ClassVar[bool] = False
-    """What it has done leaves nothing to plan again."""
+    """Once done, it is never planned again."""
     marks: ClassVar[bool] = False
     """It may leave a key without a live message, and then makes the key's marker (MRK-1, MRK-2)."""
 

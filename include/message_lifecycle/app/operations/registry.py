@@ -52,7 +52,7 @@ def named(name: str) -> Operation:
 
 
 def of_plan(s: Services, plan: Plan) -> Operation:
-    """The operation that has made the plan. An undo of which nothing is left to do is what its parent is."""
+    """The operation that has made the plan. An undo with nothing left to do is told by its parent."""
     operation = kind_of(plan)
     if operation is named("undo") and plan.parent is not None and s.ledger.record(plan.parent).plan.operation == "topic_delete":
         return named("undo of topic_delete")
@@ -109,4 +109,4 @@ def again(s: Services, plan: Plan) -> Work:
     return of_plan(s, plan).again(plan)
 
 
-__all__ = ["Operation", "Scheduled", "Work", "again", "named", "of_plan", "of_work", "preview"]
+__all__ = ["Operation", "Scheduled", "Work", "again", "kind_of", "named", "of_plan", "of_work", "preview", "suite_of"]

@@ -79,7 +79,7 @@ def _start_over(session: SparkSession, plan: Plan, staged: Staged) -> Staged:
 
 def _emptied(session: SparkSession, plan: Plan, staged: Staged) -> list[dict[str, Any]]:
     """See `marks_sql.MARKED`."""
-    # What goes by number or size makes none (DEL-9), and may be most of a log.
+    # Where nothing that goes can cause a marker, the list, which may be most of a log, is not made (DEL-9).
     caused = any(
         isinstance(action, DropSegments) or (isinstance(action, RemoveRows) and action.reason in REASONS) for action in plan.actions
     )

@@ -35,8 +35,8 @@ class _Absent:
 
 
 class NoViews(_Absent):
-    """ViewReader and ViewStore of a store without compacted views: none of its topics was ever compacted, and past no horizon lies all of a
-    topic's log (CMP-4)."""
+    """ViewReader and ViewStore of a store without compacted views: none of its topics was ever compacted, so a compacted read is the whole
+    log (CMP-4)."""
 
     def __init__(self, backend: Backend, reader: MessageReader) -> None:
         super().__init__(backend)
