@@ -55,8 +55,6 @@ Operation = Literal[
     "quarantine",
     "topic_delete",
 ]
-BY_REQUEST: frozenset[Operation] = frozenset(("message_request", "undo", "erasure", "topic_delete"))
-"""Operations that a person asks for: none of them is made again by itself."""
 MARKING: frozenset[Operation] = frozenset(("message_cleaner", "retention", "message_request", "marker_generation"))
 """Operations that may leave a key without a live message, and then make its marker (MRK-1, MRK-2)."""
 CLEANING: frozenset[Operation] = frozenset(("message_cleaner", "retention"))
