@@ -9,9 +9,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from message_lifecycle.app.backends import record_log
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.wiring import record_log
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.gates.runner import GreatExpectationsGate
 from message_lifecycle.ledger.ledger import SqlLedger

@@ -9,10 +9,11 @@ from typing import Any
 import redis
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.backends import record_log
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
-from message_lifecycle.app.wiring import record_log, record_log_world
+from message_lifecycle.app.wiring import record_log_world
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName

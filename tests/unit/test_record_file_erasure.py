@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.app import receipts
+from message_lifecycle.app.backends import record_log
 from message_lifecycle.app.erasure_requests import ask, carry_out
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
-from message_lifecycle.app.wiring import record_log, record_log_world
+from message_lifecycle.app.wiring import record_log_world
 from message_lifecycle.model.errors import CommitUnknown, StorageFull
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
