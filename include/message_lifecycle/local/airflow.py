@@ -126,7 +126,7 @@ def _wait_until_healthy(layout: Layout, api: AirflowApi, all_components: list[Co
                 raise ComponentFailed(component.name, "ended", log, last_lines(log))
             if time.monotonic() > deadline:
                 raise ComponentFailed(component.name, f"not healthy after {HEALTHY_SECONDS:.0f} s", log, last_lines(log))
-        time.sleep(HEALTH_POLL_SECONDS)
+        time.sleep(HEALTH_POLL_SECONDS)  # no component tells when it is healthy
 
 
 def _healthy(api: AirflowApi, started_at: Mapping[str, datetime]) -> bool:
@@ -347,5 +347,5 @@ def _until(happened: Callable[[], bool], seconds: float) -> bool:
     while not happened():
         if time.monotonic() > deadline:
             return False
-        time.sleep(POLL_SECONDS)
+        time.sleep(POLL_SECONDS)  # the API is only asked
     return True

@@ -277,7 +277,7 @@ def _start_server(layout: Layout, place: PostgresPlace) -> Address:
             return address
         if time.monotonic() > deadline:
             raise DatabaseBroken(f"did not start within {START_SECONDS:.0f} s", place.log, last_lines(place.log, 3) or last_lines(log, 3))
-        time.sleep(POLL_SECONDS)
+        time.sleep(POLL_SECONDS)  # the server tells nobody when it is ready
 
 
 def stop(layout: Layout) -> bool:

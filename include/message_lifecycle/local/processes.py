@@ -126,7 +126,7 @@ def wait_for_end(processes: Iterable[Process], seconds: float) -> tuple[Process,
     while left := tuple(process for process in left if process.alive()):
         if time.monotonic() > deadline:
             break
-        time.sleep(POLL_SECONDS)
+        time.sleep(POLL_SECONDS)  # of a process that is not a child nothing tells the end
     return left
 
 
