@@ -33,7 +33,7 @@ from bench.process_tree import cpu_of_tree
 from message_lifecycle.app.demo_data import editing_trace
 from message_lifecycle.folds import fold_of
 from message_lifecycle.local.environment import load_environment
-from message_lifecycle.model.actions import SnapshotDocument
+from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change, Synced
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName

@@ -17,7 +17,7 @@ from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.runner import GreatExpectationsGate
 from message_lifecycle.local.layout import project_root
-from message_lifecycle.model.actions import Action
+from message_lifecycle.model.change import Change
 from message_lifecycle.model.erasure import TableKind
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
@@ -32,7 +32,7 @@ REGISTRY = "include/message_lifecycle/app/operations/registry.py"
 ROOT_ERROR = "LifecycleError"
 OPERATIONS = frozenset(get_args(Operation))
 TABLES = frozenset(get_args(TableKind))
-CHANGES = frozenset(kind.__name__ for kind in get_args(Action))
+CHANGES = frozenset(kind.__name__ for kind in get_args(Change))
 SECOND = 1_000_000
 
 

@@ -7,12 +7,13 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
-from message_lifecycle.model.actions import DropSegments, RemoveRows
+from message_lifecycle.model.change import DropSegments, RemoveRows
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Judgement, Staged, StagedMarkers
 from message_lifecycle.model.plan import Expected, Held, Plan, Requirements, Selection
 from message_lifecycle.model.settings import BY_NAME, Policy, Value, resolve
+from tests.changes import named
 
 SECOND = 1_000_000
 AS_OF = Instant(1_000 * SECOND)
@@ -74,7 +75,7 @@ def good() -> Case:
         policy=tuple(sorted(POLICY.values.items())),
         requirements=Requirements(table_uuid="u", snapshot_id=1, end_offsets=((0, 60), (1, 40)), policy_hash=POLICY.hash, code_version="0"),
         bounds=(),
-        actions=drops,
+        changes=named(*drops),
         selection=Selection(files=("a", "b", "c", "d")),
         expected=Expected(rows_in=100, removed=(("expiry", 38),), removed_bytes=310, bytes_in=1000, segments=4),
         held=(held,),
@@ -126,10 +127,9 @@ def by_row(*, files: int = 1) -> Case:
     base = good()
     rows = [8 - (files - 1), *([1] * (files - 1))]
     removals = tuple(
-        RemoveRows(partition=1, base_offset=0, file=f"d{n}", offsets="0-7", first_offset=0, last_offset=7, rows=count, reason="ttl")
-        for n, count in enumerate(rows)
+        RemoveRows(partition=1, base_offset=0, file=f"d{n}", offsets="0-7", rows=count, reason="ttl") for n, count in enumerate(rows)
     )
-    plan = replace(base.plan, actions=(base.plan.actions[0], *removals), selection=Selection(files=("a", "b", "c")))
+    plan = replace(base.plan, changes=named(base.plan.on_log.drop[0], *removals), selection=Selection(files=("a", "b", "c")))
     plan = replace(plan, expected=replace(plan.expected, removed=(("expiry", 30), ("ttl", 8)), removed_bytes=300))
     evidence = deepcopy(base.evidence)
     evidence["going"].pop()
@@ -143,11 +143,11 @@ MARKER: Row = {"emptied": True, "single": True, "caused": True, "formed": True}
 def purged() -> Case:
     """As `good`, but that a person has asked for all messages of a key: eight of two files."""
     base = by_row(files=2)
-    removals = tuple(replace(action, reason="purged") for action in base.plan.row_removals)
+    removals = tuple(replace(action, reason="purged") for action in base.plan.on_log.mark)
     plan = replace(
         base.plan,
         operation="message_request",
-        actions=removals,
+        changes=named(*removals),
         selection=Selection(),
         expected=replace(base.plan.expected, removed=(("purged", 8),), removed_bytes=0, segments=0),
         held=(),
@@ -177,7 +177,7 @@ def nothing_goes(*, with_policy: Policy = POLICY) -> Case:
     plan = replace(
         base.plan,
         requirements=replace(base.plan.requirements, policy_hash=with_policy.hash),
-        actions=(),
+        changes=(),
         selection=Selection(),
         expected=Expected(rows_in=100, removed=(), removed_bytes=0, bytes_in=1000, segments=0),
         held=(),
@@ -273,12 +273,11 @@ def _emptied(case: Case) -> Case:
     """All 100 messages go, and the limits on shares allow it."""
     wide = under(max_removed_fraction=1.0)(case)
     expected = replace(wide.plan.expected, removed=(("expiry", 100),), removed_bytes=1000)
-    first, *others = wide.plan.actions
-    assert isinstance(first, DropSegments)
+    first, *others = wide.plan.on_log.drop
     evidence = deepcopy(wide.evidence)
     evidence["going"][0]["rows"] = 72
     evidence["figures"][0] |= {"rows_removed": 100, "rows_kept": 0, "bytes_removed": 1000, "fraction_rows": 1.0, "fraction_bytes": 1.0}
-    return replace(replanned(expected=expected, actions=(replace(first, rows=92), *others))(wide), evidence=evidence)
+    return replace(replanned(expected=expected, changes=named(replace(first, rows=92), *others))(wide), evidence=evidence)
 
 
 def _looked_for(case: Case) -> Case:

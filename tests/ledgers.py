@@ -9,12 +9,14 @@ from typing import Any
 from hypothesis import strategies as st
 
 from message_lifecycle.ledger.ledger import SqlLedger
-from message_lifecycle.model.actions import Action, DropSegments, RemoveRows, SealSegment
+from message_lifecycle.model.change import DropSegments, RemoveRows, SealSegment
 from message_lifecycle.model.document import OwnChanges, Synced
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, Check, GateReport, Outcome, OutcomeName, Staged
 from message_lifecycle.model.plan import Bound, Expected, Held, Plan, Requirements, Selection
+from message_lifecycle.model.rows import ranges_text
+from tests.changes import Part, named
 
 TOPIC = TopicName(stream="shop", topic="orders")
 OTHER = TopicName(stream="shop", topic="returns")
@@ -59,7 +61,7 @@ def drop(first: int, last: int, *, partition: int = 0) -> DropSegments:
 
 
 def plan_of(
-    topic: TopicName = TOPIC, *, as_of: int = AS_OF, actions: tuple[Action, ...] | None = None, files: tuple[str, ...] = ("a.parquet",)
+    topic: TopicName = TOPIC, *, as_of: int = AS_OF, actions: tuple[Part, ...] | None = None, files: tuple[str, ...] = ("a.parquet",)
 ) -> Plan:
     actions = (drop(0, 99),) if actions is None else actions
     return Plan(
@@ -69,7 +71,7 @@ def plan_of(
         policy=(("approval_ttl", 86_400), ("message_expiry", 10)),
         requirements=Requirements(table_uuid="t", snapshot_id=1, end_offsets=((0, 500),), policy_hash="p", code_version="0"),
         bounds=(),
-        actions=actions,
+        changes=named(*actions),
         selection=Selection(files=files),
         expected=Expected(rows_in=500, removed=(("expiry", 100),), removed_bytes=10, bytes_in=50, segments=1),
         held=(),
@@ -132,7 +134,8 @@ actions = st.one_of(
     ),
     st.builds(
         RemoveRows,
-        partition=_offsets, base_offset=_offsets, file=_texts, offsets=_texts, first_offset=_offsets, last_offset=_offsets, rows=_offsets,
+        partition=_offsets, base_offset=_offsets, file=_texts, rows=_offsets,
+        offsets=st.sets(_offsets, min_size=1, max_size=3).map(lambda offsets: ranges_text(sorted(offsets))),
         reason=st.sampled_from(["expiry", "ttl", "retention_age"]),
     ),
 )  # fmt: skip
@@ -164,7 +167,7 @@ plans = st.builds(
         code_version=_texts,
     ),
     bounds=st.lists(st.builds(Bound, name=_texts, partition=_offsets, offset=st.none() | _offsets, reason=_texts), max_size=2).map(tuple),
-    actions=st.lists(actions, max_size=4).map(tuple),
+    changes=st.lists(actions, max_size=4).map(lambda parts: named(*parts)),
     selection=st.builds(Selection, files=st.lists(_texts, max_size=4).map(tuple)),
     expected=st.builds(
         Expected, rows_in=_offsets, removed=_counts, removed_bytes=st.none() | _offsets, bytes_in=st.none() | _offsets, segments=_offsets

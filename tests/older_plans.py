@@ -29,8 +29,9 @@ from tests.ledgers import StandingClock
 from tests.record_plans import message_of, write_changes
 
 FOLDER = Path(__file__).parent / "data" / "plan_formats"
-FILES = ("format_3", "format_4_first", "format_4", "format_5")
+FILES = ("format_3", "format_4_first", "format_4", "format_5", "format_6")
 OLDER = FILES[:3]
+"""Before undo, erasure and holds."""
 
 
 def recorded_in(name: str) -> dict[str, Any]:

@@ -261,18 +261,24 @@ def _afterwards(t: Teller) -> None:
 def _as_planned(t: Teller) -> None:
     from dataclasses import replace
 
-    from message_lifecycle.model.actions import DropQuarantined, ExpireSnapshots, RemoveFiles, RestoreQuarantined
+    from message_lifecycle.model.change import Commit, Forget, QuarantinedFile, RemoveFiles
     from message_lifecycle.model.plan import Selection
 
     like = t.s.ledger.record(t.run(t.topic("planned/orders"), until="plan")).plan
-    expire = ExpireSnapshots(table="", table_uuid="t", snapshots=(1, 2), refs=("old",), kept=(("the branch's own rules", 3),))
-    files = RemoveFiles(table="", table_uuid="t", role="data", files=("data/a.parquet",), size_bytes=7)
-    drop = DropQuarantined(file="data/q.parquet", rows=3, size_bytes=7, oldest_at=NOW, newest_at=t.at)
-    bring = RestoreQuarantined(file="data/q.parquet", rows=3, size_bytes=7, oldest_at=NOW, newest_at=t.at)
+    files = RemoveFiles(role="data", files=("data/a.parquet",), size_bytes=7)
+    expire = Forget(table="", table_uuid="t", snapshots=(1, 2), refs=("old",), kept=(("the branch's own rules", 3),), files=(files,))
+    refused = QuarantinedFile(file="data/q.parquet", rows=3, size_bytes=7, oldest_at=NOW, newest_at=t.at)
     named = {
-        "reclaim": replace(like, operation="reclaim", actions=(expire, files)),
-        "quarantine": replace(like, operation="quarantine", actions=(drop,), selection=Selection(files=(drop.file,))),
-        "undo": replace(like, operation="undo", actions=(bring,), parent=like.plan_id, source_id=7),
+        "reclaim": replace(like, operation="reclaim", changes=(expire,)),
+        "quarantine": replace(
+            like,
+            operation="quarantine",
+            changes=(Commit(table="quarantine", files=(refused,)),),
+            selection=Selection(files=(refused.file,)),
+        ),
+        "undo": replace(
+            like, operation="undo", changes=(Commit(table="quarantine", files_back=(refused,), source_id=7),), parent=like.plan_id
+        ),
     }
     for name, plan in named.items():
         t.s.ledger.add_plan(replace(plan, topic=TopicName.parse(f"planned/{name}")), requested_by="ann")

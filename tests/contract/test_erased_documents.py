@@ -150,7 +150,7 @@ def test_what_was_recorded_of_it_is_kept_without_its_name(topic: Topic) -> None:
     for plan_id, record in was.items():
         now = ledger.record(plan_id)
         assert (now.plan.plan_id, now.outcome, now.state) == (plan_id, record.outcome, record.state)
-        told = {action.document: action.purged for action in now.plan.documents}
+        told = {action.document: action.purged for action in now.plan.on_snapshots.documents}
         assert told.pop(topic.kept) == 7
         ((word, purged),) = told.items()
         assert (word.startswith("erased:"), purged) == (True, 7)

@@ -22,6 +22,7 @@ from message_lifecycle.model.outcome import GateReport
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import PurgeKey, RemoveMessages
 from message_lifecycle.model.settings import Value
+from tests.changes import named
 from tests.contract.conftest import MakeWorld
 from tests.logs import SECOND
 
@@ -60,7 +61,7 @@ def test_a_purge_takes_one_key_alone(make_world: MakeWorld, taken: tuple[int, ..
     plan = preview(world.services, name, as_of=Instant(9 * SECOND), work=request)
     purge = replace(
         plan,
-        actions=tuple(replace(action, reason="purged") for action in plan.row_removals),
+        changes=named(*(replace(action, reason="purged") for action in plan.on_log.mark)),
         expected=replace(plan.expected, removed=(("purged", len(taken)),)),
     )
     report = judged(world, purge)

@@ -11,13 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.changes import named
 from tests.spark.documents import AS_OF, LATER, Documents, splice, text_at, typed
 from tests.spark.lake import LEDGER, Lake, tables
 
 from message_lifecycle.app import documents, steps
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.model.actions import SnapshotDocument
+from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.instants import Instant
@@ -143,9 +144,9 @@ def test_what_was_staged_beside_the_plan_is_found(lake: Lake) -> None:
 
     def found(**other: int) -> dict[str, int]:
         """Totals that differ from those of the plan as it is, with another action staged."""
-        action = replace(plan.documents[0], **other)
+        action = replace(plan.on_snapshots.documents[0], **other)
         assert isinstance(action, SnapshotDocument)
-        deed = replace(plan, actions=(action,), as_of=Instant(AS_OF + len(cases)))
+        deed = replace(plan, changes=named(action), as_of=Instant(AS_OF + len(cases)))
         cases.append(other)
         staged = topic.s.document_store.stage_documents(deed)
         frames = topic.s.document_store.documents_evidence(plan, staged, policy)

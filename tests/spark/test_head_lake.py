@@ -89,7 +89,7 @@ def test_what_was_published_is_taken_back(head_lake: Restored, case: str) -> Non
 def left(topic: Topic) -> None:
     """Nothing of the work is left on the tables of a topic that stands, and no file of what was to go."""
     plan = topic.s.ledger.record(topic.plan_id).plan
-    assert [path for action in plan.dropped_tables for path in local_path(action.location).rglob("*") if path.is_file()] == []
+    assert [path for action in plan.moved("gone") for path in local_path(action.location).rglob("*") if path.is_file()] == []
     if isinstance(topic.work, EraseKey):
         assert receipts.verify(topic.s, topic.work.request_id) == []
         assert [file for kind in ("", COMPACTED) for file in files_with(tables().load(topic.name, kind=kind).location(), ERASED)] == []

@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from tests.changes import named
 from tests.evidence import SCHEMAS
 from tests.spark.lake import EXPIRY_S, SECOND, Lake, Rows
 
-from message_lifecycle.model.actions import DropSegments
+from message_lifecycle.model.change import DropSegments
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -103,7 +104,7 @@ def test_overdue_messages_that_stay_are_listed_with_whether_the_plan_names_them(
 def test_an_empty_plan_has_figures_and_what_is_left(lake: Lake) -> None:
     name = topic(lake)
     plan = lake.plan(name, AS_OF)
-    empty = replace(plan, actions=(), selection=replace(plan.selection, files=()), held=())
+    empty = replace(plan, changes=(), selection=replace(plan.selection, files=()), held=())
     found = evidence(lake, empty)
     assert [found[frame] for frame in ("going", "difference", "order", "sample")] == [[], [], [], []]
     assert sorted(row["base_offset"] for row in found["left"]) == [0, 3]
@@ -199,7 +200,7 @@ def test_a_hole_in_the_log_is_seen(lake: Lake) -> None:
     drop = DropSegments(partition=0, first_base=1, last_base=1, last_offset=1, segments=1, rows=1, size_bytes=1, newest_at=Instant(SECOND))
     wrong = replace(
         other,
-        actions=(drop,),
+        changes=named(drop),
         selection=replace(other.selection, files=second.files),
         expected=replace(other.expected, removed=(("expiry", 1),), segments=1),
     )
@@ -213,8 +214,8 @@ def test_a_reason_that_does_not_hold_is_seen(lake: Lake) -> None:
     name = lake.topic(message_expiry=0, max_age_seconds=float(EXPIRY_S))
     lake.append(name, Rows(base=0, times=(1, YOUNG, 2)), Rows(base=3, times=(YOUNG,)))
     plan = lake.plan(name, AS_OF)
-    (action,) = plan.row_removals
+    (action,) = plan.on_log.mark
     assert (action.offsets, action.reason) == ("0,2", "retention_age")
     wider = replace(plan.expected, removed=(("retention_age", 3),))
-    more = replace(plan, actions=(replace(action, offsets="0-2", rows=3),), expected=wider)
+    more = replace(plan, changes=named(replace(action, offsets="0-2", rows=3)), expected=wider)
     assert evidence(lake, more)["rows"] == [{"partition": 0, "segment": 0, "rows": 3, "unnamed": 0, "unjustified": 1, "active": False}]

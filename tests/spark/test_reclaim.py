@@ -59,7 +59,7 @@ def by_metadata_tables(lake: Lake, name: TopicName, plan: Plan) -> set[str]:
     """What `expire_snapshots` would remove of data and delete files, as Iceberg's own metadata tables tell."""
     forget_cached(lake.session, name)
     table = sql_table(name)
-    kept = set(snapshot_ids(tables().document(name).content)).difference(*(action.snapshots for action in plan.expiries))
+    kept = set(snapshot_ids(tables().document(name).content)).difference(*(action.snapshots for action in plan.forgets))
     reach = " UNION ".join(f"SELECT file_path FROM {table}.files VERSION AS OF {snapshot_id}" for snapshot_id in sorted(kept))
     gone = lake.session.sql(f"SELECT DISTINCT file_path FROM {table}.all_files WHERE file_path NOT IN ({reach})")
     folder = folder_of(name)

@@ -12,6 +12,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, GateReport, Published
 from message_lifecycle.operations.verdict import Verdict
+from tests.changes import named
 from tests.worlds import HOUR, NOW, Lake, make_lake
 
 DAY = 86_400
@@ -84,17 +85,17 @@ def test_a_plan_that_takes_single_messages_can_be_read(lake: Lake, capsys: pytes
     from message_lifecycle.app.cli import drawing
     from message_lifecycle.app.cli.screen import Screen
     from message_lifecycle.app.views.plans import plan_view
-    from message_lifecycle.model.actions import RemoveRows, RemoveViewRows, RestoreViewRows
+    from message_lifecycle.model.change import RemoveRows, RestoreRows
 
     topic = lake.topic("shop/carts", max_age_seconds=7200.0)
     lake.append(topic, 3, 3, 1)
     made = preview(lake.services, topic, as_of=NOW)
-    assert {type(action) for action in made.actions} == {RemoveRows}
+    assert made.on_log.mark
     if changes == "view":
-        of_view = RemoveViewRows(partition=0, offsets="1-2", rows=2, reason="purged")
-        made = replace(made, actions=(of_view,), operation="message_request")
+        of_view = RemoveRows(partition=0, offsets="1-2", rows=2, reason="purged")
+        made = replace(made, changes=named(of_view), operation="message_request")
     if changes == "back":
-        made = replace(made, actions=(RestoreViewRows(partition=0, offsets="1-2", rows=2, source_id=1),), operation="undo")
+        made = replace(made, changes=named(RestoreRows(partition=0, offsets="1-2", rows=2), source_id=1), operation="undo")
     capsys.readouterr()
     drawing.plan(Screen(), plan_view(made))
     said = {"rows": "remove messages", "view": "remove from the view", "back": "bring back to the view"}[changes]

@@ -16,7 +16,7 @@ import pytest
 from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.ledger.codec import plan_from_json
-from message_lifecycle.model.actions import EraseRows, EraseTable
+from message_lifecycle.model.change import Rewrite
 from message_lifecycle.model.erasure import ErasureOf, HeldFile, KeyInTable, Receipt, TableKind, TableReceipt, TopicReceipt
 from message_lifecycle.model.errors import InvalidReceipt, UnsupportedErasure
 from message_lifecycle.model.facts import LogState
@@ -80,31 +80,28 @@ def test_nothing_is_planned_where_the_key_is_nowhere() -> None:
 
 def test_the_view_goes_first_and_the_log_carries_the_plan() -> None:
     plan = planned(table("log"), table("view", held("v")))
-    assert [(type(action), action.table) for action in plan.actions if isinstance(action, EraseRows | EraseTable)] == [
-        (EraseRows, "view"),
-        (EraseTable, "view"),
-        (EraseTable, "log"),
-    ]
+    assert [(change.table, len(change.rows)) for change in plan.rewrites] == [("view", 1), ("log", 0)]
+    assert plan.rewrites == plan.changes
     assert plan.expected.removed == ()
 
 
 def test_files_that_history_alone_names_are_not_written_again() -> None:
     plan = planned(table("log", held("a"), held("old", live=0, needed=False)))
-    assert [row.file for row in plan.erased_rows] == ["a"]
-    assert plan.erased_tables[0].files == ("old",)
+    assert [rows.file for _, rows in plan.erased] == ["a"]
+    assert plan.rewrites[0].files == ("old",)
     assert plan.expected.removed == (("erased", 1),)
 
 
 def test_metadata_alone_may_tell_of_the_key() -> None:
     plan = planned(table("log", clean=False))
-    assert [type(action) for action in plan.actions] == [EraseTable]
+    assert [type(change) for change in plan.changes] == [Rewrite]
     assert plan.asks, "a person is asked, whatever the counts"
 
 
 def test_a_plan_is_read_back_from_the_ledger() -> None:
     plan = planned(table("log", held("a")), table("view", held("v")))
     assert plan_from_json(plan.to_json(), plan.plan_id) == plan
-    assert plan.taking(0, 5) == plan.erased_rows[-1]
+    assert plan.taking(0, 5) == plan.erased_of("log")[-1]
     assert plan.taking(0, 4) is None
 
 

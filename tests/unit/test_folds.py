@@ -13,7 +13,7 @@ from pycrdt import Array, Doc, Map, Text
 
 from message_lifecycle.folds import Fold, fold_of
 from message_lifecycle.folds.replay import Replay, proof
-from message_lifecycle.model.actions import SnapshotDocument
+from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import InvalidChange
 

@@ -16,7 +16,7 @@ from message_lifecycle.gates.messages import message_cleaner_suite
 from message_lifecycle.gates.plain import PlainGate, evaluate
 from message_lifecycle.gates.report import assemble, report_json
 from message_lifecycle.gates.suite import ColumnSum, Declared, RowCount, Same, Within
-from message_lifecycle.model.actions import DropSegments
+from message_lifecycle.model.change import DropSegments
 from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
@@ -24,6 +24,7 @@ from message_lifecycle.model.outcome import Check, GateReport
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.operations import message_cleaner
 from message_lifecycle.stores.memory.store import MemoryStore
+from tests.changes import named
 from tests.evidence import (
     BREAKAGES,
     DEAD_AT,
@@ -156,11 +157,11 @@ def test_a_purge_is_held_to_one_key(change: Callable[[Case], Case], fails: set[s
 
 def test_a_removal_that_is_no_purge_purges_nothing() -> None:
     case = purged()
-    removals = tuple(replace(action, reason="removed") for action in case.plan.row_removals)
-    plan = replace(case.plan, actions=removals, expected=replace(case.plan.expected, removed=(("removed", 8),)))
-    named = replace(case, plan=plan, staged=replace(case.staged, plan_id=plan.plan_id), evidence=case.evidence | {"purged": []})
-    assert judge(named).judgement == "passed"
-    assert failed(judge(named, case.evidence)) == {"purged"}
+    removals = tuple(replace(action, reason="removed") for action in case.plan.on_log.mark)
+    plan = replace(case.plan, changes=named(*removals), expected=replace(case.plan.expected, removed=(("removed", 8),)))
+    asked = replace(case, plan=plan, staged=replace(case.staged, plan_id=plan.plan_id), evidence=case.evidence | {"purged": []})
+    assert judge(asked).judgement == "passed"
+    assert failed(judge(asked, case.evidence)) == {"purged"}
 
 
 def test_markers_that_nobody_looked_for_block() -> None:
@@ -353,5 +354,5 @@ def test_a_segment_without_a_message_left_goes_without_a_sample() -> None:
     empty = DropSegments(
         partition=0, first_base=0, last_base=0, last_offset=9, segments=1, rows=0, size_bytes=10, newest_at=Instant(DEAD_AT)
     )
-    suite = message_cleaner_suite(replace(case.plan, actions=(empty,)), case.staged, case.policy)
+    suite = message_cleaner_suite(replace(case.plan, changes=named(empty)), case.staged, case.policy)
     assert [declared.test for declared in suite if declared.id.startswith("sample")] == [RowCount(frame="sample", minimum=0, maximum=0)]

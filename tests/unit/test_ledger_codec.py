@@ -57,10 +57,10 @@ def _changed(plan: Plan, *path: str | int, to: object) -> str:
         (("as_of",), "1"),
         (("as_of",), 1.0),
         (("more",), 0),
-        (("actions", 0, "kind"), "drop_everything"),
-        (("actions", 0, "kind"), "seal_segment"),
-        (("actions", 0, "rows"), None),
-        (("actions", 0, "surprise"), 1),
+        (("changes", 0, "kind"), "drop_everything"),
+        (("changes", 0, "kind"), "move"),
+        (("changes", 0, "drop", 0, "rows"), None),
+        (("changes", 0, "drop", 0, "surprise"), 1),
         (("expected", "surprise"), 1),
         (("surprise",), 1),
         (("operation",), "other"),
@@ -81,7 +81,7 @@ def test_a_plan_whose_text_was_changed_is_not_read() -> None:
         plan_from_json(other.to_json(), plan.plan_id)
 
 
-@pytest.mark.parametrize("missing", ["actions", "requirements", "next_due_at"])
+@pytest.mark.parametrize("missing", ["changes", "requirements", "next_due_at"])
 def test_a_plan_without_a_field_is_not_read(missing: str) -> None:
     content = json.loads(plan_of().to_json())
     del content[missing]

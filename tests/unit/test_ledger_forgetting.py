@@ -12,13 +12,14 @@ from message_lifecycle.app.document_facts import ACCEPTED_OWN
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.errors import CorruptRecord
 from message_lifecycle.ledger.ledger import SqlLedger
-from message_lifecycle.model.actions import SnapshotDocument
+from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import StagedDocuments, Synced
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import words_of
 from message_lifecycle.model.outcome import Approval, Check, GateReport, Outcome, Staged
 from message_lifecycle.model.plan import Held, Plan
 from message_lifecycle.ports import DueState
+from tests.changes import named
 from tests.ledgers import AS_OF, OTHER, TOPIC, alter, place, plan_of
 
 GONE = "über.den-\u05e9\u05b8\u05dc\u05d5\u05dd_1"
@@ -38,7 +39,7 @@ def plan() -> Plan:
     return replace(
         made,
         operation="snapshot_with_purge",
-        actions=actions,
+        changes=named(*actions),
         held=(held,),
         warnings=(f"document {GONE}: silent for longer: ann", "document kept: silent: bob"),
         asks=(f"tightened since the last accepted run: changes_keep_last (document {GONE} and 2 more)",),
@@ -113,7 +114,7 @@ def test_what_was_recorded_is_read_under_its_id_with_the_word_in_the_names_place
     full.forget_document(TOPIC, is_gone, word=WORD)
     record = full.record(plan().plan_id)
     assert record.plan.plan_id == plan().plan_id
-    assert [action.document for action in record.plan.documents] == [WORD, "kept"]
+    assert [action.document for action in record.plan.on_snapshots.documents] == [WORD, "kept"]
     assert record.plan.warnings == (f"document {WORD}: silent for longer: ann", "document kept: silent: bob")
     assert f"(document {WORD} and 2 more)" in record.plan.asks[0]
     assert record.staged is not None
@@ -137,7 +138,7 @@ def test_again_it_changes_nothing(full: SqlLedger) -> None:
 
 
 def test_a_plan_without_the_name_keeps_its_text(ledger: SqlLedger) -> None:
-    other = replace(plan(), actions=plan().actions[1:], held=(), warnings=(), asks=())
+    other = replace(plan(), changes=named(*plan().on_snapshots.documents[1:]), held=(), warnings=(), asks=())
     ledger.add_plan(other)
     ledger.forget_document(TOPIC, is_gone, word=WORD)
     with ledger._database.reading() as connection:

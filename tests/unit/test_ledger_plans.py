@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event
 
 from message_lifecycle.ledger.ledger import SqlLedger
-from message_lifecycle.model.actions import EraseRows, RemoveRows, SealSegment
+from message_lifecycle.model.change import EraseRows, RemoveRows, Rewrite, SealSegment
 from message_lifecycle.model.errors import AlreadyAnswered, AmbiguousPlan, NotReady, OpenPlan, UnknownPlan, UnnamedApproval
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Plan
@@ -267,7 +267,7 @@ def test_published_is_found_by_topic_operation_and_interval(ledger: SqlLedger) -
 
 
 def test_an_offset_is_explained_by_the_plans_that_took_it(ledger: SqlLedger) -> None:
-    rows = RemoveRows(partition=1, base_offset=50, file="f", offsets="50,52-54,59", first_offset=50, last_offset=59, rows=5, reason="ttl")
+    rows = RemoveRows(partition=1, base_offset=50, file="f", offsets="50,52-54,59", rows=5, reason="ttl")
     seal = SealSegment(partition=0, base_offset=200, next_offset=300)
     first = published(ledger, plan_of(actions=(seal, drop(0, 99), drop(150, 199), rows)))
     again = published(ledger, plan_of(as_of=AS_OF + 1, actions=(drop(90, 120),)))
@@ -289,12 +289,11 @@ def test_an_offset_is_explained_by_the_plans_that_took_it(ledger: SqlLedger) -> 
 
 def test_an_erased_offset_may_lie_in_two_files_and_a_document_has_none(ledger: SqlLedger) -> None:
     """A tag may stand on files that were written again since."""
-    files = tuple(
-        EraseRows(table="log", partition=0, base_offset=0, file=name, offsets="3,5", rows=2, live=2) for name in ("old", "rewritten")
-    )
-    plan = published(ledger, replace(plan_of(), actions=files))
+    files = tuple(EraseRows(partition=0, base_offset=0, file=name, offsets="3,5", rows=2, live=2) for name in ("old", "rewritten"))
+    erased = (Rewrite(table="log", table_uuid="t", rows=files, refs=(), undo=(), snapshots=(), files=()),)
+    plan = published(ledger, replace(plan_of(), changes=erased))
     assert [record.plan for record in ledger.plans_that_removed(TOPIC, 0, 5)] == [plan]
-    published(ledger, replace(plan_of(OTHER), actions=files, policy=(("fold", "yjs"),)))
+    published(ledger, replace(plan_of(OTHER), changes=erased, policy=(("fold", "yjs"),)))
     assert ledger.plans_that_removed(OTHER, 0, 5) == []
 
 

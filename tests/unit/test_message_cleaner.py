@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.model.actions import DropSegments, RemoveRows
+from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.facts import Facts, Progress
 from message_lifecycle.model.hold import Spared
 from message_lifecycle.model.instants import INT64_MAX, Instant
@@ -20,6 +20,7 @@ from message_lifecycle.model.rows import DueRows, RowAnswer, RowQuestion
 from message_lifecycle.model.settings import Policy, Value, resolve
 from message_lifecycle.operations import message_cleaner
 from message_lifecycle.stores.memory.store import MemoryStore
+from tests.changes import named
 from tests.ledgers import drop, plan_of
 from tests.logs import AS_OF, EXPIRY_SECONDS, SECOND, Log, expired_by_the_rules, logs
 
@@ -160,7 +161,7 @@ def test_deadline_is_inclusive_to_the_microsecond(shift: int, goes: bool) -> Non
     by = policy()
     store = stored(Log(batches=((one(50),),), seals=((),), consumers=(), partitions=1, segment_bytes=1000), by)
     plan = planned(store, by, as_of=Instant((50 + EXPIRY_SECONDS) * SECOND + shift))
-    assert bool(plan.actions) is goes
+    assert plan.is_empty is not goes
 
 
 def test_a_time_at_the_end_of_time_never_expires() -> None:  # CLK-3, P10
@@ -180,7 +181,7 @@ def test_late_messages_stay_by_row_and_do_not_hold_the_log() -> None:  # CLK-4
     store = stored(Log(batches=(batch,), seals=((),), consumers=(), partitions=1, segment_bytes=4), by)
     plan = planned(store, by)
     assert covered(store, plan) == {(0, 0), (0, 2), (0, 3)}
-    by_row = [action for action in plan.actions if isinstance(action, RemoveRows)]
+    by_row = plan.on_log.mark
     assert [(action.rows, action.reason) for action in by_row] == [(1, "expiry")]
     assert any("later than as_of" in warning for warning in plan.warnings)
     store.foreign_delete(NAME, sorted(covered(store, plan)))
@@ -245,12 +246,11 @@ def test_plan_id_is_a_function_of_the_plan() -> None:
 def test_no_two_plans_that_do_other_things_have_one_id() -> None:  # DEL-1
     """All that a plan names is in its id: else a person's word on one plan, or the gate's, would stand for another."""
     plan = plan_of(actions=(drop(0, 1), drop(2, 5)))
-    first, second = plan.actions
-    assert isinstance(first, DropSegments)
+    first, second = plan.on_log.drop
     others = [
-        replace(plan, actions=()),
-        replace(plan, actions=(first,)),
-        replace(plan, actions=(replace(first, last_offset=first.last_offset + 1), second)),
+        replace(plan, changes=()),
+        replace(plan, changes=named(first)),
+        replace(plan, changes=named(replace(first, last_offset=first.last_offset + 1), second)),
         replace(plan, selection=Selection(files=(*plan.selection.files, "another"))),
         replace(plan, expected=replace(plan.expected, rows_in=plan.expected.rows_in + 1)),
         replace(plan, requirements=replace(plan.requirements, snapshot_id=0)),
@@ -261,7 +261,7 @@ def test_no_two_plans_that_do_other_things_have_one_id() -> None:  # DEL-1
     ]
     assert len({other.plan_id for other in (plan, *others)}) == len(others) + 1
     with pytest.raises(AttributeError):
-        plan.actions = ()  # type: ignore[misc]  # what was hashed stays what it is
+        plan.changes = ()  # type: ignore[misc]  # what was hashed stays what it is
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(0, 3)), max_size=6), st.integers(0, 1), st.integers(0, 40))
@@ -296,7 +296,7 @@ def test_files_of_a_segment_go_whole_together_or_not_at_all() -> None:  # EXP-4
 
     answer = RowAnswer(due=(due("newest", 1), due("older", 0)), whole={"newest": 1, "older": 1})
     plan = message_cleaner.plan(Facts(log=store.log(NAME), accepted=by.values), by, as_of=AS_OF, ask=lambda _: answer)
-    assert [action.file for action in plan.row_removals] == ["newest"]
+    assert [action.file for action in plan.on_log.mark] == ["newest"]
     assert plan.selection.files == ()
 
 
@@ -305,8 +305,8 @@ def test_the_evidence_sees_single_messages_expire_above_a_segment_that_stays() -
     store = stored(Log(batches=((one(99), one(1), one(98)),), seals=((),), consumers=(), partitions=1, segment_bytes=1), by)
     made = planned(store, by)
     assert made.is_empty
-    above = RemoveRows(partition=0, base_offset=1, file="0/1", offsets="1", first_offset=1, last_offset=1, rows=1, reason="expiry")
-    wrong = replace(made, actions=(above,))
+    above = RemoveRows(partition=0, base_offset=1, file="0/1", offsets="1", rows=1, reason="expiry")
+    wrong = replace(made, changes=named(above))
     assert store.evidence(wrong, store.stage(wrong), by)["order"] == [{"partition": 0, "segment": 1}]
 
 
@@ -320,4 +320,4 @@ def test_a_segment_that_has_lost_its_last_message_holds_nothing(rows: int, going
     log = store.log(NAME, late_after=AS_OF)
     of_tables = replace(log, segments=(replace(log.segments[0], rows=rows), *log.segments[1:]))
     plan = message_cleaner.plan(Facts(log=of_tables, consumers=(), accepted=by.values), by, as_of=AS_OF, ask=nothing_asked)
-    assert [action.first_base for action in plan.actions if isinstance(action, DropSegments)] == going
+    assert [run.first_base for run in plan.on_log.drop] == going

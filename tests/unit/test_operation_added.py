@@ -57,7 +57,7 @@ class DropKeyless(OfMessages):
         return replace(requests.plan(facts_of(s, log), policy, request, found, as_of=as_of), operation=WORK)
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
-        own = rule("few", "As many files lose messages as it says.", "files", count("rows", len(plan.row_removals)))
+        own = rule("few", "As many files lose messages as it says.", "files", count("rows", len(plan.on_log.mark)))
         # By which of its own rules a message goes, a store knows of the operations that are built in.
         return (*(check for check in message_request_suite(plan, staged, policy) if check.id != "rows_justified"), own)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from typing import Any, get_args
 
 import pytest
 
 from message_lifecycle.ledger.codec import OLDEST_PLAN_FORMAT, PLAN_STEPS, canonical, from_json, plan_from_json, plan_id_of
 from message_lifecycle.ledger.errors import CorruptRecord
-from message_lifecycle.model.actions import Action
+from message_lifecycle.model.change import Change
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
 from message_lifecycle.model.plan import PLAN_FORMAT, Operation
 from message_lifecycle.model.settings import SETTINGS, Policy
@@ -18,12 +19,20 @@ from tests.older_plans import FILES, OLDER, recorded_in
 
 UNDO = ("restored", "marker_offsets", "reclaimed_files", "reclaimed_bytes")
 LATER: Mapping[str, Mapping[str, object]] = {
-    "format_3": {"snapshots": None, "spared": [], "erasure": None, "source_id": None},
-    "format_4_first": {"spared": [], "erasure": None, "source_id": None},
-    "format_4": {"spared": [], "erasure": None, "source_id": None},
+    "format_3": {"snapshots": None, "spared": [], "erasure": None},
+    "format_4_first": {"spared": [], "erasure": None},
+    "format_4": {"spared": [], "erasure": None},
     "format_5": {},
 }
 """What today's plan says and that format could not."""
+IN_ACTIONS = FILES[:4]
+"""What a plan does stood in a list of actions."""
+KINDS = {
+    "seal": "seal_segment", "drop": "drop_segments", "mark": "remove_rows", "back": "restore_rows", "compact": "compact_partition",
+    "documents": "snapshot_document", "files": "drop_quarantined", "files_back": "restore_quarantined",
+}  # fmt: skip
+OF_VIEW = {"mark": "remove_view_rows", "back": "restore_view_rows"}
+MOVED = {"away": "delete_table", "back": "return_table", "gone": "drop_table"}
 
 
 def texts(file: str) -> Iterator[tuple[str, str]]:
@@ -34,7 +43,11 @@ def texts(file: str) -> Iterator[tuple[str, str]]:
 def first(file: str, **wanted: object) -> Any:
     """The content of one of its plans that does something."""
     found = (json.loads(document) for _, document in texts(file))
-    return next(plan for plan in found if plan["actions"] and all(plan[name] == value for name, value in wanted.items()))
+    return next(
+        plan
+        for plan in found
+        if (plan.get("actions") or plan.get("changes")) and all(plan[name] == value for name, value in wanted.items())
+    )
 
 
 def again(content: object) -> tuple[str, str]:
@@ -47,12 +60,59 @@ def again(content: object) -> tuple[str, str]:
 def test_every_plan_is_read_with_all_that_it_says_and_its_own_id(file: str) -> None:
     for plan_id, document in texts(file):
         plan, said = plan_from_json(document, plan_id), json.loads(document)
-        assert (plan.plan_id, plan.format, plan.is_older) == (plan_id, said["format"], file != "format_5")
+        assert (plan.plan_id, plan.format, plan.is_older) == (plan_id, said["format"], file in IN_ACTIONS)
         now = json.loads(plan.to_json())
-        assert {name: now.pop(name) for name in LATER[file]} == LATER[file]
-        if file != "format_5":
+        later = LATER.get(file, {})
+        assert {name: now.pop(name) for name in later} == later
+        if file in OLDER:
             assert now["requirements"].pop("heeded") == []
+        if file in IN_ACTIONS:
+            told, source_id = actions_of(now.pop("changes")), said.pop("source_id", None)
+            assert sorted(told, key=canonical) == sorted(map(plainly, said.pop("actions")), key=canonical)
+            assert source_id is None or source_id in {plan.on_log.source_id, plan.on_changes.source_id, plan.on_quarantine.source_id}
         assert now == said
+
+
+def plainly(action: dict[str, Any]) -> dict[str, Any]:
+    """Without what follows from the rest of it: first and last offset, and which snapshot holds what comes back."""
+    return {
+        name: value
+        for name, value in action.items()
+        if name not in (("source_id", *(("first_offset", "last_offset") if "offsets" in action else ())))
+    }
+
+
+def actions_of(changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What changes do, said as format 5 said it."""
+    found: list[dict[str, Any]] = []
+    documents: dict[str, dict[str, Any]] = {}
+    for change in changes:
+        match change["kind"]:
+            case "commit":
+                of_view = change["table"] == "view"
+                for part, kind in (KINDS | (OF_VIEW if of_view else {})).items():
+                    found += [{**said, "kind": kind} for said in change[part]]
+                found += [{"kind": "sweep_markers", "removals": change["sweep"]}] if change["sweep"] else []
+                for back in change["documents_back"]:
+                    both = documents.setdefault(back["document"], {**back, "kind": "restore_document"})
+                    both |= {name: value for name, value in back.items() if value}
+            case "rewrite":
+                found += [{**rows, "kind": "erase_rows", "table": change["table"]} for rows in change["rows"]]
+                found.append({**{name: value for name, value in change.items() if name != "rows"}, "kind": "erase_table"})
+            case "forget":
+                of = {"table": change["table"], "table_uuid": change["table_uuid"]}
+                found += [{**files, **of, "kind": "remove_files"} for files in change["files"]]
+                if change["kept"] or change["snapshots"] or change["refs"]:
+                    found.append({**{name: value for name, value in change.items() if name != "files"}, "kind": "expire_snapshots"})
+            case "move":
+                found += [{**table, "kind": MOVED[change["to"]]} for table in change["tables"]]
+    for action in found:
+        if action["kind"] in OF_VIEW.values():
+            action.pop("base_offset"), action.pop("file"), action.pop("size_bytes", None), action.pop("standing", None)
+        if action["kind"] in MOVED.values():
+            for name in ("size_bytes",) if action["kind"] == "drop_table" else ("location", "metadata"):
+                action.pop(name)
+    return [*found, *documents.values()]
 
 
 def test_every_format_since_the_first_that_is_known_was_recorded() -> None:
@@ -63,12 +123,17 @@ def test_every_format_since_the_first_that_is_known_was_recorded() -> None:
     )
 
 
-def test_every_operation_and_every_action_was_recorded() -> None:
+def test_every_operation_and_every_change_was_recorded() -> None:
     """What stands in no file would not be missed where it is read no more."""
     plans = [json.loads(document) for file in FILES for _, document in texts(file)]
     assert {plan["operation"] for plan in plans} == set(get_args(Operation))
-    kinds = {action.__dataclass_fields__["kind"].default for action in get_args(Action)}
-    assert {action["kind"] for plan in plans for action in plan["actions"]} == kinds
+    kinds = {*KINDS.values(), *OF_VIEW.values(), *MOVED.values(), "sweep_markers", "restore_document"}
+    kinds |= {"erase_rows", "erase_table", "expire_snapshots", "remove_files"}
+    assert {action["kind"] for plan in plans for action in plan.get("actions", ())} == kinds
+    changes = [change for plan in plans for change in plan.get("changes", ())]
+    assert {change["kind"] for change in changes} == {change.__dataclass_fields__["kind"].default for change in get_args(Change)}
+    said = {name for change in changes for name, value in change.items() if value}
+    assert said >= {field.name for kind in get_args(Change) for field in fields(kind)} - {"undo"}, "no undo is open in memory"
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -82,7 +147,7 @@ def test_a_changed_byte_is_noticed_wherever_it_is(file: str) -> None:
 
 def put(path: str, value: object) -> Callable[[Any], None]:
     def change(content: Any) -> None:
-        *way, last = path.split(".")
+        *way, last = path.replace("actions", "actions" if "actions" in content else "changes").split(".")
         for part in way:
             content = content[int(part)] if part.isdigit() else content[part]
         content[last] = value
@@ -156,13 +221,13 @@ def test_nor_is_an_action_that_came_later(file: str) -> None:
 def test_a_format_that_nobody_knows_any_more_is_named_with_what_to_do(format: int) -> None:
     content = first("format_3", operation="message_cleaner") | {"format": format}
     with pytest.raises(
-        CorruptRecord, match=rf"its format is {format}, this program reads 3 to 5: .* not guessed.*Use the program that wrote it"
+        CorruptRecord, match=rf"its format is {format}, this program reads 3 to 6: .* not guessed.*Use the program that wrote it"
     ):
         plan_from_json(*again(content))
 
 
 def test_a_format_of_a_newer_version_says_to_upgrade() -> None:
-    content = first("format_5", operation="undo") | {"format": PLAN_FORMAT + 1, "changes": []}
+    content = first("format_6", operation="undo") | {"format": PLAN_FORMAT + 1, "steps": []}
     with pytest.raises(CorruptRecord, match=rf"its format is {PLAN_FORMAT + 1}, .* a newer version wrote it.*Upgrade") as error:
         plan_from_json(*again(content))
     assert "restore" not in str(error.value)
@@ -193,7 +258,7 @@ def test_a_name_that_an_erasure_took_out_of_an_older_text_leaves_the_plan_its_id
     content["actions"][0]["document"] = "erased:1"
     text, text_id = again(content)
     plan = plan_from_json(text, plan_id, text_id)
-    assert (plan.plan_id, plan.documents[0].document) == (plan_id, "erased:1")
+    assert (plan.plan_id, plan.on_snapshots.documents[0].document) == (plan_id, "erased:1")
     with pytest.raises(CorruptRecord, match="changed after"):
         plan_from_json(before, plan_id, text_id)
 

@@ -11,7 +11,7 @@ from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.ledger.codec import from_json
-from message_lifecycle.model.actions import DropQuarantined
+from message_lifecycle.model.change import QuarantinedFile
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Judgement, Staged
@@ -50,15 +50,15 @@ def plan(
 )
 def test_a_file_goes_when_its_newest_row_has_reached_the_age(newest: int | None, goes: bool) -> None:
     made = plan(file("a", newest, oldest=0))
-    assert bool(made.actions) is goes
+    assert made.is_empty is not goes
     assert made.selection.files == (("a",) if goes else ())
 
 
 def test_a_plan_names_exactly_what_goes_and_tells_when_the_next_does() -> None:
     made = plan(file("a", 50 * SECOND), file("b", 95 * SECOND), file("c", 60 * SECOND, rows=5), file("d", 93 * SECOND))
-    assert made.actions == (
-        DropQuarantined(file="a", rows=3, size_bytes=7, oldest_at=Instant(50 * SECOND), newest_at=Instant(50 * SECOND)),
-        DropQuarantined(file="c", rows=5, size_bytes=7, oldest_at=Instant(60 * SECOND), newest_at=Instant(60 * SECOND)),
+    assert made.on_quarantine.files == (
+        QuarantinedFile(file="a", rows=3, size_bytes=7, oldest_at=Instant(50 * SECOND), newest_at=Instant(50 * SECOND)),
+        QuarantinedFile(file="c", rows=5, size_bytes=7, oldest_at=Instant(60 * SECOND), newest_at=Instant(60 * SECOND)),
     )
     assert (made.expected.rows_in, made.expected.removed, made.expected.removed_bytes) == (14, (("quarantine_age", 8),), 14)
     assert (made.due_since, made.next_due_at) == (60 * SECOND, 103 * SECOND)
@@ -199,11 +199,11 @@ def undo(*, present: int = 0) -> Plan:
 def test_the_plan_of_an_undo_names_what_comes_back_and_tells_what_does_not() -> None:
     made = undo()
     assert (made.restored_rows, made.things, made.expected.removed_rows) == (3, "rows", 0)
-    assert (made.requirements.snapshot_id, made.requirements.heeded, made.source_id) == (9, ("h1",), 7)
+    assert (made.requirements.snapshot_id, made.requirements.heeded, made.on_quarantine.source_id) == (9, ("h1",), 7)
     assert made.warnings == ("3 row(s) that the plan took are in no file any more and do not come back",)
     assert undo(present=3).warnings == ("3 row(s) that the plan took are there again already",)
     assert from_json(Plan, made.to_json()) == made
-    assert ranges_in(made.quarantine_returns) == ((QUARANTINE, 50 * SECOND, 50 * SECOND),)
+    assert ranges_in((), made.on_quarantine.files_back) == ((QUARANTINE, 50 * SECOND, 50 * SECOND),)
 
 
 def test_what_the_gate_holds_an_undo_to() -> None:

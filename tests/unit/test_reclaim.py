@@ -120,8 +120,8 @@ def test_what_holds_the_topic_holds_its_past() -> None:  # DEL-8
 
 def test_nothing_younger_than_an_open_ingest_goes() -> None:
     history = table(line(1, 2 * DAY, 3 * DAY, NOW - 20 * DAY))
-    assert [action.snapshots for action in made(history).expiries] == [(1, 2, 3)]
-    assert made(history, needed_since=Instant(2 * DAY)).expiries[0].snapshots == (1,)
+    assert [action.snapshots for action in made(history).forgets] == [(1, 2, 3)]
+    assert made(history, needed_since=Instant(2 * DAY)).forgets[0].snapshots == (1,)
 
 
 def test_the_plan_says_when_there_is_more_to_come() -> None:

@@ -61,7 +61,7 @@ def test_a_second_run_changes_nothing_and_names_the_first(past: Past) -> None:  
 def test_nothing_goes_within_the_window(past: Past) -> None:
     past.services.topics.alter(NAME, {"undo_window": 50 * 86_400})
     plan = preview(past.services, NAME, as_of=NOW, work="reclaim")
-    assert plan.expiries == () or not any(action.snapshots for action in plan.expiries)
+    assert plan.forgets == () or not any(action.snapshots for action in plan.forgets)
     assert not any(removal.role in ("data", "vector", "manifest", "list") for removal in plan.file_removals)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.operations.registry import preview
-from message_lifecycle.model.actions import ExpireSnapshots
+from message_lifecycle.model.change import Forget
 from message_lifecycle.model.errors import ForeignTable, PlanConflict, UnsafePath
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.settings import resolve
@@ -118,9 +118,9 @@ def test_the_gate_too_sees_when_main_left_a_snapshot(tmp_path: Path) -> None:
     first = past.append(1, days_old=50)
     left = past.append(2, days_old=40)
     set_back(past, to=first)
-    of_table = ExpireSnapshots(table="", table_uuid=str(past.log.metadata.table_uuid), snapshots=(left,), refs=(), kept=())
+    of_table = Forget(table="", table_uuid=str(past.log.metadata.table_uuid), snapshots=(left,), refs=(), kept=())
     planned = preview(past.services, NAME, as_of=NOW, work="reclaim")
-    wrong = replace(planned, actions=(of_table,))
+    wrong = replace(planned, changes=(of_table,))
     young = reclaim_evidence(past.tables, wrong, resolve(topic={}, server={}))["young"]
     assert isinstance(young, pa.Table)
     assert young.to_pylist() == [{"name": str(left)}]

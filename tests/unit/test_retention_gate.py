@@ -12,13 +12,14 @@ from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.plain import PlainGate
-from message_lifecycle.model.actions import RemoveRows
+from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import RemovalReason
+from tests.changes import named
 
 NAME = TopicName(stream="s", topic="t")
 AS_OF = Instant(1_000)
@@ -52,12 +53,9 @@ def failed(report: GateReport) -> set[str]:
 
 
 def taking(plan: Plan, offsets: str, rows: int, reason: RemovalReason = "retention_count") -> Plan:
-    first, _, last = offsets.partition("-")
-    action = RemoveRows(
-        partition=0, base_offset=0, file="0/0", offsets=offsets, first_offset=int(first), last_offset=int(last), rows=rows, reason=reason
-    )
+    action = RemoveRows(partition=0, base_offset=0, file="0/0", offsets=offsets, rows=rows, reason=reason)
     expected = replace(plan.expected, removed=((reason, rows),))
-    return replace(plan, actions=(action,), expected=expected)
+    return replace(plan, changes=named(action), expected=expected)
 
 
 def test_the_plan_itself_passes() -> None:

@@ -119,7 +119,7 @@ def test_what_would_leave_a_hole_is_refused(now: DocumentState, then: tuple[int,
     purge = topic.s.ledger.record(outcome.plan_id or "").plan
     was = None if then is None else DocumentState(document="a", seq=then[1], first=then[0], snapshots=(), epoch=0, younger=then[0])
     before = document_undo.DocumentsBefore(changes_id=0, snapshots_id=None, states={} if was is None else {"a": was})
-    taken = document_undo.Taken(actions=purge.documents, before=before, later=())
+    taken = document_undo.Taken(actions=purge.on_snapshots.documents, before=before, later=())
     tables: DocumentTables = topic.s.documents.tables(NAME)
     policy = documents.describe(topic.s, NAME, "a")[0].policy
     with pytest.raises(UndoSourceGone) as raised:

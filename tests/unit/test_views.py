@@ -8,7 +8,7 @@ import pytest
 
 from message_lifecycle.app import views
 from message_lifecycle.app.cli.screen import count, safe, share, size, span
-from message_lifecycle.model.actions import RemoveRows, SealSegment
+from message_lifecycle.model.change import RemoveRows, SealSegment
 from message_lifecycle.model.instants import Instant
 from tests.ledgers import drop, plan_of
 from tests.worlds import NOW, SECOND, Lake, make_lake
@@ -63,9 +63,7 @@ def test_a_question_takes_others_words_as_words(lake: Lake) -> None:
 
 
 def test_each_kind_of_action_is_shown(lake: Lake) -> None:
-    rows = RemoveRows(
-        partition=0, base_offset=100, file="f", offsets="100-189", first_offset=100, last_offset=189, rows=90, reason="retention_age"
-    )
+    rows = RemoveRows(partition=0, base_offset=100, file="f", offsets="100-189", rows=90, reason="retention_age")
     seal = SealSegment(partition=0, base_offset=100, next_offset=200)
     shown = views.plan_view(plan_of(actions=(seal, drop(0, 99), rows)))["actions"]
     assert [(action["action"], action["from"], action["to"]) for action in shown] == [

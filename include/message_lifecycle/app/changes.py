@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from message_lifecycle.app.operations.registry import of_plan
+from message_lifecycle.app.operations.registry import deeds, of_plan
 from message_lifecycle.model.outcome import Staged
 
 if TYPE_CHECKING:
@@ -16,12 +16,10 @@ if TYPE_CHECKING:
 
 def make(s: Services, plan: Plan) -> Staged:
     """All of them, unseen. Again: the same."""
-    operation = of_plan(s, plan)
-    changes = operation.changes(plan)
     staged = Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
     # What gives back looks first for what may be lost, as copies of the view's messages are: then nothing of the log is staged.
-    for change in reversed(changes) if operation.gives_back else changes:
-        staged = change.make(s, plan, staged)
+    for deed in reversed(deeds(plan)) if of_plan(s, plan).gives_back else deeds(plan):
+        staged = deed.make(s, plan, staged)
     return staged
 
 
@@ -29,27 +27,26 @@ def commit(s: Services, verdict: Verdict) -> Published:
     """One fenced commit each; one that is there already is found. Raises PlanConflict, of the second too: then the first stands."""
     plan, operation = verdict.plan, of_plan(s, verdict.plan)
     done: list[Published] = []
-    for change in operation.changes(plan):
-        if change.done(s, plan) is None:
-            operation.before(s, verdict, change)
-        done.append(change.commit(s, verdict))
+    for deed in deeds(plan):
+        if deed.done(s, plan) is None:
+            operation.before(s, verdict, deed)
+        done.append(deed.commit(s, verdict))
     return operation.published(plan, done)
 
 
 def drop(s: Services, plan: Plan) -> None:
     """Forget what was made; what is committed stays."""
-    for change in of_plan(s, plan).changes(plan):
-        change.drop(s, plan)
+    for deed in deeds(plan):
+        deed.drop(s, plan)
 
 
 def published(s: Services, plan: Plan) -> Published | None:
     """What came of it, if all of it is there: of its commits the one that the outcome counts. Of what takes, the last commit tells, for
     the others came before it; of what gives back, each is asked for."""
     operation = of_plan(s, plan)
-    changes = operation.changes(plan)
-    found = [change.done(s, plan) for change in (changes if operation.gives_back else changes[-1:])]
+    found = [deed.done(s, plan) for deed in (deeds(plan) if operation.gives_back else deeds(plan)[-1:])]
     there = [commit for commit in found if commit is not None]
-    return operation.published(plan, there) if len(there) == len(found) else None
+    return operation.published(plan, there) if there and len(there) == len(found) else None
 
 
 def is_committed(s: Services, plan: Plan) -> bool:
@@ -57,23 +54,23 @@ def is_committed(s: Services, plan: Plan) -> bool:
     return published(s, plan) is not None or of_plan(s, plan).is_begun(s, plan)
 
 
+def has_first(s: Services, plan: Plan) -> bool:
+    """Whether its first commit is there."""
+    return any(deed.done(s, plan) is not None for deed in deeds(plan)[:1])
+
+
 def is_halfway(s: Services, plan: Plan) -> bool:
     """Whether a run has died between two of its commits."""
-    changes = of_plan(s, plan).changes(plan)
-    return len(changes) > 1 and changes[0].done(s, plan) is not None and published(s, plan) is None
+    return len(deeds(plan)) > 1 and has_first(s, plan) and published(s, plan) is None
 
 
 def is_decided(s: Services, plan: Plan) -> bool:
     """Whether nothing stops it any more: all of it is there, or the first commit of what only gives back."""
-    operation = of_plan(s, plan)
-    if operation.gives_back:
-        return operation.changes(plan)[0].done(s, plan) is not None
-    return published(s, plan) is not None
+    return has_first(s, plan) if of_plan(s, plan).gives_back else published(s, plan) is not None
 
 
 def has_begun(s: Services, plan: Plan) -> bool:
     """Whether any of its commits is there, or any of its files gone."""
     operation = of_plan(s, plan)
-    if operation.changes(plan)[0].done(s, plan) is not None or published(s, plan) is not None:
-        return True
-    return operation.is_begun(s, plan) or operation.resumes(s, plan)
+    first = any(deed.has_begun(s, plan) for deed in deeds(plan)[:1])
+    return first or published(s, plan) is not None or operation.is_begun(s, plan) or operation.resumes(s, plan)

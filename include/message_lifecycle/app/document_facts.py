@@ -54,7 +54,7 @@ def undone_documents(s: Services, name: TopicName) -> dict[str, CameBack]:
     for known in s.ledger.undone(name):
         if known.released_at is None:
             detail = undone_detail(known)
-            for action in s.ledger.record(known.undone_by).plan.document_returns:
+            for action in s.ledger.record(known.undone_by).plan.documents_back:
                 found[action.document] = came_back(action, detail, found.get(action.document))
     return found
 

@@ -24,7 +24,7 @@ def due_states(s: Services) -> Mapping[TopicName, DueState]:
 
 def note_due(s: Services, after: Plan, marker: str | None = None) -> None:
     """Keep for the next look when this topic can have something to remove, and who holds what is overdue now."""
-    more_now = after.as_of if after.actions or after.more else after.next_due_at
+    more_now = after.as_of if after.changes or after.more else after.next_due_at
     s.ledger.set_due_state(
         after.topic,
         DueState(

@@ -12,18 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from message_lifecycle.app import view_copies
-from message_lifecycle.model.actions import (
-    CompactPartition,
-    DropSegments,
-    EraseRows,
-    EraseTable,
-    RemoveRows,
-    RemoveViewRows,
-    RestoreRows,
-    RestoreViewRows,
-    SealSegment,
-    SweepMarkers,
-)
+from message_lifecycle.model.change import Rows
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, Spared, SparedOffsets
@@ -173,34 +162,22 @@ def touched_messages(s: Services, plan: Plan, staged: Staged, holds: Sequence[Ho
     of_documents = Policy.of_values(plan.policy).fold is not None
     log = None if of_documents else replace(s.reader.log(plan.topic), snapshot_id=plan.requirements.snapshot_id)
     of_log = SparedOffsets(() if log is None else spared_of(s, log, holds))
-    view = s.views.view(plan.topic) if log is not None and (plan.view_removals or plan.compactions or plan.erasure) else None
+    view = s.views.view(plan.topic) if log is not None and (plan.on_view.mark or plan.on_view.compact or plan.erasure) else None
     of_view = SparedOffsets(() if log is None or view is None else spared_in_view(s, log, view, holds))
-    touched = 0
-    for action in (*plan.actions, *staged.superseded):
-        match action:
-            case DropSegments():
-                touched += of_log.touching(action.partition, action.first_base, action.last_offset) is not None
-            case RemoveRows():
-                touched += _among(of_log, action.partition, action.offsets)
-            case RemoveViewRows():
-                touched += _among(of_view, action.partition, action.offsets)
-            case EraseRows():
-                touched += _among(of_view if action.table == "view" else of_log, action.partition, action.offsets)
-            case EraseTable():
-                touched += sum(not isinstance(hold.what, HeldKey) for hold in holds)
-            case CompactPartition() | SealSegment() | SweepMarkers() | RestoreRows() | RestoreViewRows():
-                pass  # of a view see below; the others take nothing
-            case _:
-                touched += len(holds)  # nobody can look into it
-    if plan.compactions and log is not None and view is not None:
+    touched = sum(of_log.touching(run.partition, run.first_base, run.last_offset) is not None for run in plan.on_log.drop)
+    touched += sum(_among(of_log, rows) for rows in (*plan.on_log.mark, *staged.superseded))
+    touched += sum(_among(of_view, rows) for rows in (*plan.on_view.mark, *plan.erased_of("view")))
+    touched += sum(_among(of_log, rows) for kind, rows in plan.erased if kind != "view")
+    touched += sum(not isinstance(hold.what, HeldKey) for hold in holds) * len(plan.rewrites)
+    if plan.on_view.compact and log is not None and view is not None:
         policy = Policy.of_values(plan.policy)
         tails = s.views.tails(log, view.horizons, as_of=plan.as_of)
         touched += sum(held.rows for held in view_copies.at_risk(s, log, view, tails, policy, as_of=plan.as_of, holds=holds))
     return touched
 
 
-def _among(spared: SparedOffsets, partition: int, text: str) -> int:
-    return sum(len(run) for _, held in spared.split(partition, text)[1] for run in ranges_of(held))
+def _among(spared: SparedOffsets, rows: Rows) -> int:
+    return sum(len(run) for _, held in spared.split(rows.partition, rows.offsets)[1] for run in ranges_of(held))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from message_lifecycle.folds import Fold, Folding
-from message_lifecycle.model.actions import SnapshotDocument
+from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.errors import InvalidChange
 
 

@@ -43,15 +43,15 @@ _WRONG = (
 def view_removals_suite(plan: Plan) -> Suite:
     """What another operation takes from the compacted view: what the plan names, and nothing else (PRG-1, CMP-9). Frame `view`: one row per
     partition that loses messages."""
-    if not plan.view_removals:
+    if not plan.on_view.mark:
         return ()
     return (
-        rule("view", "The view loses messages of the planned partitions.", "partitions", count("view", len(plan.view_removals))),
+        rule("view", "The view loses messages of the planned partitions.", "partitions", count("view", len(plan.on_view.mark))),
         rule(
             "view_rows",
             "Exactly as many messages go from the view as the plan names.",
             "messages that go from the view",
-            ColumnSum(frame="view", column="rows", equals=sum(action.rows for action in plan.view_removals)),
+            ColumnSum(frame="view", column="rows", equals=sum(action.rows for action in plan.on_view.mark)),
         ),
         rule("view_named", "Each is named by the plan.", "messages not named", ColumnSum(frame="view", column="unnamed", equals=0)),
         rule("view_added", "Nothing comes into the view.", "messages that came", ColumnSum(frame="view", column="added", equals=0)),
@@ -86,7 +86,7 @@ def compaction_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     rows_in = plan.expected.rows_in if view is None else view.view_rows + view.tail_rows
     kept = plan.expected.rows_in if view is None else view.rows
     removed = 0 if view is None else sum(rows for _, rows in view.removed)
-    lowered = [action.partition for action in plan.compactions if action.through < action.after]
+    lowered = [action.partition for action in plan.on_view.compact if action.through < action.after]
     return (
         same_settings(policy.hash, plan.requirements.policy_hash),
         rule(
@@ -99,11 +99,11 @@ def compaction_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "partitions",
             "Every partition of the plan was looked at.",
             "partitions",
-            count("partitions", len(plan.compactions)),
+            count("partitions", len(plan.on_view.compact)),
         ),
         *(
             rule(column, says, what, ColumnSum(frame="partitions", column=column, equals=0))
-            for column, says, what in (_WRONG if plan.compactions else ())
+            for column, says, what in (_WRONG if plan.on_view.compact else ())
         ),
         one_row_of_figures(),
         rule(

@@ -46,7 +46,7 @@ def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     not be proved; `clients`, one row of what the ledger says now; `figures`, one row.
     """
     blocked = {document for document, _ in staged.documents.blocked} if staged.documents is not None else set()
-    actions = [action for action in plan.documents if action.document not in blocked]
+    actions = [action for action in plan.on_snapshots.documents if action.document not in blocked]
     purged = sum(rows for _, rows in staged.removed(plan))
     return (
         same_settings(policy.hash, plan.requirements.policy_hash),
@@ -54,7 +54,7 @@ def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "foldable",
             "The changes of some document of the plan can be folded.",
             "documents",
-            Same(found=_folds(blocked if plan.documents and not actions else set()), wanted=_folds(set())),
+            Same(found=_folds(blocked if plan.on_snapshots.documents and not actions else set()), wanted=_folds(set())),
         ),
         rule("documents", "The documents of the plan were looked at.", "rows of totals", count("documents", 1)),
         _total("planned", "Every document of the plan was looked at that could be folded.", "documents", len(actions)),

@@ -24,7 +24,6 @@ from message_lifecycle.gates.suite import (
     same_settings,
     tightened,
 )
-from message_lifecycle.model.actions import DropSegments
 from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
@@ -114,7 +113,7 @@ def purge_compacted_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     """What the purge of compacted messages is held to: whole segments that the view covers, and nothing else (CMP-9)."""
     files = len(plan.selection.files)
     counted = rule("going", "Exactly the files of the planned segments go.", "files that go", count("going", files))
-    dropped = [action for action in plan.actions if isinstance(action, DropSegments)]
+    dropped = plan.on_log.drop
     going = (
         rule(
             "going_rows",
@@ -161,7 +160,7 @@ def _whole_and_named() -> Suite:
 def _going(plan: Plan, policy: Policy) -> Suite:
     if not (policy.cleaner_enabled and policy.message_expiry_us):
         return (rule("going", "No segment goes: under these settings no message expires.", "files that go", count("going", 0)),)
-    dropped = [action for action in plan.actions if isinstance(action, DropSegments)]
+    dropped = plan.on_log.drop
     whole = len(plan.selection.files) - len(_files_by_row(plan) & set(plan.selection.files))
     counted = rule("going", "Exactly the files of the planned segments go.", "files that go", count("going", whole))
     if not dropped:
@@ -193,12 +192,12 @@ def _going(plan: Plan, policy: Policy) -> Suite:
 
 
 def _files_by_row(plan: Plan) -> set[str]:
-    return {action.file for action in plan.row_removals}
+    return {action.file for action in plan.on_log.mark}
 
 
 def _sample(plan: Plan) -> Suite:
     # What is left of a segment whose messages have all gone one by one is files without any.
-    if not any(isinstance(action, DropSegments) and action.rows for action in plan.actions):
+    if not any(run.rows for run in plan.on_log.drop):
         says = "No message goes with its segment, so there is nothing to sample: single messages are all looked at."
         return (rule("sample", says, "messages sampled", count("sample", 0)),)
     return (

@@ -71,7 +71,7 @@ def quarantine_undo_suite(plan: Plan, policy: Policy) -> Suite:
     rows, rows_in = plan.restored_rows, plan.expected.rows_in
     return (
         same_settings(policy.hash, plan.requirements.policy_hash),
-        rule("back", "As many files come back as planned.", "files that come back", count("back", len(plan.quarantine_returns))),
+        rule("back", "As many files come back as planned.", "files that come back", count("back", len(plan.on_quarantine.files_back))),
         rule(
             "back_rows",
             "Exactly the rows of the planned files come back.",

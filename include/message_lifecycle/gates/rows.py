@@ -11,7 +11,7 @@ from message_lifecycle.model.settings import Policy
 def rows_suite(plan: Plan, staged: Staged) -> Suite:
     """Exactly the named messages go, each for the reason that the plan gives (CNT-1, TTL-7). Frame `rows`: one row per file that loses single
     messages."""
-    removals = plan.row_removals + staged.superseded
+    removals = plan.on_log.mark + staged.superseded
     files = len({action.file for action in removals})
     counted = rule("rows", "Single messages go from exactly the planned files.", "files that lose single messages", count("rows", files))
     if not files:
@@ -48,7 +48,7 @@ def rows_suite(plan: Plan, staged: Staged) -> Suite:
 def purged_suite(plan: Plan) -> Suite:
     """No plan holds the key; that only one key is touched can be shown without it (PRG-1). Frame `purged`: one row
     about the keys of all that a purge takes."""
-    if not any(action.reason == "purged" for action in plan.row_removals):
+    if not any(action.reason == "purged" for action in plan.on_log.mark):
         return (rule("purged", "No key is purged.", "purges", count("purged", 0)),)
     return (
         rule("purged", "The keys of all that is purged were looked at.", "purges", count("purged", 1)),

@@ -18,7 +18,6 @@ from message_lifecycle.gates.suite import (
     rule,
     same_settings,
 )
-from message_lifecycle.model.actions import DeleteTable, ReturnTable
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 
@@ -37,7 +36,7 @@ def erasure_suite(plan: Plan, policy: Policy) -> Suite:
     Frames, which alone tell what was staged: `rewritten`, one row per file that is written again; `tables`, one row per table, by a second
     search of what is staged; `figures`, one row. A person is asked whatever the counts: the history ends before the undo window does.
     """
-    files, tables = len(plan.erased_rows), len(plan.erased_tables)
+    files, tables = sum(1 for _ in plan.erased), len(plan.rewrites)
     removed = plan.expected.removed_rows
     return (
         same_settings(policy.hash, plan.requirements.policy_hash),
@@ -48,7 +47,7 @@ def erasure_suite(plan: Plan, policy: Policy) -> Suite:
                     "rewritten_rows",
                     "Exactly as many rows go as the plan names.",
                     "rows that go",
-                    ColumnSum(frame="rewritten", column="rows", equals=sum(row.rows for row in plan.erased_rows)),
+                    ColumnSum(frame="rewritten", column="rows", equals=sum(rows.rows for _, rows in plan.erased)),
                 ),
                 _none_in("rewritten", "unnamed", "Every row that goes is named by the plan.", "rows not named"),
                 _none_in("rewritten", "left", "Every row that the plan names goes.", "rows left"),
@@ -82,7 +81,7 @@ def topic_suite(plan: Plan, policy: Policy) -> Suite:
     Frames: `tables`, one row per table that would move: `same` (uuid, snapshot and kind as planned), `rows`; `taken`, one row per table that
     has the place of one; `figures`, one row. It is always a person's word: the last check asks for it.
     """
-    moves = [action for action in plan.actions if isinstance(action, DeleteTable | ReturnTable)]
+    moves = plan.moved()
     tables = (
         rule(
             "same",
@@ -117,7 +116,7 @@ def reclaim_suite(plan: Plan, policy: Policy) -> Suite:
     """
     listed = sum(len(removal.files) for removal in plan.file_removals)
     reachable = (
-        rule("tables", "Every table that loses something was looked at.", "tables", count("tables", len(plan.expiries))),
+        rule("tables", "Every table that loses something was looked at.", "tables", count("tables", len(plan.forgets))),
         rule(
             "reachable",
             "Of every table something stays that can be read.",
@@ -127,7 +126,7 @@ def reclaim_suite(plan: Plan, policy: Policy) -> Suite:
     )
     return (
         same_settings(policy.hash, plan.requirements.policy_hash),
-        *(reachable if plan.expiries else (rule("tables", "No table loses anything.", "tables", count("tables", 0)),)),
+        *(reachable if plan.forgets else (rule("tables", "No table loses anything.", "tables", count("tables", 0)),)),
         _none("needed", "No listed file is named by a snapshot, branch or tag that stays.", "listed files that are needed"),
         _none("missing", "Every file of every snapshot, branch and tag that stays is there.", "needed files that are not there"),
         _none("young", "No snapshot goes that was the newest within the undo window.", "snapshots too young to go"),
@@ -140,7 +139,7 @@ def reclaim_suite(plan: Plan, policy: Policy) -> Suite:
             "snapshots",
             "As many snapshots go as planned.",
             "snapshots",
-            figure("snapshots", sum(len(action.snapshots) for action in plan.expiries)),
+            figure("snapshots", sum(len(action.snapshots) for action in plan.forgets)),
         ),
         rule("files", "No more files go than planned.", "files that go", Within(frame=FIGURES, column="files", minimum=0, maximum=listed)),
         rule(
@@ -169,7 +168,7 @@ def deleted_reclaim_suite(plan: Plan, policy: Policy) -> Suite:
     Frames: `tables`, one row for each that goes, `same` where it is the one that was planned for; `outside`, `unlisted` and `fresh`, what is
     wrong, by name; `figures`, one row. It is always a person's word: the last check asks for it.
     """
-    drops, listed = plan.dropped_tables, sum(len(removal.files) for removal in plan.file_removals)
+    drops, listed = plan.moved("gone"), sum(len(removal.files) for removal in plan.file_removals)
     of_tables = (
         rule(
             "same",

@@ -31,11 +31,11 @@ from message_lifecycle.model.settings import Policy
 def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     """An undo is always a person's word: the last check asks for it. A topic that was deleted comes back as it went, whole, and of documents
     and of the quarantine every row."""
-    if plan.returned_tables:
+    if plan.moved("back"):
         return topic_suite(plan, policy)
     if plan.of_documents:
         return document_undo_suite(plan, policy)
-    if plan.of_quarantine:
+    if plan.on_quarantine.files_back:
         return quarantine_undo_suite(plan, policy)
     removed = sum(rows for _, rows in staged.removed(plan))
     return (
@@ -70,9 +70,9 @@ def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
 
 def _restored(plan: Plan) -> Suite:
     counted = rule(
-        "restored", "Messages come back out of exactly the planned files.", "files that give back", count("restored", len(plan.restored))
+        "restored", "Messages come back out of exactly the planned files.", "files that give back", count("restored", len(plan.on_log.back))
     )
-    if not plan.restored:
+    if not plan.on_log.back:
         return (counted,)
     return (
         counted,
@@ -113,9 +113,9 @@ _VIEW = (
 
 
 def _view(plan: Plan) -> Suite:
-    if not plan.view_returns:
+    if not plan.on_view.back:
         return ()
-    partitions = len(plan.view_returns)
+    partitions = len(plan.on_view.back)
     return (
         rule("view_returns", "The view of exactly the planned partitions differs.", "partitions", count("view_returns", partitions)),
         rule(
@@ -132,7 +132,7 @@ def _view(plan: Plan) -> Suite:
 
 
 def _markers(plan: Plan) -> Suite:
-    files = len({action.file for action in plan.row_removals})
+    files = len({action.file for action in plan.on_log.mark})
     counted = rule("rows", "Markers go from exactly the planned files.", "files that lose markers", count("rows", files))
     if not files:
         return (counted,)
@@ -142,7 +142,7 @@ def _markers(plan: Plan) -> Suite:
             "rows_rows",
             "Exactly the markers go that the plan names.",
             "markers that go",
-            ColumnSum(frame="rows", column="rows", equals=sum(action.rows for action in plan.row_removals)),
+            ColumnSum(frame="rows", column="rows", equals=sum(action.rows for action in plan.on_log.mark)),
         ),
         rule(
             "rows_named",

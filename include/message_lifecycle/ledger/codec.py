@@ -4,8 +4,8 @@ To: the model's canonical JSON. From: pydantic over the model's own dataclasses;
 is CorruptRecord, for a deed that is read only in part may be another deed.
 
 A plan's text stays as it was recorded, and so does its id, which is the text's hash. Only its decoded content is taken from format to
-format, up to today's. A step adds what the later format says and the earlier could not. It drops nothing and changes nothing, so nothing
-recorded is lost. A field without a certain value is None: unknown. A step is never edited once it was released.
+format, up to today's. A step adds what the later format says and the earlier could not, or says the same otherwise. Nothing recorded is
+lost. A field without a certain value is None: unknown. A step is never edited once it was released.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from message_lifecycle.ledger.errors import CorruptRecord
-from message_lifecycle.model.actions import Action
+from message_lifecycle.model.change import Change
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
 from message_lifecycle.model.plan import PLAN_FORMAT, Plan
 from message_lifecycle.model.settings import Value
@@ -41,12 +41,11 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 @cache
 def _recorded_plan() -> type[Plan]:
-    """A plan whose actions pydantic tells apart by their kind, and does not try one after the other: for 100,000 documents a second
-    instead of six."""
+    """A plan whose changes pydantic tells apart by their kind, and does not try one after the other."""
     from pydantic import Field
 
-    by_kind = Annotated[Action, Field(discriminator="kind")]
-    return make_dataclass("RecordedPlan", [("actions", tuple[by_kind, ...])], bases=(Plan,), frozen=True, kw_only=True)
+    by_kind = Annotated[Change, Field(discriminator="kind")]
+    return make_dataclass("RecordedPlan", [("changes", tuple[by_kind, ...])], bases=(Plan,), frozen=True, kw_only=True)
 
 
 def _read(kind: Any, text: str, what: str) -> Any:
@@ -178,7 +177,106 @@ def _to_5(plan: Content) -> None:
     _add(requirements, heeded=[])  # there were no legal holds; one that is placed since stops the plan
 
 
-PLAN_STEPS: Mapping[int, Callable[[Content], None]] = {3: _to_4, 4: _to_5}
+_SAID_TWICE = ("kind", "first_offset", "last_offset")
+"""Of rows: their place among the changes says what they are, and their offsets say the others."""
+_OF_ROWS = ("remove_rows", "restore_rows")
+_PARTS = {
+    "seal_segment": ("log", "seal"),
+    "drop_segments": ("log", "drop"),
+    "remove_rows": ("log", "mark"),
+    "restore_rows": ("log", "back"),
+    "compact_partition": ("view", "compact"),
+    "remove_view_rows": ("view", "mark"),
+    "restore_view_rows": ("view", "back"),
+    "snapshot_document": ("snapshots", "documents"),
+    "drop_quarantined": ("quarantine", "files"),
+    "restore_quarantined": ("quarantine", "files_back"),
+}
+"""By the kind of an action, the table of its commit and the part of it."""
+_COMMIT = ("seal", "drop", "mark", "back", "sweep", "compact", "documents", "documents_back", "files", "files_back")
+_MOVES = {"delete_table": "away", "return_table": "back", "drop_table": "gone"}
+_NO_FILE: Content = {"file": "", "base_offset": 0}
+_MORE: Mapping[str, Content] = {
+    "remove_view_rows": _NO_FILE,
+    "restore_view_rows": {**_NO_FILE, "size_bytes": 0, "standing": False},
+    "delete_table": {"location": "", "metadata": ""},
+    "return_table": {"location": "", "metadata": ""},
+    "drop_table": {"size_bytes": 0},
+}
+"""What a part says that an action did not."""
+
+
+def changes_of(actions: Sequence[Content], source_id: object, *, gives_back: bool) -> list[Content]:
+    """The actions of format 5 as changes: those of one table together, in the order of their commits (`operations`). Raises NeverWritten."""
+    commits: dict[str, Content] = {}
+    others: list[Content] = []
+    tables: dict[str, Content] = {}
+    erased: dict[str, list[Content]] = {}
+
+    def commit_on(table: str) -> Content:
+        empty: Content = {part: [] for part in _COMMIT}
+        return commits.setdefault(table, {"kind": "commit", "table": table, "source_id": None, **empty})
+
+    for action in actions:
+        kind = action.get("kind")
+        said = {name: value for name, value in action.items() if name not in (_SAID_TWICE if kind in _OF_ROWS else ("kind",))}
+        said |= _MORE.get(str(kind), {})
+        if kind in _PARTS:
+            table, part = _PARTS[kind]
+            change = commit_on(table)
+            change["source_id"] = said.pop("source_id", change["source_id"])
+            change[part].append(said)
+        elif kind == "sweep_markers":
+            commit_on("log")["sweep"] += said.pop("removals")
+        elif kind == "restore_document":
+            _documents_back(said, commit_on, source_id)
+        elif kind == "erase_rows":
+            erased.setdefault(str(said.pop("table", "")), []).append(said)
+        elif kind == "erase_table":
+            others.append({**said, "kind": "rewrite", "rows": erased.pop(str(said.get("table")), [])})
+        elif kind == "expire_snapshots":
+            others.append(tables.setdefault(str(said.get("table")), {**said, "kind": "forget", "files": []}))
+        elif kind == "remove_files":
+            table, uuid = said.pop("table", None), said.pop("table_uuid", None)
+            empty = {"kind": "forget", "table": table, "table_uuid": uuid, "snapshots": [], "refs": [], "kept": [], "files": []}
+            if str(table) not in tables:
+                others.append(tables.setdefault(str(table), empty))
+            tables[str(table)]["files"].append(said)
+        elif kind in _MOVES:
+            if not others or others[0]["kind"] != "move":
+                others.insert(0, {"kind": "move", "to": _MOVES[kind], "tables": []})
+            others[0]["tables"].append(said)
+        else:
+            raise NeverWritten(f"it says {kind!r} of an action")
+    if erased:
+        raise NeverWritten("rows of a table are erased that is not written again")
+    for table in ("log", "quarantine"):
+        if table in commits and gives_back:
+            commits[table]["source_id"] = source_id
+    order = ("log", "view", "changes", "snapshots", "quarantine") if gives_back else ("view", "log", "snapshots", "quarantine")
+    return [*(commits[table] for table in order if table in commits), *others]
+
+
+def _documents_back(said: Content, commit_on: Callable[[str], Content], source_id: object) -> None:
+    of_snapshots = said.pop("source_id", None)
+    if said.get("changes_before"):
+        change = commit_on("changes")
+        change["documents_back"].append({**said, "snapshots": []})
+        change["source_id"] = source_id
+    if said.get("snapshots"):
+        change = commit_on("snapshots")
+        change["documents_back"].append({**said, "changes_from": 0, "changes_before": 0})
+        change["source_id"] = of_snapshots
+
+
+def _to_6(plan: Content) -> None:
+    actions = plan.pop("actions", None)
+    if len(_objects(actions)) != len(actions if isinstance(actions, list) else "none"):
+        raise NeverWritten("it has no list of actions")
+    _add(plan, changes=changes_of(_objects(actions), plan.pop("source_id", None), gives_back=plan.get("operation") == "undo"))
+
+
+PLAN_STEPS: Mapping[int, Callable[[Content], None]] = {3: _to_4, 4: _to_5, 5: _to_6}
 """By the format that a step begins from.
 
 | plan format | what it says otherwise than the next one |
@@ -186,7 +284,8 @@ PLAN_STEPS: Mapping[int, Callable[[Content], None]] = {3: _to_4, 4: _to_5}
 | 1, 2 | No version that was released wrote them. Their fields are not known, and nothing is guessed. |
 | 3 | No `snapshots`: there were no documents, and no retention by number and size. |
 | 4 | No `spared`, `erasure`, `source_id`, no `requirements.heeded`: there was no undo, erasure, reclaim, hold, and no deletion of topics. |
-| 5 | Today's. |
+| 5 | No `changes`, but a list of `actions` in their place, and one `source_id` for all that comes back. |
+| 6 | Today's. |
 
 Within a format the fields stayed, and values came: with format 4 the operation retention, the reasons `retention_count` and
 `retention_bytes`, and `superseded` in the view. A plan says as well which settings it was made under. A setting that came later is not
@@ -211,9 +310,9 @@ def update_plan(plan: Content) -> None:
     """From its own format to today's fields, in place; its `format` still says the recorded one. Raises NeverWritten.
 
     The format is one of `PLAN_STEPS`."""
+    named = [plan.get("operation"), *(action.get("kind") for action in _objects(plan.get("actions")))]
     for before in range(plan["format"], PLAN_FORMAT):
-        named = [plan.get("operation"), *(action.get("kind") for action in _objects(plan.get("actions")))]
-        later = sorted(_CAME_WITH[before + 1].intersection(name for name in named if isinstance(name, str)))
+        later = sorted(_CAME_WITH.get(before + 1, frozenset()).intersection(name for name in named if isinstance(name, str)))
         if later:
             raise NeverWritten(f"it says {', '.join(later)}")
         PLAN_STEPS[before](plan)
@@ -223,7 +322,15 @@ def _objects(found: object) -> list[Content]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def _older_staged(staged: Content) -> None:
+def _before_changes(staged: Content) -> None:
+    """Older markers were written down as actions of a plan."""
+    for row in _objects((staged.get("markers") or {}).get("superseded")):
+        for name in _SAID_TWICE:
+            row.pop(name, None)
+
+
+def _before_documents(staged: Content) -> None:
+    _before_changes(staged)
     _add(staged, documents=None)  # there were none
 
 
@@ -239,7 +346,7 @@ def _before_archives(outcome: Content) -> None:
 
 
 _LACKING: Mapping[str, Sequence[tuple[frozenset[str], Callable[[Content], None]]]] = {
-    Staged.__name__: ((frozenset(("documents",)), _older_staged),),
+    Staged.__name__: ((frozenset(), _before_changes), (frozenset(("documents",)), _before_documents)),
     Outcome.__name__: (
         (frozenset(("restored", "marker_offsets", "reclaimed_files", "reclaimed_bytes")), _before_undo),
         (frozenset(("restored", "marker_offsets", "reclaimed_files", "reclaimed_bytes", "archived")), _before_archives),
@@ -249,7 +356,7 @@ _LACKING: Mapping[str, Sequence[tuple[frozenset[str], Callable[[Content], None]]
 
 | record | what earlier versions wrote it without |
 |---|---|
-| Staged | `documents`, with format 3 |
+| Staged | `documents`, with format 3; up to format 5 it has more of older markers: what they are, and their first and last offset |
 | Outcome | `restored`, `marker_offsets`, `reclaimed_files`, `reclaimed_bytes`, with formats 3 and 4; `archived`, with 3 and the first of 4 |
 | GateReport, Approval, receipts | nothing |
 """

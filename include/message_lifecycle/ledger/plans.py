@@ -7,7 +7,7 @@ outcome stands.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, NamedTuple, assert_never
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, Select, func, insert, select, update
 
@@ -15,13 +15,11 @@ from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import from_json, plan_from_json, plan_id_of, to_json
 from message_lifecycle.ledger.database import Part, add_rows, claim_topic, key_of, next_event, topic_of
 from message_lifecycle.ledger.runs import link, write_outcome
-from message_lifecycle.model import actions
 from message_lifecycle.model.errors import AlreadyAnswered, AmbiguousPlan, NotReady, OpenPlan, UnknownPlan, UnnamedApproval
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
 from message_lifecycle.model.plan import PLAN_FORMAT, Operation, Plan
-from message_lifecycle.model.rows import ranges_of as runs_of
 from message_lifecycle.ports import PlanRecord, PlanSummary
 
 _plans = tables.plans
@@ -379,27 +377,9 @@ def ranges_of(plan: Plan) -> Iterator[Covered]:
     """Offsets that the plan's actions take, so that `explain` finds the plan of an offset by an index.
 
     The same ones may come twice: of a message that two files hold, for different branches."""
-    of_documents = dict(plan.policy).get("fold") is not None
-    for action in plan.actions:
-        match action:
-            case actions.DropSegments(partition=partition, first_base=first, last_offset=last):
-                yield Covered(partition, first, last)
-            case actions.RemoveRows(partition=partition, first_offset=first, last_offset=last):
-                yield Covered(partition, first, last)
-            case actions.EraseRows(table="log", partition=partition, offsets=offsets) if not of_documents:
-                runs = list(runs_of(offsets))
-                yield Covered(partition, runs[0].start, runs[-1].stop - 1)
-            case actions.EraseRows() | actions.EraseTable() | actions.SnapshotDocument():
-                pass  # of what has no offset in the log, or of no row
-            case actions.SealSegment() | actions.SweepMarkers() | actions.CompactPartition() | actions.RemoveViewRows():
-                pass  # takes nothing that has an offset in the log
-            case actions.RestoreRows() | actions.RestoreViewRows() | actions.RestoreDocument():
-                pass  # takes nothing
-            case actions.ExpireSnapshots() | actions.RemoveFiles():
-                pass  # what they take has left the log before
-            case actions.DropQuarantined() | actions.RestoreQuarantined():
-                pass  # was never in it
-            case actions.DeleteTable() | actions.ReturnTable() | actions.DropTable():
-                pass  # the whole topic's fate, and no offset's
-            case _:
-                assert_never(action)
+    for run in plan.on_log.drop:
+        yield Covered(run.partition, run.first_base, run.last_offset)
+    # Of documents what is erased has no offset in the log.
+    erased = () if dict(plan.policy).get("fold") is not None else plan.erased_of("log")
+    for rows in (*plan.on_log.mark, *erased):
+        yield Covered(rows.partition, rows.first_offset, rows.last_offset)

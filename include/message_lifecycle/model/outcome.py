@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
-from message_lifecycle.model.actions import RemoveRows
+from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.document import StagedDocuments
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -53,9 +53,9 @@ class Staged:
 
     def removed(self, plan: Plan) -> tuple[tuple[str, int], ...]:
         """Messages that go by reason: the plan's, and the older markers; of a compaction those that are not in the view."""
-        if plan.operation == "compaction":
+        if plan.on_view.compact:
             return () if self.view is None else self.view.removed
-        if plan.operation == "snapshot_with_purge":
+        if plan.on_snapshots.documents:
             return self._purged(plan)
         older = sum(action.rows for action in self.superseded)
         return (*plan.expected.removed, *((("superseded", older),) if older else ()))
@@ -64,7 +64,7 @@ class Staged:
         """What the plan names, but for the documents whose fold failed (SNP-10)."""
         blocked = {document for document, _ in self.documents.blocked} if self.documents is not None else set()
         found: Counter[str] = Counter()
-        for action in plan.documents:
+        for action in plan.on_snapshots.documents:
             if action.reason is not None and action.document not in blocked:
                 found[action.reason] += action.purged
         return tuple(sorted(found.items()))

@@ -8,37 +8,32 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from message_lifecycle.model.actions import (
-    Action,
-    CompactPartition,
-    DeleteTable,
+from message_lifecycle.model.change import (
+    NOTHING,
+    Change,
+    Commit,
     DropSegments,
-    DropTable,
     EraseRows,
-    EraseTable,
-    ExpireSnapshots,
+    Forget,
+    Move,
+    MovedTable,
     RemoveFiles,
     RemoveRows,
-    RemoveViewRows,
     RestoreDocument,
-    RestoreQuarantined,
-    RestoreRows,
-    RestoreViewRows,
-    ReturnTable,
-    SnapshotDocument,
-    SweepMarkers,
+    Rewrite,
 )
-from message_lifecycle.model.erasure import ErasureOf
+from message_lifecycle.model.erasure import ErasureOf, TableKind
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.rows import Place, RemovalReason, ranges_of
 from message_lifecycle.model.settings import Value
 
-PLAN_FORMAT = 5
+PLAN_FORMAT = 6
 """Raised with every change of what a plan's text may say; `ledger.codec` then needs a step from the one before."""
 
 Operation = Literal[
@@ -176,7 +171,8 @@ class Plan:
     policy: tuple[tuple[str, Value | None], ...]
     requirements: Requirements
     bounds: tuple[Bound, ...]
-    actions: tuple[Action, ...]
+    changes: tuple[Change, ...]
+    """In the order of their commits: a run that dies between two of them leaves nothing that a reader may not see."""
     selection: Selection
     expected: Expected
     held: tuple[Held, ...]
@@ -193,8 +189,6 @@ class Plan:
     view: ViewRequirements | None = None
     snapshots: SnapshotRequirements | None = None
     erasure: ErasureOf | None = None
-    source_id: int | None = None
-    """Of an undo: the snapshot of the log, of the changes of documents, or of the quarantine, that holds what comes back."""
     format: int = PLAN_FORMAT
     """In which it was recorded; what that format did not say has the value that it had then, or None."""
 
@@ -205,17 +199,60 @@ class Plan:
 
     @property
     def is_empty(self) -> bool:
-        return not self.actions
+        return not self.changes
 
     @cached_property
-    def of_log(self) -> bool:
-        """Whether it changes the log, and not its compacted view alone."""
-        return any(not isinstance(action, RemoveViewRows | RestoreViewRows) for action in self.actions)
+    def _commits(self) -> dict[str, Commit]:
+        return {change.table: change for change in self.changes if isinstance(change, Commit)}
 
     @property
-    def of_view(self) -> bool:
-        """Whether it changes single messages of the compacted view; a compaction makes a new one."""
-        return bool(self.view_removals or self.view_returns)
+    def on_log(self) -> Commit:
+        return self._commits.get("log", NOTHING)
+
+    @property
+    def on_view(self) -> Commit:
+        return self._commits.get("view", NOTHING)
+
+    @property
+    def on_changes(self) -> Commit:
+        return self._commits.get("changes", NOTHING)
+
+    @property
+    def on_snapshots(self) -> Commit:
+        return self._commits.get("snapshots", NOTHING)
+
+    @property
+    def on_quarantine(self) -> Commit:
+        return self._commits.get("quarantine", NOTHING)
+
+    @property
+    def of_log(self) -> bool:
+        """Whether it changes the log, and not its compacted view alone."""
+        return "log" in self._commits
+
+    @cached_property
+    def rewrites(self) -> tuple[Rewrite, ...]:
+        return tuple(change for change in self.changes if isinstance(change, Rewrite))
+
+    @property
+    def erased(self) -> Iterator[tuple[TableKind, EraseRows]]:
+        """File by file, with the kind of its table."""
+        return ((change.table, rows) for change in self.rewrites for rows in change.rows)
+
+    def erased_of(self, table: TableKind) -> tuple[EraseRows, ...]:
+        return tuple(rows for kind, rows in self.erased if kind == table)
+
+    @cached_property
+    def forgets(self) -> tuple[Forget, ...]:
+        return tuple(change for change in self.changes if isinstance(change, Forget))
+
+    @property
+    def file_removals(self) -> Iterator[RemoveFiles]:
+        return (files for change in self.forgets for files in change.files)
+
+    def moved(self, to: Literal["away", "back", "gone"] | None = None) -> tuple[MovedTable, ...]:
+        """Tables of a topic that goes, comes back or is forgotten whole; those alone that are moved there."""
+        return tuple(table for change in self.changes if isinstance(change, Move) and to in (None, change.to) for table in change.tables)
 
     @property
     def past_horizon(self) -> bool:
@@ -223,36 +260,15 @@ class Plan:
         return self.operation == "message_cleaner" and self.view is not None
 
     def taking(self, partition: int, offset: int) -> DropSegments | RemoveRows | EraseRows | None:
-        """The action that takes the message at this offset."""
-        for action in self.actions:
-            match action:
-                case DropSegments() if action.partition == partition and action.first_base <= offset <= action.last_offset:
-                    return action
-                case RemoveRows() if action.partition == partition and action.first_offset <= offset <= action.last_offset:
-                    if any(offset in run for run in ranges_of(action.offsets)):
-                        return action
-                case EraseRows(table="log") if action.partition == partition and any(offset in run for run in ranges_of(action.offsets)):
-                    return action
-                case _:
-                    pass
+        """What takes the message at this offset of the log."""
+        for run in self.on_log.drop:
+            if run.partition == partition and run.first_base <= offset <= run.last_offset:
+                return run
+        marked: tuple[RemoveRows | EraseRows, ...] = (*self.on_log.mark, *self.erased_of("log"))
+        for rows in marked:
+            if rows.partition == partition and any(offset in span for span in ranges_of(rows.offsets)):
+                return rows
         return None
-
-    @cached_property
-    def compactions(self) -> tuple[CompactPartition, ...]:
-        return tuple(action for action in self.actions if isinstance(action, CompactPartition))
-
-    @cached_property
-    def documents(self) -> tuple[SnapshotDocument, ...]:
-        return tuple(action for action in self.actions if isinstance(action, SnapshotDocument))
-
-    @cached_property
-    def document_returns(self) -> tuple[RestoreDocument, ...]:
-        return tuple(action for action in self.actions if isinstance(action, RestoreDocument))
-
-    @property
-    def of_quarantine(self) -> bool:
-        """Whether it changes the quarantine beside the topic, and not the topic."""
-        return self.operation == "quarantine" or bool(self.quarantine_returns)
 
     @property
     def of_documents(self) -> bool:
@@ -262,83 +278,34 @@ class Plan:
     @property
     def things(self) -> str:
         """What it counts, in a word: what its topic holds, which the settings say also where the topic goes or comes back whole."""
-        if self.of_quarantine:
+        if "quarantine" in self._commits:
             return "rows"
         return "changes" if self.of_documents or dict(self.policy).get("fold") is not None else "messages"
 
-    @cached_property
-    def quarantine_returns(self) -> tuple[RestoreQuarantined, ...]:
-        return tuple(action for action in self.actions if isinstance(action, RestoreQuarantined))
-
-    @cached_property
-    def view_removals(self) -> tuple[RemoveViewRows, ...]:
-        return tuple(action for action in self.actions if isinstance(action, RemoveViewRows))
-
-    @cached_property
-    def view_returns(self) -> tuple[RestoreViewRows, ...]:
-        return tuple(action for action in self.actions if isinstance(action, RestoreViewRows))
-
-    @cached_property
-    def erased_rows(self) -> tuple[EraseRows, ...]:
-        return tuple(action for action in self.actions if isinstance(action, EraseRows))
-
-    @cached_property
-    def erased_tables(self) -> tuple[EraseTable, ...]:
-        return tuple(action for action in self.actions if isinstance(action, EraseTable))
-
-    @cached_property
-    def expiries(self) -> tuple[ExpireSnapshots, ...]:
-        return tuple(action for action in self.actions if isinstance(action, ExpireSnapshots))
-
-    @cached_property
-    def file_removals(self) -> tuple[RemoveFiles, ...]:
-        return tuple(action for action in self.actions if isinstance(action, RemoveFiles))
-
-    @cached_property
-    def row_removals(self) -> tuple[RemoveRows, ...]:
-        return tuple(action for action in self.actions if isinstance(action, RemoveRows))
-
-    @cached_property
-    def restored(self) -> tuple[RestoreRows, ...]:
-        return tuple(action for action in self.actions if isinstance(action, RestoreRows))
+    @property
+    def documents_back(self) -> tuple[RestoreDocument, ...]:
+        """Of changes and of snapshots: a document that gets both back is there twice."""
+        return (*self.on_changes.documents_back, *self.on_snapshots.documents_back)
 
     @cached_property
     def restored_rows(self) -> int:
         """Messages that come back to the log, changes of documents, or rows of the quarantine."""
-        of_log = sum(action.rows for action in self.restored) + sum(action.changes for action in self.document_returns)
-        of_log += sum(action.rows for action in self.quarantine_returns)
-        return of_log + sum(action.rows for action in self.returned_tables if not action.table)
+        rows = sum(part.rows for part in self.on_log.back) + sum(file.rows for file in self.on_quarantine.files_back)
+        rows += sum(part.changes for part in self.on_changes.documents_back)
+        return rows + sum(table.rows for table in self.moved("back") if not table.table)
 
     @property
     def restored_snapshots(self) -> int:
-        return sum(len(action.snapshots) for action in self.document_returns)
+        return sum(len(part.snapshots) for part in self.on_snapshots.documents_back)
 
     @property
     def restored_view_rows(self) -> int:
-        return sum(action.rows for action in self.view_returns)
-
-    @cached_property
-    def moved_tables(self) -> tuple[DeleteTable | ReturnTable, ...]:
-        """Of a whole topic that goes or comes back."""
-        return (*self.deleted_tables, *self.returned_tables)
-
-    @cached_property
-    def deleted_tables(self) -> tuple[DeleteTable, ...]:
-        return tuple(action for action in self.actions if isinstance(action, DeleteTable))
-
-    @cached_property
-    def returned_tables(self) -> tuple[ReturnTable, ...]:
-        return tuple(action for action in self.actions if isinstance(action, ReturnTable))
-
-    @cached_property
-    def dropped_tables(self) -> tuple[DropTable, ...]:
-        """Of a deleted topic that goes for good."""
-        return tuple(action for action in self.actions if isinstance(action, DropTable))
+        return sum(part.rows for part in self.on_view.back)
 
     @cached_property
     def expiring_by_row(self) -> frozenset[Place]:
         """Segments that expire but for messages that stay (EXP-5, CLK-4)."""
-        return frozenset((action.partition, action.base_offset) for action in self.row_removals if action.reason == "expiry")
+        return frozenset((rows.partition, rows.base_offset) for rows in self.on_log.mark if rows.reason == "expiry")
 
     def skips(self, partition: int, base_offset: int) -> bool:
         """Whether a legal hold or an undone plan keeps the segment, so that those behind it may go all the same (EXP-5)."""
@@ -358,11 +325,6 @@ class Plan:
     def _spared_runs(self) -> dict[int, list[range]]:
         return {partition: list(ranges_of(text)) for partition, text in self.spared}
 
-    @cached_property
-    def swept(self) -> tuple[int, ...]:
-        """Snapshots of another writer's removals for which markers may be owed."""
-        return tuple(snapshot for action in self.actions if isinstance(action, SweepMarkers) for snapshot in action.removals)
-
     def drops(self, partition: int, base_offset: int) -> bool:
         """Whether the segment goes whole, because it has expired. Asked once for every file that goes."""
         firsts, lasts = self._dropped.get(partition, ([], []))
@@ -373,11 +335,10 @@ class Plan:
     def _dropped(self) -> dict[int, tuple[list[int], list[int]]]:
         """First and last bases of the runs of segments that go, in order, per partition; no two runs overlap."""
         found: dict[int, tuple[list[int], list[int]]] = {}
-        runs = (action for action in self.actions if isinstance(action, DropSegments))
-        for action in sorted(runs, key=lambda run: (run.partition, run.first_base)):
-            firsts, lasts = found.setdefault(action.partition, ([], []))
-            firsts.append(action.first_base)
-            lasts.append(action.last_base)
+        for run in sorted(self.on_log.drop, key=lambda run: (run.partition, run.first_base)):
+            firsts, lasts = found.setdefault(run.partition, ([], []))
+            firsts.append(run.first_base)
+            lasts.append(run.last_base)
         return found
 
     @cached_property

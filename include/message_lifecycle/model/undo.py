@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from message_lifecycle.model.actions import RemoveRows, RestoreQuarantined, RestoreRows, RestoreViewRows
+from message_lifecycle.model.change import QuarantinedFile, RemoveRows, RestoreRows
 from message_lifecycle.model.document import DocumentState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -32,10 +32,11 @@ class Returning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReturningView:
-    """What a plan took from the compacted view and that is not in it now. `newest`: of each of their keys, by partition, the highest
+    """What a plan took from the compacted view and that is not in it now. `source_id`: the view's snapshot that holds it. `newest`: of each of their keys, by partition, the highest
     offset of them. `gone`: messages that it took and that no file has any more."""
 
-    rows: tuple[RestoreViewRows, ...] = ()
+    source_id: int | None = None
+    rows: tuple[RestoreRows, ...] = ()
     newest: Mapping[tuple[int, bytes], int] = field(default_factory=dict)
     gone: int = 0
 
@@ -82,19 +83,14 @@ def lies_in(ranges: tuple[Range, ...], partition: int, offset: int) -> bool:
     return any(of == partition and first <= offset <= last for of, first, last in ranges)
 
 
-def ranges_in(rows: tuple[RestoreRows | RestoreViewRows | RestoreQuarantined, ...]) -> tuple[Range, ...]:
-    """The runs of offsets that come back, in order; runs that meet, or of the log and its view lie on each other, are one."""
+def ranges_in(rows: Iterable[RestoreRows], files: Iterable[QuarantinedFile] = ()) -> tuple[Range, ...]:
+    """The runs of offsets that come back, and times of refusal, in order; runs that meet, or of the log and its view lie on each other, are
+    one."""
+    spans = [(one.partition, run.start, run.stop - 1) for one in rows for run in ranges_of(one.offsets)]
     found: list[Range] = []
-    for partition, first, last in sorted(span for action in rows for span in _spans(action)):
+    for partition, first, last in sorted([*spans, *((QUARANTINE, file.oldest_at, file.newest_at) for file in files)]):
         if found and found[-1][0] == partition and found[-1][2] + 1 >= first:
             found[-1] = partition, found[-1][1], max(found[-1][2], last)
         else:
             found.append((partition, first, last))
     return tuple(found)
-
-
-def _spans(action: RestoreRows | RestoreViewRows | RestoreQuarantined) -> Iterator[Range]:
-    if isinstance(action, RestoreQuarantined):
-        yield QUARANTINE, action.oldest_at, action.newest_at
-    else:
-        yield from ((action.partition, run.start, run.stop - 1) for run in ranges_of(action.offsets))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from message_lifecycle.model.actions import CompactPartition
+from message_lifecycle.model.change import Commit, CompactPartition, that_change
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.plan import Bound, Expected, Held, Plan, Selection, ViewRequirements
@@ -37,7 +37,7 @@ def plan(facts: CompactionFacts, policy: Policy, *, as_of: Instant) -> Plan:
     due_since = None if view is None or view.due_at is None or as_of < view.due_at else view.due_at
     due = is_due(view, policy, as_of=as_of)
     tails = () if facts.waits else facts.tails
-    actions = tuple(
+    parts = tuple(
         CompactPartition(partition=tail.partition, after=tail.after, through=tail.through, rows=tail.rows)
         for tail in sorted(tails, key=lambda tail: tail.partition)
         if tail.through > tail.after or (due and tail.after > NOTHING)
@@ -50,7 +50,7 @@ def plan(facts: CompactionFacts, policy: Policy, *, as_of: Instant) -> Plan:
         policy=tuple(sorted(policy.values.items())),
         requirements=required(log, policy, facts.heeded),
         bounds=tuple(_bounds(facts)),
-        actions=actions,
+        changes=that_change(Commit(table="view", compact=parts)),
         selection=Selection(),
         expected=Expected(
             rows_in=rows + sum(tail.rows for tail in tails),
@@ -62,7 +62,7 @@ def plan(facts: CompactionFacts, policy: Policy, *, as_of: Instant) -> Plan:
         ),
         held=facts.waits,
         warnings=tuple(f"the compacted view waits, for it alone has what {held.detail} keeps" for held in facts.waits),
-        asks=tightened if actions else (),
+        asks=tightened if parts else (),
         more=False,
         due_since=due_since,
         next_due_at=None if view is None or due else view.due_at,
@@ -86,7 +86,7 @@ def settings_hash_after(plan: Plan, judged: Iterable[str]) -> str:
     """Of the settings by which every message in the view has been judged once the plan is published; empty where they are not the same.
     `judged`: by those the view was before it, and by those what comes back was then. Only a compaction judges messages."""
     now = Policy.of_values(plan.policy).view_hash
-    return now if plan.compactions or all(earlier == now for earlier in judged) else ""
+    return now if plan.on_view.compact or all(earlier == now for earlier in judged) else ""
 
 
 def _rewrite(facts: CompactionFacts, policy: Policy) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
-from message_lifecycle.model.actions import DropSegments, RemoveRows, RemoveViewRows
+from message_lifecycle.model.change import Commit, RemoveRows, that_change
 from message_lifecycle.model.facts import Facts, Lift, Progress
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
@@ -110,7 +110,7 @@ class Lag:
         view = self.view
         return replace(
             made,
-            actions=(*_of_view(outlived), *made.actions),
+            changes=(*that_change(Commit(table="view", mark=tuple(_of_view(outlived)))), *made.changes),
             view=ViewRequirements(table_uuid=view.table_uuid, snapshot_id=view.snapshot_id, rows=view.rows),
         )
 
@@ -124,9 +124,8 @@ class Lag:
 
 def takes_past(made: Plan, view: ViewState) -> bool:
     """Whether the plan takes anything past a horizon; of a whole segment it may say so though all that is left in it is compacted."""
-    dropped = (action for action in made.actions if isinstance(action, DropSegments))
-    return any(action.last_offset > view.horizon(action.partition) for action in dropped) or any(
-        _first_past(action, view) is not None for action in made.row_removals
+    return any(run.last_offset > view.horizon(run.partition) for run in made.on_log.drop) or any(
+        _first_past(action, view) is not None for action in made.on_log.mark
     )
 
 
@@ -134,7 +133,7 @@ def waiting_of(made: Plan, view: ViewState, outlived: Outlived) -> Waiting:
     """What the plan takes and must leave all the same."""
     rows: dict[int, set[int]] = {}
     single: dict[int, set[int]] = {}
-    for action in made.row_removals:
+    for action in made.on_log.mark:
         if _first_past(action, view) is None:
             continue
         past = {offset for offset in offsets_of(action.offsets) if offset > view.horizon(action.partition)}
@@ -170,10 +169,10 @@ def _first_past(action: RemoveRows, view: ViewState) -> int | None:
     return next((max(run.start, start) for run in ranges_of(action.offsets) if run.stop > start), None)
 
 
-def _of_view(outlived: Outlived) -> Iterator[RemoveViewRows]:
+def _of_view(outlived: Outlived) -> Iterator[RemoveRows]:
     for partition, offsets in sorted(outlived.of_view.items()):
         if offsets:
-            yield RemoveViewRows(partition=partition, offsets=ranges_text(offsets), rows=len(offsets), reason="superseded")
+            yield RemoveRows(partition=partition, offsets=ranges_text(offsets), rows=len(offsets), reason="superseded")
 
 
 def _reached(horizon: int) -> str:

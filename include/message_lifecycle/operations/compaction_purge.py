@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
-from message_lifecycle.model.actions import DropSegments
+from message_lifecycle.model.change import Commit, DropSegments, that_change
 from message_lifecycle.model.facts import Facts, ReaderKind, Segment
 from message_lifecycle.model.hold import Spared, SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, Instant
@@ -56,7 +56,7 @@ def plan(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_of: In
         policy=tuple(sorted(policy.values.items())),
         requirements=required(log, policy, facts.heeded),
         bounds=tuple(_bounds(log.end_offsets, horizons, readers)),
-        actions=tuple(_actions(going)),
+        changes=that_change(Commit(table="log", drop=tuple(_runs(going)))),
         selection=Selection(files=tuple(sorted(name for segment in going for name in segment.files))),
         expected=Expected(
             rows_in=sum(segment.rows for segment in log.segments),
@@ -97,8 +97,8 @@ def _bounds(partitions: Mapping[int, int], horizons: Mapping[int, int], readers:
         yield from (reader.bound(partition) for reader in readers.readers)
 
 
-def _actions(going: list[Segment]) -> Iterator[DropSegments]:
-    """Segments of a partition that follow each other are one action."""
+def _runs(going: list[Segment]) -> Iterator[DropSegments]:
+    """Segments of a partition that follow each other are one run."""
     for partition, group in groupby(going, key=lambda segment: segment.partition):
         run = list(group)
         times = [segment.newest_at for segment in run]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from message_lifecycle import __version__
-from message_lifecycle.model.actions import Action, DropTable, RemoveFiles
+from message_lifecycle.model.change import Change, Forget, Move, MovedTable
 from message_lifecycle.model.errors import UndoWindowOpen
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.plan import Expected, Plan, Requirements, Selection
@@ -24,8 +24,8 @@ def plan(facts: DeletedFacts, policy: Policy, *, as_of: Instant) -> Plan:
     """All of it or nothing, whatever `max_files` says: once its tables are forgotten, nobody finds what was left."""
     topic, log = facts.topic, facts.tables[0].table
     stays = (*facts.held, *(f"{name} is named by nothing and young: somebody may be about to commit it" for name in _young(facts)))
-    actions = () if stays else tuple(action for table in facts.tables for action in _actions(table))
-    going = [action for action in actions if isinstance(action, RemoveFiles)]
+    changes = () if stays else _changes(facts.tables)
+    going = [removal for found in facts.tables for removal in removals(found.files)] if changes else []
     size, files = sum(removal.size_bytes for removal in going), sum(len(removal.files) for removal in going)
     return Plan(
         operation="reclaim",
@@ -41,7 +41,7 @@ def plan(facts: DeletedFacts, policy: Policy, *, as_of: Instant) -> Plan:
             heeded=facts.heeded,
         ),
         bounds=(),
-        actions=actions,
+        changes=changes,
         selection=Selection(),
         expected=Expected(rows_in=0, removed=(), removed_bytes=size, bytes_in=size, segments=0),
         held=(),
@@ -50,7 +50,7 @@ def plan(facts: DeletedFacts, policy: Policy, *, as_of: Instant) -> Plan:
             f"topic {topic.topic}, deleted by plan {topic.plan_id}, goes for good: {topic.rows} message(s), {files} file(s)",
             *(f"{reader}, as far as the ledger knows" for reader in facts.readers),
         )
-        if actions
+        if changes
         else (),
         more=False,
         due_since=None,
@@ -63,14 +63,20 @@ def _young(facts: DeletedFacts) -> Iterator[str]:
     return (table.young for table in facts.tables if table.young is not None)
 
 
-def _actions(found: TableFiles) -> Iterator[Action]:
-    table = found.table
-    yield DropTable(
-        table=table.table,
-        table_uuid=table.table_uuid,
-        snapshot_id=table.snapshot_id,
-        rows=table.rows,
-        location=found.location,
-        metadata=found.metadata,
+def _changes(found: Sequence[TableFiles]) -> tuple[Change, ...]:
+    tables = tuple(
+        MovedTable(
+            table=one.table.table,
+            table_uuid=one.table.table_uuid,
+            snapshot_id=one.table.snapshot_id,
+            rows=one.table.rows,
+            location=one.location,
+            metadata=one.metadata,
+        )
+        for one in found
     )
-    yield from removals(table.table, table.table_uuid, found.files)
+    files = ((one.table, tuple(removals(one.files))) for one in found)
+    return (
+        Move(to="gone", tables=tables),
+        *(Forget(table=table.table, table_uuid=table.table_uuid, files=mine) for table, mine in files if mine),
+    )

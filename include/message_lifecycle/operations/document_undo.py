@@ -7,9 +7,9 @@ have.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from message_lifecycle.model.actions import RestoreDocument, SnapshotDocument
+from message_lifecycle.model.change import Commit, RestoreDocument, SnapshotDocument, that_change
 from message_lifecycle.model.document import DocumentState, DocumentTables
 from message_lifecycle.model.errors import LaterPlan, UndoSourceGone
 from message_lifecycle.model.instants import Instant
@@ -44,7 +44,8 @@ def plan(
     Raises LaterPlan, UndoSourceGone."""
     now = {state.document: state for state in states}
     back = () if taken is None else tuple(_returning(undone, taken, now))
-    changes, snapshots = sum(action.changes for action in back), sum(len(action.snapshots) for action in back)
+    changes, snapshots = sum(one.changes for one in back), sum(len(one.snapshots) for one in back)
+    sources = (None, None) if taken is None else (taken.before.changes_id, taken.before.snapshots_id)
     gone = 0 if taken is None else sum(action.document not in now for action in taken.actions)
     return Plan(
         operation="undo",
@@ -53,7 +54,14 @@ def plan(
         policy=tuple(sorted(policy.values.items())),
         requirements=required_of_documents(tables, policy, heeded),
         bounds=(),
-        actions=back,
+        changes=that_change(
+            Commit(table="changes", documents_back=tuple(replace(one, snapshots=()) for one in back if one.changes), source_id=sources[0]),
+            Commit(
+                table="snapshots",
+                documents_back=tuple(replace(one, changes_from=0, changes_before=0) for one in back if one.snapshots),
+                source_id=sources[1],
+            ),
+        ),
         selection=Selection(),
         expected=Expected(
             rows_in=sum(state.seq - state.first + 1 for state in states if state.first is not None),
@@ -76,7 +84,6 @@ def plan(
         next_due_at=None,
         parent=undone.plan_id,
         snapshots=SnapshotRequirements(table_uuid=tables.snapshots_uuid, snapshot_id=tables.snapshots_id),
-        source_id=None if taken is None else taken.before.changes_id,
     )
 
 
@@ -94,7 +101,6 @@ def _returning(undone: Plan, taken: Taken, now: Mapping[str, DocumentState]) -> 
                 changes_from=action.purge_from if away else 0,
                 changes_before=action.purge_before if away else 0,
                 snapshots=snapshots,
-                source_id=taken.before.snapshots_id if snapshots else None,
             )
 
 
@@ -115,7 +121,7 @@ def _are_away(undone: Plan, action: SnapshotDocument, state: DocumentState, late
     if state.first == action.purge_before:
         return True
     for other in later:
-        if any(one.document == action.document and one.purged for one in other.documents):
+        if any(one.document == action.document and one.purged for one in other.on_snapshots.documents):
             raise LaterPlan(undone.plan_id, other.plan_id, f"purged document {action.document} further: take that one back first")
     first = "no change is" if state.first is None else f"change {state.first} is the first that is"
     raise UndoSourceGone(

@@ -6,9 +6,9 @@ names, so history ends with it. The plan names rows by (partition, offset) and f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from message_lifecycle.model.actions import EraseRows, EraseTable
+from message_lifecycle.model.change import EraseRows, Rewrite
 from message_lifecycle.model.erasure import ErasureOf, KeyInTable, TableKind
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -34,7 +34,7 @@ def plan(
         requirements=requirements,
         bounds=(),
         # In the order of their commits: the view first (PRG-1).
-        actions=tuple(action for table in reversed(chosen) for action in _actions(table)),
+        changes=tuple(_change(table) for table in reversed(chosen)),
         selection=Selection(),
         expected=Expected(
             rows_in=log.rows,
@@ -56,24 +56,17 @@ def plan(
     )
 
 
-def _actions(table: KeyInTable) -> Iterator[EraseRows | EraseTable]:
-    yield from (
-        EraseRows(
-            table=table.table,
-            partition=file.partition,
-            base_offset=file.base_offset,
-            file=file.name,
-            offsets=file.offsets,
-            rows=file.rows,
-            live=file.live,
-        )
-        for file in table.files
-        if file.needed
-    )
-
-    yield EraseTable(
+def _change(table: KeyInTable) -> Rewrite:
+    return Rewrite(
         table=table.table,
         table_uuid=table.table_uuid,
+        rows=tuple(
+            EraseRows(
+                partition=file.partition, base_offset=file.base_offset, file=file.name, offsets=file.offsets, rows=file.rows, live=file.live
+            )
+            for file in table.files
+            if file.needed
+        ),
         refs=table.refs,
         undo=table.undo,
         snapshots=table.snapshots,

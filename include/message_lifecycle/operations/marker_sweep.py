@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from message_lifecycle.model.actions import SweepMarkers
+from message_lifecycle.model.change import Commit, that_change
 from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Expected, Plan, Selection
@@ -25,7 +25,7 @@ def plan(facts: Facts, policy: Policy, removals: tuple[int, ...] | None, *, as_o
         policy=tuple(sorted(policy.values.items())),
         requirements=required(log, policy, facts.heeded),
         bounds=(),
-        actions=(SweepMarkers(removals=owed),) if owed else (),
+        changes=that_change(Commit(table="log", sweep=owed)),
         selection=Selection(),
         expected=Expected(
             rows_in=sum(segment.rows for segment in log.segments),

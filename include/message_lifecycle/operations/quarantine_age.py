@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from message_lifecycle import __version__
-from message_lifecycle.model.actions import DropQuarantined
+from message_lifecycle.model.change import Commit, QuarantinedFile, that_change
 from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.instants import Instant, deadline, is_dead, seconds
 from message_lifecycle.model.names import TopicName
@@ -52,15 +52,20 @@ def plan(
             heeded=tuple(sorted(holds)),
         ),
         bounds=(),
-        actions=tuple(
-            DropQuarantined(
-                file=file.name,
-                rows=file.rows,
-                size_bytes=file.size_bytes,
-                oldest_at=_known(file.oldest_at),
-                newest_at=_known(file.newest_at),
+        changes=that_change(
+            Commit(
+                table="quarantine",
+                files=tuple(
+                    QuarantinedFile(
+                        file=file.name,
+                        rows=file.rows,
+                        size_bytes=file.size_bytes,
+                        oldest_at=_known(file.oldest_at),
+                        newest_at=_known(file.newest_at),
+                    )
+                    for file in going
+                ),
             )
-            for file in going
         ),
         selection=Selection(files=tuple(sorted(file.name for file in going))),
         expected=Expected(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from message_lifecycle import __version__
-from message_lifecycle.model.actions import RestoreQuarantined
+from message_lifecycle.model.change import Commit, QuarantinedFile, that_change
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Expected, Plan, Requirements, Selection
 from message_lifecycle.model.settings import Policy
@@ -17,11 +17,11 @@ def plan(
     state: QuarantineState, found: QuarantineReturning, policy: Policy, undone: Plan, *, as_of: Instant, heeded: tuple[str, ...]
 ) -> Plan:
     """The plan that takes `undone` back, of which there is something to bring back."""
-    actions = tuple(
-        RestoreQuarantined(file=file.name, rows=file.rows, size_bytes=file.size_bytes, oldest_at=oldest, newest_at=newest)
+    files = tuple(
+        QuarantinedFile(file=file.name, rows=file.rows, size_bytes=file.size_bytes, oldest_at=oldest, newest_at=newest)
         for file, (oldest, newest) in found.files
     )
-    rows = sum(action.rows for action in actions)
+    rows = sum(file.rows for file in files)
     return Plan(
         operation="undo",
         topic=undone.topic,
@@ -36,7 +36,7 @@ def plan(
             heeded=heeded,
         ),
         bounds=(),
-        actions=actions,
+        changes=that_change(Commit(table="quarantine", files_back=files, source_id=found.source_id)),
         selection=Selection(),
         expected=Expected(
             rows_in=sum(file.rows for file in state.files),
@@ -52,7 +52,6 @@ def plan(
         due_since=None,
         next_due_at=None,
         parent=undone.plan_id,
-        source_id=found.source_id,
     )
 
 

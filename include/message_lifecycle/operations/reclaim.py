@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from message_lifecycle import __version__
-from message_lifecycle.model.actions import Action, ExpireSnapshots, RemoveFiles
+from message_lifecycle.model.change import Forget, RemoveFiles
 from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Expected, Plan, Requirements, Selection
@@ -57,7 +57,7 @@ def plan(facts: ReclaimFacts, policy: Policy, *, as_of: Instant, ask: AskLoose) 
         raise InvalidSetting(where=f"topic {facts.topic}", key=WINDOW, value=policy[WINDOW], allowed="a whole number of seconds from 1")
     cut = _earliest(_earliest(as_of - window, facts.needed_since), facts.undoable_since)
     orphans = _earliest(as_of - policy.orphan_age_us, facts.needed_since)
-    actions: list[Action] = []
+    changes: list[Forget] = []
     told: list[LooseFiles] = []
     due_at: list[Instant] = []
     left = policy.reclaim_max_files
@@ -72,9 +72,9 @@ def plan(facts: ReclaimFacts, policy: Policy, *, as_of: Instant, ask: AskLoose) 
             table=table.table, kept=tuple(sorted(kept.reasons)), metadata_before=cut, orphans_before=orphans, limit=left
         )
         loose = ask(question)
-        made = list(_actions(table, kept, loose))
-        if made:
-            actions += made
+        made = _change(table, kept, loose)
+        if made is not None:
+            changes.append(made)
             told.append(loose)
             left -= len(loose.files)
     return Plan(
@@ -84,18 +84,18 @@ def plan(facts: ReclaimFacts, policy: Policy, *, as_of: Instant, ask: AskLoose) 
         policy=tuple(sorted(policy.values.items())),
         requirements=_required(facts, policy),
         bounds=(),
-        actions=tuple(actions),
+        changes=tuple(changes),
         selection=Selection(),
         expected=Expected(
             rows_in=0,
             removed=(),
-            removed_bytes=sum(action.size_bytes for action in actions if isinstance(action, RemoveFiles)),
+            removed_bytes=sum(files.size_bytes for change in changes for files in change.files),
             bytes_in=sum(loose.total_bytes for loose in told),
             segments=0,
         ),
         held=(),
         warnings=tuple(f"nothing is reclaimed: {holder}" for holder in facts.held),
-        asks=_asks(facts, policy) if actions else (),
+        asks=_asks(facts, policy) if changes else (),
         more=any(loose.more for loose in told),
         due_since=None,
         next_due_at=min(due_at, default=None),
@@ -180,32 +180,25 @@ def _keep_progress(walk: _Walk, ref: RefFact) -> None:
         walk.keep(snapshot_id, reason)
 
 
-def _actions(table: TableHistory, kept: Kept, loose: LooseFiles) -> Iterator[Action]:
+def _change(table: TableHistory, kept: Kept, loose: LooseFiles) -> Forget | None:
     # Every reclaim leaves metadata behind; for these alone there would be another one, of every topic, for ever.
     if not kept.going and not kept.refs and {role for _, role, _ in loose.files} <= {"metadata"}:
-        return
-    # What was forgotten in the metadata must be written down before a file goes, so this comes for every table that loses anything.
-    yield ExpireSnapshots(
+        return None
+    return Forget(
         table=table.table,
         table_uuid=table.table_uuid,
         snapshots=kept.going,
         refs=kept.refs,
         kept=tuple(sorted(Counter(kept.reasons.values()).items())),
+        files=tuple(removals(loose.files)),
     )
-    yield from removals(table.table, table.table_uuid, loose.files)
 
 
-def removals(table: str, table_uuid: str, files: Sequence[tuple[str, str, int]]) -> Iterator[RemoveFiles]:
+def removals(files: Sequence[tuple[str, str, int]]) -> Iterator[RemoveFiles]:
     """One for each role among `files`: names with their roles and bytes."""
     for role in sorted({role for _, role, _ in files}):
         mine = [(name, size) for name, of_role, size in files if of_role == role]
-        yield RemoveFiles(
-            table=table,
-            table_uuid=table_uuid,
-            role=role,
-            files=tuple(name for name, _ in mine),
-            size_bytes=sum(size for _, size in mine),
-        )
+        yield RemoveFiles(role=role, files=tuple(name for name, _ in mine), size_bytes=sum(size for _, size in mine))
 
 
 def _asks(facts: ReclaimFacts, policy: Policy) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal, get_args
 
-from message_lifecycle.model.actions import Action, DropSegments, RemoveRows, SealSegment
+from message_lifecycle.model.change import Commit, DropSegments, RemoveRows, SealSegment, that_change
 from message_lifecycle.model.facts import READERS, Facts, Segment
 from message_lifecycle.model.hold import Spared, SparedBy, SparedOffsets
 from message_lifecycle.model.instants import Instant
@@ -58,7 +58,7 @@ def removal(
     for entry in taken.rows:
         removed[entry.reason] += entry.rows
     whole_files = _whole_files(answer, taken.rows)
-    actions = tuple(_actions(taken, facts))
+    changes = that_change(_change(taken, facts))
     return Plan(
         operation=operation,
         topic=log.topic,
@@ -66,7 +66,7 @@ def removal(
         policy=tuple(sorted(policy.values.items())),
         requirements=required(log, policy, facts.heeded),
         bounds=tuple(_bounds(walks, readers, log.end_offsets) if bounded else ()) + tuple(taken.bounds),
-        actions=actions,
+        changes=changes,
         selection=Selection(files=tuple(sorted([*(name for entry in taken.whole for name in entry.segment.files), *whole_files]))),
         expected=Expected(
             rows_in=sum(segment.rows for segment in log.segments),
@@ -77,7 +77,7 @@ def removal(
         ),
         held=tuple(taken.held),
         warnings=(*warnings, *_unread(taken.rows, readers), *_of_limits(answer, policy)),
-        asks=tuple(_asks(facts, policy, answer)) if actions else (),
+        asks=tuple(_asks(facts, policy, answer)) if changes else (),
         more=any(entry.holder == "budget" for entry in taken.held),
         due_since=min([*_due_times(going, policy), *(entry.since for entry in taken.rows if entry.reason != "expiry")], default=None),
         next_due_at=_next_due(walks, answer, taken, readers, as_of),
@@ -293,29 +293,29 @@ def _next_due(walks: Mapping[int, Walk], answer: RowAnswer, taken: _Taken, reade
     return min((instant for instant in times if instant is not None), default=None)
 
 
-def _actions(taken: _Taken, facts: Facts) -> Iterator[Action]:
+def _change(taken: _Taken, facts: Facts) -> Commit:
     going = sorted(taken.whole + taken.by_row, key=lambda entry: place_of(entry.segment))
-    for entry in going:
-        if not entry.segment.sealed:
-            segment = entry.segment
-            yield SealSegment(
-                partition=segment.partition, base_offset=segment.base_offset, next_offset=facts.log.end_offsets[segment.partition]
+    # Segments that follow each other in the log go as one run: names stay exact, plans stay short.
+    runs = groupby(enumerate(taken.whole), key=lambda entry: (entry[1].segment.partition, entry[1].position - entry[0]))
+    return Commit(
+        table="log",
+        seal=tuple(
+            SealSegment(partition=partition, base_offset=base, next_offset=facts.log.end_offsets[partition])
+            for partition, base in (place_of(entry.segment) for entry in going if not entry.segment.sealed)
+        ),
+        drop=tuple(_drop([expired.segment for _, expired in group]) for _, group in runs),
+        mark=tuple(
+            RemoveRows(
+                partition=rows.partition,
+                base_offset=rows.base_offset,
+                file=rows.file,
+                offsets=rows.taken,
+                rows=rows.rows,
+                reason=rows.reason,
             )
-    # Segments that follow each other in the log go as one action: names stay exact, plans stay short.
-    numbered = enumerate(taken.whole)
-    for _, group in groupby(numbered, key=lambda entry: (entry[1].segment.partition, entry[1].position - entry[0])):
-        yield _drop([expired.segment for _, expired in group])
-    for rows in sorted(taken.rows, key=lambda due: (due.partition, due.base_offset, due.file, _REASONS.index(due.reason))):
-        yield RemoveRows(
-            partition=rows.partition,
-            base_offset=rows.base_offset,
-            file=rows.file,
-            offsets=rows.taken,
-            first_offset=rows.first_offset,
-            last_offset=rows.last_offset,
-            rows=rows.rows,
-            reason=rows.reason,
-        )
+            for rows in sorted(taken.rows, key=lambda due: (due.partition, due.base_offset, due.file, _REASONS.index(due.reason)))
+        ),
+    )
 
 
 def _drop(run: list[Segment]) -> DropSegments:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, assert_never
 
-from message_lifecycle.model.actions import RemoveRows, RemoveViewRows
+from message_lifecycle.model.change import Commit, RemoveRows, that_change
 from message_lifecycle.model.errors import OffsetNotGiven, UnknownPartition
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.instants import Instant
@@ -66,7 +66,9 @@ def plan(
         policy=tuple(sorted(policy.values.items())),
         requirements=required(log, policy, facts.heeded),
         bounds=(),
-        actions=(*_of_view(request, of_view or {}), *_of_log(found)),
+        changes=that_change(
+            Commit(table="view", mark=tuple(_of_view(request, of_view or {}))), Commit(table="log", mark=tuple(_of_log(found)))
+        ),
         selection=Selection(files=tuple(sorted(found.whole))),
         expected=Expected(
             rows_in=sum(segment.rows for segment in log.segments),
@@ -86,10 +88,10 @@ def plan(
     )
 
 
-def _of_view(request: Request, of_view: Mapping[int, Collection[int]]) -> Iterator[RemoveViewRows]:
+def _of_view(request: Request, of_view: Mapping[int, Collection[int]]) -> Iterator[RemoveRows]:
     reason: Literal["removed", "purged"] = "purged" if isinstance(request, PurgeKey) else "removed"
     for partition, offsets in sorted(of_view.items()):
-        yield RemoveViewRows(partition=partition, offsets=ranges_text(sorted(offsets)), rows=len(offsets), reason=reason)
+        yield RemoveRows(partition=partition, offsets=ranges_text(sorted(offsets)), rows=len(offsets), reason=reason)
 
 
 def _of_log(found: RowAnswer) -> Iterator[RemoveRows]:
@@ -99,8 +101,6 @@ def _of_log(found: RowAnswer) -> Iterator[RemoveRows]:
             base_offset=entry.base_offset,
             file=entry.file,
             offsets=entry.taken,
-            first_offset=entry.first_offset,
-            last_offset=entry.last_offset,
             rows=entry.rows,
             reason=entry.reason,
         )

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from message_lifecycle.model.actions import PurgeReason, RestoreDocument, SnapshotDocument
+from message_lifecycle.model.change import Commit, PurgeReason, RestoreDocument, SnapshotDocument, that_change
 from message_lifecycle.model.document import DocumentState, DocumentTables, Synced
 from message_lifecycle.model.instants import Instant, deadline, is_dead
 from message_lifecycle.model.plan import Expected, Held, Plan, Selection, SnapshotRequirements
@@ -44,7 +44,7 @@ def came_back(action: RestoreDocument, detail: str, before: CameBack | None) -> 
     return CameBack(
         first=min(firsts, default=None),
         snapshots=frozenset(action.snapshots) | (before.snapshots if before is not None else frozenset()),
-        detail=detail if before is None else f"{before.detail}; {detail}",
+        detail=detail if before is None or before.detail == detail else f"{before.detail.removesuffix(f'; {detail}')}; {detail}",
     )
 
 
@@ -109,7 +109,7 @@ def plan(facts: DocumentFacts, policy: Policy, *, as_of: Instant) -> Plan:
         policy=tuple(sorted(policy.values.items())),
         requirements=required_of_documents(facts.tables, policy, facts.heeded),
         bounds=(),
-        actions=tuple(actions),
+        changes=that_change(Commit(table="snapshots", documents=tuple(actions))),
         selection=Selection(),
         expected=Expected(
             rows_in=sum(state.seq - state.first + 1 for state in facts.states if state.first is not None),

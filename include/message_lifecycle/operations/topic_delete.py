@@ -7,9 +7,10 @@ it plan again: they would go unseen (DEL-4).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from message_lifecycle import __version__
-from message_lifecycle.model.actions import DeleteTable, ReturnTable
+from message_lifecycle.model.change import Move, MovedTable
 from message_lifecycle.model.errors import LaterPlan
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -39,10 +40,7 @@ def plan(
         policy,
         log,
         end_offsets=end_offsets,
-        actions=tuple(
-            DeleteTable(table=t.table, table_uuid=t.table_uuid, snapshot_id=t.snapshot_id, rows=t.rows, size_bytes=t.size_bytes)
-            for t in tables
-        ),
+        tables=tables,
         expected=Expected(
             rows_in=log.rows, removed=(("removed", log.rows),) if log.rows else (), removed_bytes=size, bytes_in=size, segments=0
         ),
@@ -85,10 +83,7 @@ def plan_return(
         policy,
         log,
         end_offsets=dict(deletion.requirements.end_offsets),
-        actions=tuple(
-            ReturnTable(table=t.table, table_uuid=t.table_uuid, snapshot_id=t.snapshot_id, rows=t.rows, size_bytes=t.size_bytes)
-            for t in tables
-        ),
+        tables=tables,
         expected=Expected(rows_in=0, removed=(), removed_bytes=0, bytes_in=0, segments=0),
         asks=()
         if found is None
@@ -111,7 +106,7 @@ def _whole(
     log: TopicTable,
     *,
     end_offsets: Mapping[int, int],
-    actions: tuple[DeleteTable | ReturnTable, ...],
+    tables: Sequence[TopicTable],
     expected: Expected,
     asks: tuple[str, ...],
     as_of: Instant,
@@ -132,7 +127,7 @@ def _whole(
             heeded=heeded,
         ),
         bounds=(),
-        actions=actions,
+        changes=_changes("away" if parent is None else "back", tables),
         selection=Selection(),
         expected=expected,
         held=(),
@@ -143,3 +138,10 @@ def _whole(
         next_due_at=None,
         parent=parent,
     )
+
+
+def _changes(to: Literal["away", "back"], tables: Sequence[TopicTable]) -> tuple[Move, ...]:
+    moved = tuple(
+        MovedTable(table=t.table, table_uuid=t.table_uuid, snapshot_id=t.snapshot_id, rows=t.rows, size_bytes=t.size_bytes) for t in tables
+    )
+    return (Move(to=to, tables=moved),) if moved else ()

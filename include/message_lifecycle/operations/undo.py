@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from message_lifecycle.model.actions import Action, DropSegments, RemoveRows
+from message_lifecycle.model.change import Commit, that_change
 from message_lifecycle.model.errors import LaterPlan, NotPublished, NotUndoable, UndoWindowPassed
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant, format_instant
@@ -66,31 +66,24 @@ def check_later(plan: Plan, found: Returning, later: Iterable[Plan], policy: Pol
     then = dict(plan.policy)
     same_ages = all(then.get(name) == policy.values.get(name) for name in _OF_AGES)
     in_no_view = all(reason in _IN_NO_VIEW and (same_ages or reason == "compacted") for reason, _ in plan.expected.removed)
-    if in_no_view and not plan.view_removals:
+    if in_no_view and not plan.on_view.mark:
         return
     marked = [(action.partition, run.start, run.stop - 1) for action in found.markers for run in ranges_of(action.offsets)]
-    places = (*ranges_in(found.rows), *marked, *(_taken(plan) if plan.view_removals else ()))
+    places = (*ranges_in(found.rows), *marked, *(_taken(plan) if plan.on_view.mark else ()))
     for other in later:
-        for part in other.compactions:
+        for part in other.on_view.compact:
             if any(_meets(place, part.partition, part.after, part.through) for place in places):
                 raise LaterPlan(plan.plan_id, other.plan_id, "compacted the place of what it removed, so that the view is without it")
 
 
 def _taken(plan: Plan) -> Iterator[Range]:
     """Where it took messages from the log, those included that do not come back."""
-    for action in plan.actions:
-        match action:
-            case DropSegments():
-                yield action.partition, action.first_base, action.last_offset
-            case RemoveRows():
-                yield from ((action.partition, run.start, run.stop - 1) for run in ranges_of(action.offsets))
-            case _:
-                pass
+    return ((partition, run.start, run.stop - 1) for partition, run in plan.on_log.taken())
 
 
 def passed_over(plan: Plan, partition: int) -> Range | None:
     """Between which offsets the plan took up messages, or took them away; None: nowhere in the partition."""
-    spans = [(part.after + 1, part.through) for part in plan.compactions if part.partition == partition]
+    spans = [(part.after + 1, part.through) for part in plan.on_view.compact if part.partition == partition]
     spans += [(first, last) for of, first, last in _taken(plan) if of == partition]
     return (partition, min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
 
@@ -129,7 +122,15 @@ def plan(
     """The plan that takes `undone` back. `found` None: it was taken back before, and nothing is to do. `taken`: messages that it removed
     from the log. `of_view`: what comes back to the compacted view."""
     of_view = of_view or ReturningView()
-    actions: tuple[Action, ...] = () if found is None else (*found.rows, *found.markers, *of_view.rows)
+    # The log first: were the view first and the run to die, a key would show what a newer message, not back yet, hides (P3).
+    changes = (
+        ()
+        if found is None
+        else that_change(
+            Commit(table="log", back=found.rows, mark=found.markers, source_id=found.source_id),
+            Commit(table="view", back=of_view.rows, source_id=of_view.source_id),
+        )
+    )
     to_view = sum(action.rows for action in of_view.rows)
     restored = 0 if found is None else sum(action.rows for action in found.rows)
     markers = 0 if found is None else sum(action.rows for action in found.markers)
@@ -140,7 +141,7 @@ def plan(
         policy=tuple(sorted(policy.values.items())),
         requirements=required(log, policy, heeded),
         bounds=(),
-        actions=actions,
+        changes=changes,
         selection=Selection(),
         expected=Expected(
             rows_in=sum(segment.rows for segment in log.segments),
@@ -155,13 +156,12 @@ def plan(
             f"plan {undone.plan_id} of operation {undone.operation} is taken back: {restored} message(s) come back"
             + (f", and {to_view} to the compacted view" if to_view else ""),
         )
-        if actions
+        if changes
         else (),
         more=False,
         due_since=None,
         next_due_at=None,
         parent=undone.plan_id,
-        source_id=None if found is None else found.source_id,
     )
 
 

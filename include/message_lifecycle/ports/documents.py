@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from message_lifecycle.model.actions import SnapshotDocument
+from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, OwnChanges, OwnSettings, Snapshot, Synced
 from message_lifecycle.model.erasure import Matches
 from message_lifecycle.model.instants import Instant

@@ -51,6 +51,10 @@ class Eraser(KeySearch, Protocol):
         """Raises PlanConflict, also where messages of the key came since the plan."""
         ...
 
+    def has_begun(self, plan: Plan) -> bool:
+        """Whether any of its commits is there."""
+        ...
+
     def discard_erasure(self, plan: Plan) -> None:
         """Forget what was staged, and once the plan is published, which files it deleted."""
         ...

@@ -1,13 +1,13 @@
 """What the verbs ask of every operation, and what every operation answers unless it says otherwise.
 
-A plan changes its tables one after the other, each in one commit: `changes` names them in that order. The verbs walk this list and never
+A plan changes its tables one after the other, each in one commit (`model.change`). The verbs walk this list and never
 ask which operation it is. An operation says the rest: when it is due, how it is planned, what is compared afterwards, what is kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from message_lifecycle.app.operations import words
 from message_lifecycle.app.services import policy_of
@@ -36,24 +36,28 @@ Work = Request | UndoPlan | EraseKey | DeleteTopic | ReclaimDeleted | Scheduled
 Frames = Mapping[str, object]
 
 
-class Change(Protocol):
-    """One change of a table, in one commit. Each step again changes nothing."""
+class Deed:
+    """How one kind of change is carried out. Each step again changes nothing."""
 
     def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
-        """Do the work where no reader sees it. `staged`: what the changes before it have made; the answer has its own beside."""
-        ...
+        """Do the work where no reader sees it. `staged`: what was made before it; the answer has its own beside. Here nothing is tried
+        before: names are given, or files go, in the commit itself, and the gate judges the list."""
+        return staged
 
     def commit(self, s: Services, verdict: Verdict) -> Published:
         """One fenced commit; one that is there already is found. Raises PlanConflict."""
-        ...
+        raise NotImplementedError
 
     def done(self, s: Services, plan: Plan) -> Published | None:
         """The commit that carries the plan, if it is there (DEL-4)."""
-        ...
+        raise NotImplementedError
+
+    def has_begun(self, s: Services, plan: Plan) -> bool:
+        """Whether any of it is there, where it takes more than one commit."""
+        return self.done(s, plan) is not None
 
     def drop(self, s: Services, plan: Plan) -> None:
         """Forget what was made; nothing there is success."""
-        ...
 
 
 class Operation:
@@ -134,10 +138,6 @@ class Operation:
 
     # The way from stage to publish
 
-    def changes(self, plan: Plan) -> Sequence[Change]:
-        """In the order of their commits: a run that dies between two of them leaves nothing that a reader may not see."""
-        raise NotImplementedError(self.name)
-
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         """What the gate judges."""
         raise NotImplementedError(self.name)
@@ -178,7 +178,7 @@ class Operation:
         """How much of what goes a legal hold may name. Here whatever goes, for nobody can look into it (DEL-8)."""
         return len(holds)
 
-    def before(self, s: Services, verdict: Verdict, change: Change) -> None:
+    def before(self, s: Services, verdict: Verdict, deed: Deed) -> None:
         """What must be true, or be done, just before a commit that is not there yet. Raises PlanConflict."""
 
     def published(self, plan: Plan, done: Sequence[Published]) -> Published:
@@ -229,16 +229,6 @@ class Operation:
         """The plan that had done before what this one found done (DEL-5)."""
         found = s.ledger.find_published(plan.topic, plan.operation, plan.as_of)
         return None if found is None or found.plan.parent != plan.parent else found.plan.plan_id
-
-
-class Whole:
-    """A change of which nothing is tried before: names are given, or files go, in the commit itself. The gate judges the list."""
-
-    def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
-        return staged
-
-    def drop(self, s: Services, plan: Plan) -> None:
-        pass
 
 
 def accept_one(s: Services, plan: Plan, setting: str) -> None:

@@ -11,7 +11,7 @@ from message_lifecycle.app import sparing
 from message_lifecycle.app.due import Asked, Due, of_messages
 from message_lifecycle.app.horizons import horizons_of
 from message_lifecycle.app.live_view import keep_view, latest_view
-from message_lifecycle.app.operations.base import Change, Frames, Operation, Work, accept_one
+from message_lifecycle.app.operations.base import Frames, Operation, Work, accept_one
 from message_lifecycle.app.operations.messages import OfMessages, facts_of
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.view_copies import at_risk
@@ -35,27 +35,7 @@ if TYPE_CHECKING:
     from message_lifecycle.model.outcome import Published, Staged
     from message_lifecycle.model.plan import Plan
     from message_lifecycle.model.settings import Policy
-    from message_lifecycle.operations.verdict import Verdict
     from message_lifecycle.ports import PlanRecord
-
-
-class NewView:
-    """A new version of the whole view, with its horizons."""
-
-    def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
-        return s.compactor.stage(plan)
-
-    def commit(self, s: Services, verdict: Verdict) -> Published:
-        return s.compactor.publish(verdict, ledger=s.ledger.next_identity(verdict.plan.topic))
-
-    def done(self, s: Services, plan: Plan) -> Published | None:
-        return s.views.published(plan.topic, plan.plan_id)
-
-    def drop(self, s: Services, plan: Plan) -> None:
-        s.compactor.discard(plan)
-
-
-_CHANGES: tuple[Change, ...] = (NewView(),)
 
 
 class Compaction(Operation):
@@ -99,9 +79,6 @@ class Compaction(Operation):
             raise IsADocumentTopic(str(name))
         return compaction.plan(compaction_facts(s, name, policy, as_of=as_of), policy, as_of=as_of)
 
-    def changes(self, plan: Plan) -> Sequence[Change]:
-        return _CHANGES
-
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         return s.compactor.evidence(plan, staged, policy)
 
@@ -127,7 +104,7 @@ class Compaction(Operation):
             return [*wrong, "the compacted view is not there"]
         wrong += [
             f"partition {action.partition}: the horizon is {view.horizon(action.partition)}, the plan says {action.through}"
-            for action in plan.compactions
+            for action in plan.on_view.compact
             if view.horizon(action.partition) < action.through
         ]
         if staged.view is not None and view.snapshot_id == published.snapshot_id and view.rows != staged.view.rows:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from message_lifecycle.app import sparing
 from message_lifecycle.app.frames import with_figures
 from message_lifecycle.app.operations import words
-from message_lifecycle.app.operations.base import Change, Frames, Operation, Whole, Work
+from message_lifecycle.app.operations.base import Deed, Frames, Operation, Work
 from message_lifecycle.app.operations.topics import deleted_by, policy_of_deleted, undo_until
 from message_lifecycle.gates.tables import deleted_reclaim_suite
 from message_lifecycle.model import plan as plans
@@ -39,7 +39,7 @@ log = logging.getLogger("lifecycle")
 _DELETION: tuple[plans.Operation, ...] = ("topic_delete",)
 
 
-class DroppedTopic(Whole):
+class DroppedTopic(Deed):
     """The tables of a deleted topic are forgotten, and then their files go."""
 
     def commit(self, s: Services, verdict: Verdict) -> Published:
@@ -53,7 +53,7 @@ class DroppedTopic(Whole):
         reclaimer_of(s, plan.topic).close(plan)
 
 
-_CHANGES: tuple[Change, ...] = (DroppedTopic(),)
+TABLES = DroppedTopic()
 
 
 class DeletedReclaim(Operation):
@@ -93,9 +93,6 @@ class DeletedReclaim(Operation):
     def summary(self, plan: Plan) -> str:
         return f"{plan.expected.removed_bytes} of {plan.expected.bytes_in} bytes come back"
 
-    def changes(self, plan: Plan) -> Sequence[Change]:
-        return _CHANGES
-
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         """The store's frames, and of the ledger how many holds stand now, and whether the topic can be brought back again."""
         frames = reclaimer_of(s, plan.topic).drop_evidence(plan, policy)
@@ -116,7 +113,7 @@ class DeletedReclaim(Operation):
         return policy_of_deleted(s, _of_plan(s, plan))
 
     def is_begun(self, s: Services, plan: Plan) -> bool:
-        return bool(plan.dropped_tables) and reclaimer_of(s, plan.topic).is_begun(plan)
+        return bool(plan.moved("gone")) and reclaimer_of(s, plan.topic).is_begun(plan)
 
     def finish(self, s: Services, plan: Plan) -> Published:
         return reclaimer_of(s, plan.topic).finish(plan)
@@ -163,7 +160,7 @@ def is_gone(s: Services, name: TopicName) -> bool:
 def begun_plan(s: Services, name: TopicName) -> Plan | None:
     """The plan of that name that a run has left half done."""
     open_ = s.ledger.open_plan(name)
-    of_deleted = open_ is not None and open_.plan.dropped_tables
+    of_deleted = open_ is not None and open_.plan.moved("gone")
     return open_.plan if open_ is not None and of_deleted and DeletedReclaim().is_begun(s, open_.plan) else None
 
 

@@ -26,7 +26,7 @@ from message_lifecycle.app.due import Asked, Due
 from message_lifecycle.app.due_state import due_states
 from message_lifecycle.app.frames import with_frame
 from message_lifecycle.app.operations import words
-from message_lifecycle.app.operations.base import Change, Frames, Operation, Work
+from message_lifecycle.app.operations.base import Deed, Frames, Operation, Work
 from message_lifecycle.app.operations.undo import Undo, check, later, remember
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.gates.documents import documents_suite
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from message_lifecycle.app.services import Services
     from message_lifecycle.gates.suite import Suite
-    from message_lifecycle.model.actions import SnapshotDocument
+    from message_lifecycle.model.change import SnapshotDocument
     from message_lifecycle.model.document import Synced
     from message_lifecycle.model.hold import Hold
     from message_lifecycle.model.instants import Instant
@@ -55,12 +55,27 @@ if TYPE_CHECKING:
 _AGE = "changes_max_age"
 
 
-class SnapshotsAndPurge:
-    """New snapshots and raised epochs, and then the purge: two commits. What a run that died between them has left takes nothing away,
-    and the next plan goes on from it."""
+class OfChanges(Deed):
+    """Changes of documents come back."""
 
     def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
-        return s.document_store.stage_documents(plan)
+        return staged if staged.documents is not None else s.document_store.stage_documents(plan)
+
+    def commit(self, s: Services, verdict: Verdict) -> Published:
+        return s.document_store.return_changes(verdict, ledger=s.ledger.next_identity(verdict.plan.topic))
+
+    def done(self, s: Services, plan: Plan) -> Published | None:
+        return s.documents.carrying(plan.topic, plan.plan_id)[0]
+
+    def drop(self, s: Services, plan: Plan) -> None:
+        s.document_store.discard_documents(plan)
+
+
+class OfSnapshots(OfChanges):
+    """New snapshots and raised epochs, and then the purge: two commits. What a run that died between them has left takes nothing away,
+    and the next plan goes on from it.
+
+    Or snapshots come back. They are no changes, and an outcome counts these alone."""
 
     def commit(self, s: Services, verdict: Verdict) -> Published:
         """Raises PlanConflict: what was published of it by then takes nothing away, and a new plan goes on from it; of one that purges
@@ -68,6 +83,8 @@ class SnapshotsAndPurge:
         plan, staged = verdict.plan, verdict.staged
         assert staged.documents is not None, "a plan that changes something has staged it"
         first = s.document_store.publish_snapshots(verdict, ledger=s.ledger.next_identity(plan.topic))
+        if not plan.on_snapshots.documents:
+            return replace(first, restored=0)
         wrong = _snapshot_differences(s, plan, staged)
         if wrong:
             raise PlanConflict(plan.plan_id, "; ".join(wrong))
@@ -77,13 +94,16 @@ class SnapshotsAndPurge:
         return s.document_store.purge(verdict, ledger=s.ledger.next_identity(plan.topic), behind=lambda: unsynced(s, plan, staged))
 
     def done(self, s: Services, plan: Plan) -> Published | None:
-        return s.documents.documents_published(plan.topic, plan.plan_id)
+        if plan.on_snapshots.documents:
+            return s.documents.documents_published(plan.topic, plan.plan_id)
+        done = s.documents.carrying(plan.topic, plan.plan_id)[1]
+        return None if done is None else replace(done, restored=0)
 
-    def drop(self, s: Services, plan: Plan) -> None:
-        s.document_store.discard_documents(plan)
+    def has_begun(self, s: Services, plan: Plan) -> bool:
+        return any(done is not None for done in s.documents.carrying(plan.topic, plan.plan_id))
 
 
-_BOTH: tuple[Change, ...] = (SnapshotsAndPurge(),)
+CHANGES, SNAPSHOTS = OfChanges(), OfSnapshots()
 
 
 class OfDocuments(Operation):
@@ -94,7 +114,7 @@ class OfDocuments(Operation):
 
     def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
         held = sparing.held_documents(holds)
-        return sum(action.document in held or snapshot_with_purge.EVERY_DOCUMENT in held for action in plan.documents)
+        return sum(action.document in held or snapshot_with_purge.EVERY_DOCUMENT in held for action in plan.on_snapshots.documents)
 
 
 class SnapshotWithPurge(OfDocuments):
@@ -121,8 +141,8 @@ class SnapshotWithPurge(OfDocuments):
             return Due(topic=name, due=False, reason="nothing has changed since nothing was due")
         made = self.preview(s, name, self.name, as_of=asked.as_of)
         if not made.is_empty:
-            snapshots = sum(action.snapshot is not None for action in made.documents)
-            reason = f"{snapshots} snapshots are due and {made.expected.removed_rows} changes can go, in {len(made.documents)} documents"
+            snapshots = sum(action.snapshot is not None for action in made.on_snapshots.documents)
+            reason = f"{snapshots} snapshots are due and {made.expected.removed_rows} changes can go, in {len(made.on_snapshots.documents)} documents"
             return asked.unless_hindered(made, reason)
         next_due_at = asked.as_of if _goes_by_age(s, name, policy) else made.next_due_at
         s.ledger.set_due_state(name, DueState(marker=marker, policy_hash=policy.hash, next_due_at=next_due_at, holders=()))
@@ -132,12 +152,9 @@ class SnapshotWithPurge(OfDocuments):
         return snapshot_with_purge.plan(document_facts(s, name, policy, as_of=as_of), policy, as_of=as_of)
 
     def summary(self, plan: Plan) -> str:
-        made = sum(action.snapshot is not None for action in plan.documents)
+        made = sum(action.snapshot is not None for action in plan.on_snapshots.documents)
         removed, rows_in = plan.expected.removed_rows, plan.expected.rows_in
-        return f"{made} snapshots, {removed} of {rows_in} changes in {len(plan.documents)} documents go"
-
-    def changes(self, plan: Plan) -> Sequence[Change]:
-        return _BOTH
+        return f"{made} snapshots, {removed} of {rows_in} changes in {len(plan.on_snapshots.documents)} documents go"
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         """The store's frames, and of a purge the ledger's word on the clients."""
@@ -153,13 +170,13 @@ class SnapshotWithPurge(OfDocuments):
         return f"remove {going:,} of {plan.expected.rows_in:,} changes of documents?"
 
     def where(self, plan: Plan) -> str:
-        purged = sum(action.purged > 0 for action in plan.documents)
+        purged = sum(action.purged > 0 for action in plan.on_snapshots.documents)
         return f"of {purged:,} document(s), each covered by a snapshot that is proved"
 
     def lines(self, plan: Plan, going: words.Removed, failed: Sequence[Check]) -> list[str]:
         return words.of_documents(plan, self.where(plan), going, failed)
 
-    def before(self, s: Services, verdict: Verdict, change: Change) -> None:
+    def before(self, s: Services, verdict: Verdict, deed: Deed) -> None:
         plan = verdict.plan
         wanted = None if plan.snapshots is None else plan.snapshots.settings_hash
         if settings_hash(s.ledger.own_settings(plan.topic)) != wanted:
@@ -190,36 +207,6 @@ class SnapshotWithPurge(OfDocuments):
             s.ledger.set_accepted(plan.topic, accepted_values(own, dict(plan.policy)))
 
 
-class ReturnedChanges:
-    """Changes of documents come back."""
-
-    def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
-        return staged if staged.documents is not None else s.document_store.stage_documents(plan)
-
-    def commit(self, s: Services, verdict: Verdict) -> Published:
-        return s.document_store.return_changes(verdict, ledger=s.ledger.next_identity(verdict.plan.topic))
-
-    def done(self, s: Services, plan: Plan) -> Published | None:
-        return s.documents.carrying(plan.topic, plan.plan_id)[0]
-
-    def drop(self, s: Services, plan: Plan) -> None:
-        s.document_store.discard_documents(plan)
-
-
-class ReturnedSnapshots(ReturnedChanges):
-    """Snapshots of documents come back. They are no changes: an outcome counts these alone."""
-
-    def commit(self, s: Services, verdict: Verdict) -> Published:
-        return replace(s.document_store.publish_snapshots(verdict, ledger=s.ledger.next_identity(verdict.plan.topic)), restored=0)
-
-    def done(self, s: Services, plan: Plan) -> Published | None:
-        done = s.documents.carrying(plan.topic, plan.plan_id)[1]
-        return None if done is None else replace(done, restored=0)
-
-
-_CHANGES, _SNAPSHOTS = ReturnedChanges(), ReturnedSnapshots()
-
-
 class UndoOfDocuments(Undo, OfDocuments):
     """Brings back what a purge took of documents."""
 
@@ -237,31 +224,27 @@ class UndoOfDocuments(Undo, OfDocuments):
         heeded = sparing.ids_of(sparing.holds_of(s, name))
         return document_undo.plan(tables, s.documents.states(name, tables), policy, undone, taken, as_of=as_of, heeded=heeded)
 
-    def changes(self, plan: Plan) -> Sequence[Change]:
-        found = (*((_CHANGES,) if plan.restored_rows else ()), *((_SNAPSHOTS,) if plan.restored_snapshots else ()))
-        return found or (_CHANGES,)
-
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, wrong = record.plan, []
         # What came back is remembered first, whatever else is found: the next run must not take it again.
         remember(s, plan)
         if published.restored != plan.restored_rows:
             wrong.append(f"{plan.restored_rows} changes should be back, the commit says {published.restored}")
-        named = {action.document: action for action in plan.document_returns}
-        states = {state.document: state for state in s.documents.states(plan.topic, s.documents.tables(plan.topic), only=named.keys())}
-        for document, action in named.items():
-            state = states.get(document)
-            if state is None:
-                wrong.append(f"document {document} is not there")
-                continue
-            if action.changes and (state.first is None or state.first > action.changes_from):
-                wrong.append(f"document {document}: changes from {action.changes_from} should be back, the first is {state.first}")
-            if not set(action.snapshots) <= set(state.snapshots):
-                wrong.append(f"document {document}: snapshots are not there that should be back")
+        named = {back.document for back in plan.documents_back}
+        states = {state.document: state for state in s.documents.states(plan.topic, s.documents.tables(plan.topic), only=named)}
+        wrong += [f"document {document} is not there" for document in sorted(named - states.keys())]
+        for back in plan.on_changes.documents_back:
+            state = states.get(back.document)
+            if state is not None and (state.first is None or state.first > back.changes_from):
+                wrong.append(f"document {back.document}: changes from {back.changes_from} should be back, the first is {state.first}")
+        for back in plan.on_snapshots.documents_back:
+            state = states.get(back.document)
+            if state is not None and not set(back.snapshots) <= set(state.snapshots):
+                wrong.append(f"document {back.document}: snapshots are not there that should be back")
         return wrong
 
     def told(self, plan: Plan) -> str:
-        if not plan.document_returns:
+        if not plan.documents_back:
             return ""
         return f"{plan.restored_rows} change(s) and {plan.restored_snapshots} snapshot(s) came back"
 
@@ -269,7 +252,7 @@ class UndoOfDocuments(Undo, OfDocuments):
 def going(plan: Plan, staged: Staged | None) -> list[SnapshotDocument]:
     """What the plan names, but for the documents whose fold failed (SNP-10)."""
     blocked = {document for document, _ in staged.documents.blocked} if staged is not None and staged.documents is not None else set()
-    return [action for action in plan.documents if action.document not in blocked]
+    return [action for action in plan.on_snapshots.documents if action.document not in blocked]
 
 
 def unsynced(s: Services, plan: Plan, staged: Staged) -> list[str]:

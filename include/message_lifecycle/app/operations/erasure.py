@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.app import archiving, sparing
 from message_lifecycle.app.erasure_secret import match_of
-from message_lifecycle.app.operations.base import Change, Frames, Operation, Work
+from message_lifecycle.app.operations.base import Deed, Frames, Operation, Work
 from message_lifecycle.app.receipts import keep
 from message_lifecycle.app.sparing import holds_of, ids_of
 from message_lifecycle.gates.tables import erasure_suite
@@ -42,7 +42,7 @@ _SHOWN_OF_DIGEST = 12
 """Characters that tell one erased document from another in plans and outcomes; with the colon before them they are no name (NAME-1)."""
 
 
-class ErasedTables:
+class ErasedTables(Deed):
     """Every table of the topic without the key, and without the history that has it; the log last."""
 
     def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
@@ -63,11 +63,14 @@ class ErasedTables:
     def done(self, s: Services, plan: Plan) -> Published | None:
         return s.reader.published(plan.topic, plan.plan_id)
 
+    def has_begun(self, s: Services, plan: Plan) -> bool:
+        return eraser_of(s, plan.topic).has_begun(plan)
+
     def drop(self, s: Services, plan: Plan) -> None:
         eraser_of(s, plan.topic).discard_erasure(plan)
 
 
-_CHANGES: tuple[Change, ...] = (ErasedTables(),)
+TABLES = ErasedTables()
 
 
 class Erasure(Operation):
@@ -84,9 +87,6 @@ class Erasure(Operation):
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         return _plan(s, name, policy, cast(EraseKey, work), as_of=as_of)
-
-    def changes(self, plan: Plan) -> Sequence[Change]:
-        return _CHANGES
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         return eraser_of(s, plan.topic).erasure_evidence(plan, matches_of(s, plan))
@@ -108,7 +108,7 @@ class Erasure(Operation):
         plan = record.plan
         found = tuple(eraser_of(s, plan.topic).erased_tables(plan, matches_of(s, plan)))
         wrong = _wrong(plan, published, found)
-        if not wrong and plan.actions:
+        if not wrong and plan.changes:
             keep(s, plan, found)
         return wrong
 
@@ -231,8 +231,8 @@ def _wrong(plan: Plan, published: Published, found: tuple[ErasedTable, ...]) -> 
         for table in found
         if table.files_found
     ]
-    kept = {(action.table, snapshot) for action in plan.erased_tables for snapshot in action.snapshots}
-    named = {(action.table, at) for action in plan.erased_tables for _, at in (*action.refs, *action.undo)}
+    kept = {(action.table, snapshot) for action in plan.rewrites for snapshot in action.snapshots}
+    named = {(action.table, at) for action in plan.rewrites for _, at in (*action.refs, *action.undo)}
     left = sum((table.table, snapshot) in kept - named for table in found for snapshot in table.snapshots)
     if left:
         wrong.append(f"{left} snapshots of before are still there")

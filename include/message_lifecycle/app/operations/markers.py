@@ -35,7 +35,7 @@ class MarkerGeneration(OfMessages):
         made = self.preview(s, name, self.name, as_of=asked.as_of)
         if not made.is_empty:
             return Due(
-                topic=name, due=True, reason=f"another writer removed messages in {len(made.swept)} snapshot(s) since the last sweep"
+                topic=name, due=True, reason=f"another writer removed messages in {len(made.on_log.sweep)} snapshot(s) since the last sweep"
             )
         snapshot_id = made.requirements.snapshot_id
         if snapshot_id is not None and snapshot_id != s.ledger.swept(name):

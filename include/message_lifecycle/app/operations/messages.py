@@ -10,8 +10,8 @@ from message_lifecycle.app import archiving, sparing
 from message_lifecycle.app.due import of_messages
 from message_lifecycle.app.horizons import horizons_of, readers_of
 from message_lifecycle.app.live_view import latest_view
-from message_lifecycle.app.operations.base import Change, Frames, Operation, Work
-from message_lifecycle.model.actions import DropSegments, RemoveRows
+from message_lifecycle.app.operations.base import Deed, Frames, Operation, Work
+from message_lifecycle.model.change import DropSegments, RemoveRows
 from message_lifecycle.model.errors import IsADocumentTopic, PlanConflict
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.hold import SparedBy
@@ -35,11 +35,15 @@ if TYPE_CHECKING:
 _LIMITS = get_args(LimitReason)
 
 
-class LogChange:
-    """Messages go from the log or come back to it, and their markers come or go."""
+class OfLog(Deed):
+    """Messages go from the log or come back to it, and their markers come or go.
+
+    What goes may be kept elsewhere (RET-7): written at the stage, found again before it goes, dropped unless it has gone."""
 
     def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
-        return replace(s.store.stage(plan), view=staged.view)
+        made = replace(s.store.stage(plan), view=staged.view)
+        archiving.archive(s, plan)
+        return made
 
     def commit(self, s: Services, verdict: Verdict) -> Published:
         return s.store.publish(verdict, ledger=s.ledger.next_identity(verdict.plan.topic))
@@ -49,29 +53,37 @@ class LogChange:
 
     def drop(self, s: Services, plan: Plan) -> None:
         s.store.discard(plan)
+        if archiving.archives(plan) and self.done(s, plan) is None:
+            archiving.forget(plan)
 
 
-class ViewChange:
-    """Single messages go from the compacted view, or come back to it; an outcome counts none of them, for the log may have them still."""
+class OfView(Deed):
+    """The compacted view is made new, with its horizons; or single messages go from it, or come back. An outcome counts none of these, for
+    the log may have them still."""
 
     def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
-        return replace(staged, view=s.compactor.stage(plan).view)
+        made = s.compactor.stage(plan)
+        return made if plan.on_view.compact else replace(staged, view=made.view)
 
     def commit(self, s: Services, verdict: Verdict) -> Published:
         done = s.compactor.publish(verdict, ledger=s.ledger.next_identity(verdict.plan.topic))
-        if verdict.plan.view_returns:
+        if verdict.plan.on_view.back:
             latest_view(s, verdict.plan.topic)  # it names the view as it was
-        return replace(done, removed=())
+        return self._counted(verdict.plan, done)
 
     def done(self, s: Services, plan: Plan) -> Published | None:
         done = s.views.published(plan.topic, plan.plan_id)
-        return None if done is None else replace(done, removed=())
+        return None if done is None else self._counted(plan, done)
 
     def drop(self, s: Services, plan: Plan) -> None:
         s.compactor.discard(plan)
 
+    @staticmethod
+    def _counted(plan: Plan, done: Published) -> Published:
+        return done if plan.on_view.compact else replace(done, removed=())
 
-LOG, VIEW = LogChange(), ViewChange()
+
+LOG, VIEW = OfLog(), OfView()
 
 
 class OfMessages(Operation):
@@ -89,22 +101,18 @@ class OfMessages(Operation):
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         raise NotImplementedError(self.name)
 
-    def changes(self, plan: Plan) -> Sequence[Change]:
-        # Were the log first and the run to die, what went from the log would live on in the view.
-        view = (VIEW,) if plan.view_removals else ()
-        return (*view, LOG) if plan.of_log or not view else view
-
     def published(self, plan: Plan, done: Sequence[Published]) -> Published:
         return done[-1]
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         of_log = archiving.evidence(s, plan, s.store.evidence(plan, staged, policy))
-        return {**of_log, **s.compactor.evidence(plan, staged, policy)} if plan.of_view or plan.past_horizon else of_log
+        of_view = plan.on_view.mark or plan.on_view.back or plan.past_horizon
+        return {**of_log, **s.compactor.evidence(plan, staged, policy)} if of_view else of_log
 
-    def before(self, s: Services, verdict: Verdict, change: Change) -> None:
+    def before(self, s: Services, verdict: Verdict, deed: Deed) -> None:
         plan = verdict.plan
-        if change is not VIEW:
-            if plan.view_removals:
+        if deed is not VIEW:
+            if plan.on_view.mark:
                 latest_view(
                     s, plan.topic
                 )  # an older one would show what went from the view, once what hides it there has gone from the log
@@ -135,26 +143,9 @@ class OfMessages(Operation):
         return wrong
 
     def leave(self, s: Services, plan: Plan) -> str:
-        if len(self.changes(plan)) < 2 or VIEW.done(s, plan) is None or LOG.done(s, plan) is not None:  # both tables
+        if not plan.of_log or not plan.on_view.mark or VIEW.done(s, plan) is None or LOG.done(s, plan) is not None:  # both tables
             return ""
         return f"The compacted view is without what it took from there: `lifecycle undo {plan.plan_id}` brings that back"
-
-
-class ArchivedLogChange(LogChange):
-    """The same where what goes may be kept elsewhere (RET-7): written at the stage, found again before it goes, dropped unless it has gone."""
-
-    def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
-        made = super().make(s, plan, staged)
-        archiving.archive(s, plan)
-        return made
-
-    def drop(self, s: Services, plan: Plan) -> None:
-        super().drop(s, plan)
-        if archiving.archives(plan) and self.done(s, plan) is None:
-            archiving.forget(plan)
-
-
-ARCHIVED_LOG = ArchivedLogChange()
 
 
 class Cleaning(OfMessages):
@@ -162,12 +153,9 @@ class Cleaning(OfMessages):
 
     marks = True
 
-    def changes(self, plan: Plan) -> Sequence[Change]:
-        return [ARCHIVED_LOG if change is LOG else change for change in super().changes(plan)]
-
-    def before(self, s: Services, verdict: Verdict, change: Change) -> None:
+    def before(self, s: Services, verdict: Verdict, deed: Deed) -> None:
         archiving.require(s, verdict.plan)
-        super().before(s, verdict, change)
+        super().before(s, verdict, deed)
 
     def heeds_horizon(self, s: Services, plan: Plan) -> bool:
         """Where the cleaner does not wait for compaction it relies on the view as it was; else any horizon binds it, for horizons only rise."""
@@ -211,11 +199,11 @@ def _overdue_without_holder(plan: Plan, after: Plan) -> list[str]:
     a held message beyond a limit has: by the times of those that went it may have ranked behind, and before by those that are left (RET-4)."""
     ends = dict(plan.requirements.end_offsets)
     ranks_anew = dict(after.requirements.end_offsets) != ends or any(held.holder in get_args(SparedBy) for held in plan.held)
+    going: tuple[DropSegments | RemoveRows, ...] = (*after.on_log.drop, *after.on_log.mark)
     left = [
         action
-        for action in after.actions
-        if isinstance(action, DropSegments | RemoveRows)
-        and action.last_offset < ends.get(action.partition, 0)
+        for action in going
+        if action.last_offset < ends.get(action.partition, 0)
         and not _was_held(plan, action)
         and not (ranks_anew and action.reason in _LIMITS)
     ]
@@ -235,7 +223,7 @@ def _was_held(plan: Plan, action: DropSegments | RemoveRows) -> bool:
 
 def _view_differences(s: Services, plan: Plan, staged: Staged) -> list[str]:
     """What the commit on the view did not do as it was judged."""
-    done = s.views.published(plan.topic, plan.plan_id) if plan.view_removals else None
-    if not plan.view_removals or (done is not None and staged.view is not None and dict(done.removed) == dict(staged.view.removed)):
+    done = s.views.published(plan.topic, plan.plan_id) if plan.on_view.mark else None
+    if not plan.on_view.mark or (done is not None and staged.view is not None and dict(done.removed) == dict(staged.view.removed)):
         return []
     return [f"the commit took {None if done is None else dict(done.removed)} from the compacted view, not what the gate judged"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.app.due import Asked, Due
-from message_lifecycle.app.operations.base import Change, Frames, Operation, Work, accept_one
+from message_lifecycle.app.operations.base import Deed, Frames, Operation, Work, accept_one
 from message_lifecycle.app.operations.undo import Undo, check, remember
 from message_lifecycle.app.sparing import holds_of, ids_of, undone_detail
 from message_lifecycle.gates.quarantine import quarantine_suite
@@ -33,7 +33,7 @@ _THERE = "what it took is there again already"
 _GONE = "no row that it took is in any file any more"
 
 
-class QuarantineFiles:
+class QuarantineFiles(Deed):
     """Whole files of refused rows go or come back."""
 
     def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
@@ -49,14 +49,11 @@ class QuarantineFiles:
         store_of(s, plan.topic).discard_quarantine(plan)
 
 
-_CHANGES: tuple[Change, ...] = (QuarantineFiles(),)
+FILES = QuarantineFiles()
 
 
 class OfQuarantine(Operation):
     """What the age and its undo have in common."""
-
-    def changes(self, plan: Plan) -> Sequence[Change]:
-        return _CHANGES
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         return store_of(s, plan.topic).quarantine_evidence(plan, staged)

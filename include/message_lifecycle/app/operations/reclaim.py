@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.app.due import Asked, Due
 from message_lifecycle.app.operations import words
-from message_lifecycle.app.operations.base import Change, Frames, Operation, Whole, Work, accept_one
+from message_lifecycle.app.operations.base import Deed, Frames, Operation, Work, accept_one
 from message_lifecycle.app.operations.deleted_reclaim import DeletedReclaim, begun_plan, due_by_name, forget_ended
 from message_lifecycle.app.sparing import holds_of, ids_of
 from message_lifecycle.gates.tables import reclaim_suite
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _RECLAIM: tuple[plans.Operation, ...] = ("reclaim",)
 
 
-class ForgottenHistory(Whole):
+class ForgottenHistory(Deed):
     """Old snapshots and the files that they alone name go. What goes is seen by no reader, and cannot be tried."""
 
     def commit(self, s: Services, verdict: Verdict) -> Published:
@@ -48,7 +48,7 @@ class ForgottenHistory(Whole):
         return s.reclaimer.reclaimed(plan)
 
 
-_CHANGES: tuple[Change, ...] = (ForgottenHistory(),)
+HISTORY = ForgottenHistory()
 
 
 class Reclaim(Operation):
@@ -89,7 +89,7 @@ class Reclaim(Operation):
                 return Due(topic=name, due=False, reason=hindered)
         s.ledger.check(name, s.topics.describe(name).ledger)
         made = self.preview(s, name, self.name, as_of=asked.as_of)
-        snapshots = sum(len(action.snapshots) for action in made.expiries)
+        snapshots = sum(len(action.snapshots) for action in made.forgets)
         return _judged(made, f"{_size(made)} can go, with {snapshots} snapshots", asked)
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
@@ -111,9 +111,6 @@ class Reclaim(Operation):
     def summary(self, plan: Plan) -> str:
         return f"{plan.expected.removed_bytes} of {plan.expected.bytes_in} bytes come back"
 
-    def changes(self, plan: Plan) -> Sequence[Change]:
-        return _CHANGES
-
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         return s.reclaimer.reclaim_evidence(plan, policy)
 
@@ -131,7 +128,7 @@ class Reclaim(Operation):
         if plan.is_empty:
             return False
         left = {snapshot.snapshot_id for table in s.reclaimer.histories(plan.topic) for snapshot in table.snapshots}
-        gone = [snapshot_id for action in plan.expiries for snapshot_id in action.snapshots]
+        gone = [snapshot_id for action in plan.forgets for snapshot_id in action.snapshots]
         return bool(gone) and not left.issuperset(gone)
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from message_lifecycle.app.operations.base import Operation, Scheduled, Work
+from message_lifecycle.app.operations.base import Deed, Operation, Scheduled, Work
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.sparing import is_undone
 from message_lifecycle.gates.suite import holds_suite
+from message_lifecycle.model.change import Commit
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
 
 if TYPE_CHECKING:
@@ -43,12 +44,36 @@ OPERATIONS = {
     "undo of topic_delete": "topics.UndoOfTopicDelete",
 }
 
+DEEDS = {
+    "log": "messages.LOG",
+    "view": "messages.VIEW",
+    "snapshots": "documents.SNAPSHOTS",
+    "changes": "documents.CHANGES",
+    "quarantine": "quarantine.FILES",
+    "rewrite": "erasure.TABLES",
+    "forget": "reclaim.HISTORY",
+    "move": "topics.TABLES",
+    "gone": "deleted_reclaim.TABLES",
+}
+"""How a change is carried out: a commit by its table, the others by their kind."""
+
 
 @cache
 def named(name: str) -> Operation:
     """The operation of this name; see `OPERATIONS`."""
-    module, kind = OPERATIONS[name].split(".")
-    return cast(Operation, getattr(import_module(f"message_lifecycle.app.operations.{module}"), kind)())
+    return cast(Operation, _loaded(OPERATIONS[name])())
+
+
+def deeds(plan: Plan) -> list[Deed]:
+    """How its changes are carried out, in their order. Tables that are written again, or whose past is forgotten, go together."""
+    gone = bool(plan.moved("gone"))
+    names = (change.table if isinstance(change, Commit) else "gone" if gone else change.kind for change in plan.changes)
+    return [cast(Deed, _loaded(DEEDS[name])) for name in dict.fromkeys(names)]
+
+
+def _loaded(place: str) -> Any:
+    module, name = place.split(".")
+    return getattr(import_module(f"message_lifecycle.app.operations.{module}"), name)
 
 
 def of_plan(s: Services, plan: Plan) -> Operation:
@@ -65,11 +90,11 @@ def kind_of(plan: Plan) -> Operation:
         return named("reclaim of a deleted topic")
     if plan.operation != "undo" or plan.parent is None:
         return named(plan.operation)
-    if plan.quarantine_returns:
+    if plan.on_quarantine.files_back:
         return named("undo of quarantine")
     if plan.of_documents:
         return named("undo of snapshot_with_purge")
-    return named("undo of topic_delete" if plan.returned_tables else "undo")
+    return named("undo of topic_delete" if plan.moved("back") else "undo")
 
 
 def suite_of(plan: Plan, staged: Staged, policy: Policy) -> Suite:
@@ -109,4 +134,4 @@ def again(s: Services, plan: Plan) -> Work:
     return of_plan(s, plan).again(plan)
 
 
-__all__ = ["Operation", "Scheduled", "Work", "again", "kind_of", "named", "of_plan", "of_work", "preview", "suite_of"]
+__all__ = ["Operation", "Scheduled", "Work", "again", "deeds", "kind_of", "named", "of_plan", "of_work", "preview", "suite_of"]

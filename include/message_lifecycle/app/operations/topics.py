@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from message_lifecycle.app import sparing
 from message_lifecycle.app.frames import with_frame
 from message_lifecycle.app.live_view import keep_view
-from message_lifecycle.app.operations.base import Change, Frames, Operation, Whole, Work
+from message_lifecycle.app.operations.base import Deed, Frames, Operation, Work
 from message_lifecycle.app.operations.erasure import writers_waited_for
 from message_lifecycle.app.operations.undo import Undo
 from message_lifecycle.gates.tables import topic_suite
@@ -34,7 +34,7 @@ _OF_UNDO = ("restored", "rows", "twice", "markers_left", "difference")
 _OF_NOTHING = ("rows_in", "rows_restored", "rows_removed", "rows_kept", "asks")
 
 
-class MovedTables(Whole):
+class MovedTables(Deed):
     """All tables of a topic go out of sight, or come back, with the views beside them."""
 
     def commit(self, s: Services, verdict: Verdict) -> Published:
@@ -46,14 +46,11 @@ class MovedTables(Whole):
         return deleter_of(s, plan.topic).moved(plan)
 
 
-_CHANGES: tuple[Change, ...] = (MovedTables(),)
+TABLES = MovedTables()
 
 
 class OfWholeTopic(Operation):
     """What deleting and bringing back have in common."""
-
-    def changes(self, plan: Plan) -> Sequence[Change]:
-        return _CHANGES
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         """The store's frames, and of the ledger how many holds stand now."""
@@ -98,7 +95,7 @@ class TopicDelete(OfWholeTopic):
         return f"delete the topic whole, with {going:,} of {plan.expected.rows_in:,} {plan.things}?"
 
     def where(self, plan: Plan) -> str:
-        return f"with the whole topic, {len(plan.actions)} table(s)"
+        return f"with the whole topic, {len(plan.moved())} table(s)"
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, deleted = record.plan, deleted_by(s, record.plan)
@@ -135,14 +132,14 @@ class UndoOfTopicDelete(Undo, OfWholeTopic):
 
     def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """The views beside a topic went with its deletion, and are made anew."""
-        if plan.returned_tables:
+        if plan.moved("back"):
             keep_view(s, plan.topic)
 
 
 def _misplaced(plan: Plan, found: Sequence[TopicTable]) -> list[str]:
     """Tables that are not where the plan has brought them, with all their rows (DEL-6)."""
     there = {table.table: (table.table_uuid, table.rows) for table in found}
-    planned = {table.table: (table.table_uuid, table.rows) for table in plan.moved_tables}
+    planned = {table.table: (table.table_uuid, table.rows) for table in plan.moved()}
     return [
         f"table {kind or 'log'}: the plan says {planned.get(kind)}, {there.get(kind)} is there"
         for kind in sorted(planned.keys() | there.keys())

@@ -8,8 +8,9 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.app import sparing
-from message_lifecycle.app.operations.base import Change, Operation, Work
-from message_lifecycle.app.operations.messages import LOG, VIEW, OfMessages, view_as_relied_on
+from message_lifecycle.app.operations.base import Deed, Operation, Work
+from message_lifecycle.app.operations.messages import OfMessages, view_as_relied_on
+from message_lifecycle.app.operations.registry import deeds
 from message_lifecycle.gates.undo import undo_suite
 from message_lifecycle.model import plan as plans
 from message_lifecycle.model.errors import HeldByLegalHold, LaterPlan, PlanConflict, UndoSourceGone
@@ -47,13 +48,15 @@ class Undo(Operation):
         return undo_suite(plan, staged, policy)
 
     def where(self, plan: Plan) -> str:
-        of_view = f", and {plan.restored_view_rows:,} to the compacted view" if plan.view_returns else ""
-        snapshots = f", with {plan.restored_snapshots:,} snapshot(s)" if plan.document_returns else ""
+        of_view = f", and {plan.restored_view_rows:,} to the compacted view" if plan.on_view.back else ""
+        snapshots = (
+            f", with {plan.restored_snapshots:,} snapshot(s)" if plan.on_snapshots.documents_back or plan.on_changes.documents_back else ""
+        )
         return f"while {plan.restored_rows:,} {plan.things} that plan {plan.parent} took come back{of_view}{snapshots}"
 
     def leave(self, s: Services, plan: Plan) -> str:
         """What has come to its first commit alone, and another plan will bring back the rest of, is remembered all the same."""
-        if (plan.view_returns or plan.document_returns) and self.changes(plan)[0].done(s, plan) is not None:
+        if (plan.on_view.back or plan.documents_back) and any(deed.done(s, plan) is not None for deed in deeds(plan)[:1]):
             remember(s, plan)
         return ""
 
@@ -68,12 +71,7 @@ class UndoOfMessages(Undo, OfMessages):
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         return _plan(s, name, policy, cast(UndoPlan, work), as_of=as_of)
 
-    def changes(self, plan: Plan) -> Sequence[Change]:
-        """The log first: were the view first and the run to die, a key would show what a newer message, not back yet, hides (P3)."""
-        view = (VIEW,) if plan.view_returns else ()
-        return (LOG, *view) if plan.of_log or not view else view
-
-    def before(self, s: Services, verdict: Verdict, change: Change) -> None:
+    def before(self, s: Services, verdict: Verdict, deed: Deed) -> None:
         pass  # what `OfMessages` asks is about what goes
 
     def heeds_horizon(self, s: Services, plan: Plan) -> bool:
@@ -99,7 +97,7 @@ class UndoOfMessages(Undo, OfMessages):
         return wrong
 
     def told(self, plan: Plan) -> str:
-        return f"{plan.restored_view_rows} message(s) came back to the compacted view" if plan.view_returns else ""
+        return f"{plan.restored_view_rows} message(s) came back to the compacted view" if plan.on_view.back else ""
 
 
 def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of: Instant) -> Plan:
@@ -148,7 +146,7 @@ def markers_of(s: Services, record: PlanRecord, undone_by: str | None = None) ->
     found = list(s.reader.marker_offsets(record.plan.topic, record.plan.plan_id))
     if _rows_in(found) == outcome.markers:
         return found
-    taken = () if undone_by is None else s.ledger.record(undone_by).plan.row_removals
+    taken = () if undone_by is None else s.ledger.record(undone_by).plan.on_log.mark
     found = [(action.partition, run.start, run.stop - 1) for action in taken for run in ranges_of(action.offsets)]
     if _rows_in(found) == outcome.markers:
         return found
@@ -183,7 +181,7 @@ def stopped_at_log(s: Services, record: PlanRecord) -> bool:
     """Whether a removal was closed after the first of its two commits, the view's: a hold, other settings or another writer had come between.
     The view is without what it took, and the log has it still."""
     plan, outcome = record.plan, record.outcome
-    if not plan.view_removals or not plan.of_log or outcome is None or outcome.name in ("published", "failed"):
+    if not plan.on_view.mark or not plan.of_log or outcome is None or outcome.name in ("published", "failed"):
         return False
     return s.views.view_has_committed(plan.topic, plan.plan_id)
 
@@ -209,7 +207,7 @@ def later(s: Services, plan: Plan, *operations: plans.Operation) -> list[Plan]:
 
 
 def _of_view(s: Services, view: ViewState | None, plan: Plan) -> ReturningView:
-    if not plan.view_removals:
+    if not plan.on_view.mark:
         return ReturningView()
     if view is None or plan.view is None or view.table_uuid != plan.view.table_uuid:
         raise UndoSourceGone(plan.plan_id, "the compacted view that it took messages from is not there any more")
@@ -240,17 +238,19 @@ def remember(s: Services, plan: Plan) -> None:
     """Keep that what the plan names is back, so that the rules leave it alone: also where it has come to its first commit alone, the
     log's, and another plan will bring back the rest."""
     assert plan.parent is not None, "an undo names what it takes back"
-    s.ledger.set_undone(plan.topic, plan.parent, plan.plan_id, ranges_in((*plan.restored, *plan.view_returns, *plan.quarantine_returns)))
+    s.ledger.set_undone(
+        plan.topic, plan.parent, plan.plan_id, ranges_in((*plan.on_log.back, *plan.on_view.back), plan.on_quarantine.files_back)
+    )
 
 
 def _view_differences(s: Services, plan: Plan) -> list[str]:
-    if not plan.view_returns:
+    if not plan.on_view.back:
         return []
     view, done = s.views.view(plan.topic), s.views.published(plan.topic, plan.plan_id)
     if view is None or done is None:
         return ["nothing came back to the compacted view"]
     # As it was published: a compaction may have come since.
-    named = {action.partition: list(offsets_of(action.offsets)) for action in plan.view_returns}
+    named = {action.partition: list(offsets_of(action.offsets)) for action in plan.on_view.back}
     back = s.views.places_of(plan.topic, replace(view, snapshot_id=done.snapshot_id), offsets=named, keys=())
     if len(back) == plan.restored_view_rows:
         return []

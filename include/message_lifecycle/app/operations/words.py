@@ -16,7 +16,7 @@ Removed = Sequence[tuple[str, int]]
 
 
 def of_messages(plan: Plan, where: str, going: Removed, failed: Sequence[Check]) -> list[str]:
-    held = "rows of the quarantine" if plan.of_quarantine else "messages of partition {}"
+    held = "rows of the quarantine" if plan.on_quarantine.files or plan.on_quarantine.files_back else "messages of partition {}"
     return [
         first_line(plan, where, going),
         "",
@@ -49,8 +49,12 @@ def of_space(plan: Plan, lost: str, failed: Sequence[Check]) -> list[str]:
         f"**{plan.topic}**: {question_of_space(plan)} {lost}, judged as of {format_instant(plan.as_of)}.",
         "",
         *(f"* why you are asked: {limit}" for limit in limits(plan, failed)),
-        *(f"* {len(action.snapshots):,} snapshots of {action.table or 'the log'}" for action in plan.expiries),
-        *(f"* {len(r.files):,} files of {r.table or 'the log'}: {r.role}, {r.size_bytes:,} bytes" for r in plan.file_removals),
+        *(f"* {len(action.snapshots):,} snapshots of {action.table or 'the log'}" for action in plan.forgets),
+        *(
+            f"* {len(r.files):,} files of {change.table or 'the log'}: {r.role}, {r.size_bytes:,} bytes"
+            for change in plan.forgets
+            for r in change.files
+        ),
         "",
         f"Plan `{plan.plan_id}`.",
     ]

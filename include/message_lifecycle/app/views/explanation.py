@@ -12,7 +12,7 @@ from message_lifecycle.app.sparing import holds_of
 from message_lifecycle.app.views.plans import approval_view
 from message_lifecycle.app.views.state import open_question
 from message_lifecycle.app.views.values import View, hold_view, when
-from message_lifecycle.model.actions import DropSegments
+from message_lifecycle.model.change import DropSegments
 from message_lifecycle.model.errors import UnknownPartition
 from message_lifecycle.model.facts import LogState, Segment
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold

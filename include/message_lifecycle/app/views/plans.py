@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from message_lifecycle.app.operations.registry import kind_of
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.values import View, held_view, outcome_view, when
-from message_lifecycle.model import actions
+from message_lifecycle.model.change import Change, Commit, Forget, Move, QuarantinedFile, Rewrite, Rows
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.outcome import Approval, GateReport, Staged
 from message_lifecycle.model.plan import Plan
@@ -26,17 +26,17 @@ def plan_view(plan: Plan) -> View:
         "things": plan.things,
         "as_of": when(plan.as_of),
         "removes": {
-            **_messages(plan, None if plan.operation == "compaction" else expected.removed),
+            **_messages(plan, None if plan.on_view.compact else expected.removed),
             "bytes": expected.removed_bytes,
             "of_bytes": expected.bytes_in,
             "byte_share": _share(expected.removed_bytes, expected.bytes_in),
             "segments": expected.segments,
             "files": {"count": len(plan.selection.files), "digest": plan.selection.digest},
         },
-        "takes_back": plan.parent if plan.operation == "undo" else None,
+        "takes_back": plan.parent if kind_of(plan).gives_back else None,
         "restores": plan.restored_rows,
-        "actions": [action_view(action) for action in plan.actions],
-        "documents": None if plan.operation != "snapshot_with_purge" else _documents(plan),
+        "actions": [line for change in plan.changes for line in change_lines(change)],
+        "documents": _documents(plan) if plan.of_documents and plan.parent is None else None,
         "bounds": [
             {"partition": bound.partition, "stops_at": bound.offset, "bound": bound.name, "reason": bound.reason} for bound in plan.bounds
         ],
@@ -61,7 +61,7 @@ def record_view(record: PlanRecord) -> View:
     if view["documents"] is not None and staged is not None:
         view["removes"] |= _messages(record.plan, staged.removed(record.plan))
         view["documents"] |= _staged_documents(staged)
-    if record.plan.operation == "compaction" and staged is not None and staged.view is not None:
+    if record.plan.on_view.compact and staged is not None and staged.view is not None:
         view["removes"] |= _messages(record.plan, staged.view.removed)
     return {
         **view,
@@ -129,10 +129,10 @@ def approval_text(record: PlanRecord) -> str:
 def _documents(plan: Plan) -> View:
     """`blocked` None: not known before it is staged."""
     return {
-        "documents": len(plan.documents),
-        "snapshots_made": sum(action.snapshot is not None for action in plan.documents),
-        "snapshots_dropped": sum(len(action.dropped) for action in plan.documents),
-        "purged_documents": sum(action.purged > 0 for action in plan.documents),
+        "documents": len(plan.on_snapshots.documents),
+        "snapshots_made": sum(action.snapshot is not None for action in plan.on_snapshots.documents),
+        "snapshots_dropped": sum(len(action.dropped) for action in plan.on_snapshots.documents),
+        "purged_documents": sum(action.purged > 0 for action in plan.on_snapshots.documents),
         "blocked": None,
         "snapshots_snapshot_id": None if plan.snapshots is None else plan.snapshots.snapshot_id,
     }
@@ -166,130 +166,148 @@ def _share(part: int | None, whole: int | None) -> float | None:
     return part / whole if whole else 0.0
 
 
-def action_view(action: actions.Action) -> View:
-    """By its kind; counts of messages, bytes where they are known, times as text."""
-    return {"action": action.kind, **_action(action)}
-
-
-def _action(action: actions.Action) -> View:
-    match action:
-        case actions.DropSegments():
-            return {
-                "partition": action.partition,
-                "from": action.first_base,
-                "to": action.last_offset,
-                "segments": action.segments,
-                "messages": action.rows,
-                "bytes": action.size_bytes,
-                "newest_at": when(action.newest_at),
-                "reason": action.reason,
-            }
-        case actions.RemoveRows():
-            return {
-                "partition": action.partition,
-                "from": action.first_offset,
-                "to": action.last_offset,
-                "segments": 0,
-                "messages": action.rows,
-                "bytes": None,
-                "newest_at": None,
-                "reason": action.reason,
-            }
-        case actions.SealSegment():
-            return {"partition": action.partition, "from": action.base_offset, "to": action.next_offset - 1}
-        case actions.CompactPartition():
-            return {
-                "partition": action.partition,
-                "from": action.after + 1,
-                "to": action.through,
-                "messages": action.rows,
-            }
-        case actions.RemoveViewRows():
-            return {"partition": action.partition, "messages": action.rows, "reason": action.reason}
-        case actions.RestoreRows():
-            return {
-                "partition": action.partition,
-                "from": action.first_offset,
-                "to": action.last_offset,
-                "messages": action.rows,
-                "bytes": None if action.standing else action.size_bytes,
-            }
-        case actions.RestoreViewRows():
-            return {"partition": action.partition, "messages": action.rows}
-        case actions.RestoreDocument():
-            return {
-                "document": action.document,
-                "from": action.changes_from,
-                "to": action.changes_before - 1,
-                "changes": action.changes,
-                "snapshots": list(action.snapshots),
-            }
-        case actions.SweepMarkers():
-            return {"snapshots": list(action.removals)}
-        case actions.SnapshotDocument():
-            return {
-                "document": action.document,
-                "seq": action.seq,
-                "proved_from": action.after,
-                "snapshot": action.snapshot,
-                "epoch": action.epoch,
-                "dropped_snapshots": list(action.dropped),
-                "from": action.purge_from,
-                "to": action.purge_before - 1,
-                "changes": action.purged,
-                "reason": action.reason,
-                "bounds": [{"bound": name, "stops_at": stops_at} for name, stops_at in action.bounds],
-            }
-        case actions.EraseRows():
-            return {
-                "table": action.table,
-                "partition": action.partition,
-                "file": action.file,
-                "offsets": action.offsets,
-                "rows": action.rows,
-                "messages": action.live,
-                "reason": "erased",
-            }
-        case actions.EraseTable():
-            return {
-                "table": action.table,
-                "refs": [name for name, _ in action.refs],
-                "open_undo": [plan_id for plan_id, _ in action.undo],
-                "snapshots": len(action.snapshots),
-                "files": len(action.files),
-            }
-        case actions.ExpireSnapshots():
-            return {
-                "table": action.table or "log",
-                "snapshots": list(action.snapshots),
-                "refs": list(action.refs),
-                "kept": dict(action.kept),
-            }
-        case actions.RemoveFiles():
-            return {
-                "table": action.table or "log",
-                "role": action.role,
-                "files": len(action.files),
-                "bytes": action.size_bytes,
-            }
-        case actions.DropQuarantined():
-            return {
-                "file": action.file,
-                "rows": action.rows,
-                "size_bytes": action.size_bytes,
-                "newest_at": when(action.newest_at),
-                "reason": "quarantine_age",
-            }
-        case actions.RestoreQuarantined():
-            return {
-                "file": action.file,
-                "rows": action.rows,
-                "size_bytes": action.size_bytes,
-                "newest_at": when(action.newest_at),
-            }
-        case actions.DeleteTable() | actions.ReturnTable():
-            return {"table": action.table or "log", "rows": action.rows, "bytes": action.size_bytes}
-        case actions.DropTable():
-            return {"table": action.table or "log", "rows": action.rows, "location": action.location}
+def change_lines(change: Change) -> Iterator[View]:
+    """What a change does, part by part: counts of messages, bytes where they are known, times as text."""
+    match change:
+        case Commit():
+            yield from _of_commit(change)
+        case Rewrite():
+            yield from _of_rewrite(change)
+        case Forget():
+            yield from _of_forget(change)
+        case Move():
+            yield from _of_move(change)
         case never:
             assert_never(never)
+
+
+def _of_commit(change: Commit) -> Iterator[View]:
+    yield from (
+        {"action": "seal_segment", "partition": seal.partition, "from": seal.base_offset, "to": seal.next_offset - 1}
+        for seal in change.seal
+    )
+    for run in change.drop:
+        yield {
+            "action": "drop_segments",
+            "partition": run.partition,
+            "from": run.first_base,
+            "to": run.last_offset,
+            "segments": run.segments,
+            "messages": run.rows,
+            "bytes": run.size_bytes,
+            "newest_at": when(run.newest_at),
+            "reason": run.reason,
+        }
+    for rows in change.mark:
+        if not rows.file:
+            yield {"action": "remove_view_rows", "partition": rows.partition, "messages": rows.rows, "reason": rows.reason}
+            continue
+        yield {
+            "action": "remove_rows",
+            **_span(rows),
+            "segments": 0,
+            "messages": rows.rows,
+            "bytes": None,
+            "newest_at": None,
+            "reason": rows.reason,
+        }
+    for back in change.back:
+        if not back.file:
+            yield {"action": "restore_view_rows", "partition": back.partition, "messages": back.rows}
+            continue
+        yield {"action": "restore_rows", **_span(back), "messages": back.rows, "bytes": None if back.standing else back.size_bytes}
+    if change.sweep:
+        yield {"action": "sweep_markers", "snapshots": list(change.sweep)}
+    for part in change.compact:
+        yield {
+            "action": "compact_partition",
+            "partition": part.partition,
+            "from": part.after + 1,
+            "to": part.through,
+            "messages": part.rows,
+        }
+    for document in change.documents:
+        yield {
+            "action": "snapshot_document",
+            "document": document.document,
+            "seq": document.seq,
+            "proved_from": document.after,
+            "snapshot": document.snapshot,
+            "epoch": document.epoch,
+            "dropped_snapshots": list(document.dropped),
+            "from": document.purge_from,
+            "to": document.purge_before - 1,
+            "changes": document.purged,
+            "reason": document.reason,
+            "bounds": [{"bound": name, "stops_at": stops_at} for name, stops_at in document.bounds],
+        }
+    for returning in change.documents_back:
+        yield {
+            "action": "restore_document",
+            "document": returning.document,
+            "from": returning.changes_from,
+            "to": returning.changes_before - 1,
+            "changes": returning.changes,
+            "snapshots": list(returning.snapshots),
+        }
+    yield from ({"action": "drop_quarantined", **_of_file(file), "reason": "quarantine_age"} for file in change.files)
+    yield from ({"action": "restore_quarantined", **_of_file(file)} for file in change.files_back)
+
+
+def _span(rows: Rows) -> View:
+    return {"partition": rows.partition, "from": rows.first_offset, "to": rows.last_offset}
+
+
+def _of_file(file: QuarantinedFile) -> View:
+    return {"file": file.file, "rows": file.rows, "size_bytes": file.size_bytes, "newest_at": when(file.newest_at)}
+
+
+def _of_rewrite(change: Rewrite) -> Iterator[View]:
+    for rows in change.rows:
+        yield {
+            "action": "erase_rows",
+            "table": change.table,
+            "partition": rows.partition,
+            "file": rows.file,
+            "offsets": rows.offsets,
+            "rows": rows.rows,
+            "messages": rows.live,
+            "reason": "erased",
+        }
+    yield {
+        "action": "erase_table",
+        "table": change.table,
+        "refs": [name for name, _ in change.refs],
+        "open_undo": [plan_id for plan_id, _ in change.undo],
+        "snapshots": len(change.snapshots),
+        "files": len(change.files),
+    }
+
+
+def _of_forget(change: Forget) -> Iterator[View]:
+    table = change.table or "log"
+    if change.kept or change.snapshots or change.refs:
+        yield {
+            "action": "expire_snapshots",
+            "table": table,
+            "snapshots": list(change.snapshots),
+            "refs": list(change.refs),
+            "kept": dict(change.kept),
+        }
+    for removal in change.files:
+        yield {
+            "action": "remove_files",
+            "table": table,
+            "role": removal.role,
+            "files": len(removal.files),
+            "bytes": removal.size_bytes,
+        }
+
+
+_MOVES = {"away": "delete_table", "back": "return_table", "gone": "drop_table"}
+
+
+def _of_move(change: Move) -> Iterator[View]:
+    for moved in change.tables:
+        where = {"location": moved.location} if change.to == "gone" else {"bytes": moved.size_bytes}
+        yield {"action": _MOVES[change.to], "table": moved.table or "log", "rows": moved.rows, **where}

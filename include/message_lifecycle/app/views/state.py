@@ -8,7 +8,6 @@ from typing import get_args
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.values import View, held_view, outcome_view, when
-from message_lifecycle.model.actions import DropSegments, RemoveRows
 from message_lifecycle.model.errors import BackendUnavailable, LifecycleError, Unavailable
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
 from message_lifecycle.model.names import TopicName
@@ -120,7 +119,10 @@ def _documents_status(s: Services, name: TopicName, policy: Policy, now: Instant
         "ok": not problems,
         "problems": problems,
         "as_of": when(now),
-        "documents": {"due": len(would.documents), "snapshots_due": sum(action.snapshot is not None for action in would.documents)},
+        "documents": {
+            "due": len(would.on_snapshots.documents),
+            "snapshots_due": sum(action.snapshot is not None for action in would.on_snapshots.documents),
+        },
         "messages": would.expected.rows_in,
         "overdue": {"messages": would.expected.removed_rows, "since": None, "for_seconds": None, "max_overdue": policy["max_overdue"]},
         "held": held_view(would.held),
@@ -163,17 +165,11 @@ def _held_by_a_person(would: Plan, since: Instant | None, holder: str | None) ->
     if holder is None:
         return []
     return [
-        Held(
-            partition=action.partition,
-            first_base=action.first_base if isinstance(action, DropSegments) else action.base_offset,
-            last_offset=action.last_offset,
-            rows=action.rows,
-            overdue_since=since,
-            holder="open_approval",
-            detail=holder,
+        Held(partition=partition, first_base=base, last_offset=last, rows=rows, overdue_since=since, holder="open_approval", detail=holder)
+        for partition, base, last, rows in (
+            *((run.partition, run.first_base, run.last_offset, run.rows) for run in would.on_log.drop),
+            *((one.partition, one.base_offset, one.last_offset, one.rows) for one in would.on_log.mark),
         )
-        for action in would.actions
-        if isinstance(action, DropSegments | RemoveRows)
     ]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.actions import DropSegments, RemoveRows
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
@@ -75,12 +74,10 @@ def _reach(jvm: Java, plan: Plan) -> Java:
     """Where the plan's files can be, per partition: to leave out manifests, and entries, that cannot hold any."""
     expressions = jvm.org.apache.iceberg.expressions.Expressions
     spans: dict[int, tuple[int, int]] = {}
-    for action in plan.actions:
-        if not isinstance(action, DropSegments | RemoveRows):
-            continue
-        ends = (action.first_base, action.last_base) if isinstance(action, DropSegments) else (action.base_offset, action.base_offset)
-        first, last = spans.get(action.partition, ends)
-        spans[action.partition] = min(first, ends[0]), max(last, ends[1])
+    dropped = ((run.partition, run.first_base, run.last_base) for run in plan.on_log.drop)
+    for partition, base, last_base in (*dropped, *((rows.partition, rows.base_offset, rows.base_offset) for rows in plan.on_log.mark)):
+        first, last = spans.get(partition, (base, last_base))
+        spans[partition] = min(first, base), max(last, last_base)
     reach = expressions.alwaysFalse()
     for partition, (first, last) in spans.items():
         span = getattr(expressions, "and")(expressions.greaterThanOrEqual("segment", first), expressions.lessThanOrEqual("segment", last))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
-from message_lifecycle.model.actions import DropTable
+from message_lifecycle.model.change import MovedTable
 from message_lifecycle.model.errors import PlanConflict, StorageRefused, UnsafePath
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -68,11 +68,11 @@ class IcebergDeletedReclaimer:
 
         plan = verdict.plan
         if not self.is_begun(plan):
-            rows = [(place_of(action.table_uuid), self._as_planned(plan, action)) for action in plan.dropped_tables]
+            rows = [(place_of(action.table_uuid), self._as_planned(plan, action)) for action in plan.moved("gone")]
             # A person may have taken a day to answer, and somebody has made a table of those files meanwhile.
-            self._check_alone({action.table_uuid: action.location for action in plan.dropped_tables})
+            self._check_alone({action.table_uuid: action.location for action in plan.moved("gone")})
             word = {"topic": str(plan.topic), "scratch": self._scratch}
-            places = {f"{_FROM}{plan.plan_id}.{at}": action.location for at, action in enumerate(plan.dropped_tables)}
+            places = {f"{_FROM}{plan.plan_id}.{at}": action.location for at, action in enumerate(plan.moved("gone"))}
             with reaching_catalog():
                 done = forget(self._tables.catalog, rows, {_WORD + plan.plan_id: _text(word), **places}, steps=self._steps)
             if not done:
@@ -89,12 +89,12 @@ class IcebergDeletedReclaimer:
         done = self.dropped(plan)
         if done is not None:
             return done
-        locations = {action.table: action.location for action in plan.dropped_tables}
+        locations = {action.table: action.location for action in plan.moved("gone")}
         gone = Deleted()
-        for at, removal in enumerate(plan.file_removals):
+        removals = [(locations[change.table], removal) for change in plan.forgets for removal in change.files]
+        for at, (location, removal) in enumerate(removals):
             if at:
                 self._steps("while_deleting")
-            location = locations[removal.table]
             gone += delete_files(self._io(location), location, removal.files)
         self._steps("after_delete")
         word = {"topic": str(plan.topic), "scratch": self._scratch, "files": gone.files, "bytes": gone.size_bytes}
@@ -107,8 +107,8 @@ class IcebergDeletedReclaimer:
 
     def still_there(self, plan: Plan) -> Sequence[str]:
         return [
-            *(f"the table {'.'.join(place)}" for action in plan.dropped_tables if self._location(place := place_of(action.table_uuid))),
-            *(f"{file.name} below {a.location}" for a in plan.dropped_tables for file in listed(self._io(a.location), a.location)),
+            *(f"the table {'.'.join(place)}" for action in plan.moved("gone") if self._location(place := place_of(action.table_uuid))),
+            *(f"{file.name} below {a.location}" for a in plan.moved("gone") for file in listed(self._io(a.location), a.location)),
         ]
 
     def close(self, plan: Plan) -> None:
@@ -177,7 +177,7 @@ class IcebergDeletedReclaimer:
             young=next((file.name for file in young if file.name not in old), None),
         )
 
-    def _as_planned(self, plan: Plan, action: DropTable) -> str:
+    def _as_planned(self, plan: Plan, action: MovedTable) -> str:
         """Where its metadata lie, which are those of the plan."""
         what, document = action.table or "log", self._document(action.table_uuid)
         if document is None:

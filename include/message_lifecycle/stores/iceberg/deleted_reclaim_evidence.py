@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from message_lifecycle.model.actions import DropTable
+from message_lifecycle.model.change import MovedTable
 from message_lifecycle.model.errors import UnsafePath
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
@@ -27,7 +27,7 @@ def drop_evidence(tables: Tables, plan: Plan, policy: Policy) -> Mapping[str, ob
 
     wrong: dict[str, list[str]] = {frame: [] for frame in _WRONG}
     figures = {"files": 0, "bytes": 0, "asks": len(plan.asks)}
-    same = [_look(tables, plan, policy, action, wrong, figures) for action in plan.dropped_tables]
+    same = [_look(tables, plan, policy, action, wrong, figures) for action in plan.moved("gone")]
     return {
         **{frame: pa.table({"name": pa.array(names[:_SHOWN], pa.string())}) for frame, names in wrong.items()},
         "tables": pa.table({"same": pa.array(same, pa.bool_())}),
@@ -35,13 +35,14 @@ def drop_evidence(tables: Tables, plan: Plan, policy: Policy) -> Mapping[str, ob
     }
 
 
-def _look(tables: Tables, plan: Plan, policy: Policy, action: DropTable, wrong: dict[str, list[str]], figures: dict[str, int]) -> bool:
+def _look(tables: Tables, plan: Plan, policy: Policy, action: MovedTable, wrong: dict[str, list[str]], figures: dict[str, int]) -> bool:
     place = place_of(action.table_uuid)
     if tables.pointers.one(place) is None:
         return False
     with reaching_catalog():
         table = tables.catalog.load_table(place)
-    roles = {name: removal.role for removal in plan.file_removals if removal.table == action.table for name in removal.files}
+    mine = (change for change in plan.forgets if change.table_uuid == action.table_uuid)
+    roles = {name: removal.role for change in mine for removal in change.files for name in removal.files}
     outside = wrong["outside"]
     outside += (name for name in roles if not lies_below(table, name))
     try:

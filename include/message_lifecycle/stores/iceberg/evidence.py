@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.actions import SealSegment
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import CLEANING, Plan
@@ -53,7 +52,7 @@ def evidence(
         raise PlanConflict(staged.plan_id, f"its snapshot {before_id} or what was staged for it ({after_id}) is gone")
     prefix = location_prefix(table.location())
     planned = {absolute(prefix, name) for name in plan.selection.files}
-    removals = plan.row_removals + staged.superseded
+    removals = plan.on_log.mark + staged.superseded
     by_row = {absolute(prefix, action.file) for action in removals}
     active = _active_segments(table, was, plan)
     late_after = plan.as_of + policy.clock_skew_us
@@ -179,6 +178,6 @@ def _standing(rows: RowEvidence, segments: pa.Table, overdue: Mapping[Place, tup
 
 def _active_segments(table: Table, snapshot: Snapshot, plan: Plan) -> dict[int, int]:
     """Base offset of each partition's active segment in the plan's snapshot, after the plan's own seals."""
-    sealed = {action.partition: action.next_offset for action in plan.actions if isinstance(action, SealSegment)}
+    sealed = {seal.partition: seal.next_offset for seal in plan.on_log.seal}
     active = newest_state(table, snapshot).active
     return {partition: sealed.get(partition, segment.base_offset) for partition, segment in active.items()}

@@ -53,9 +53,9 @@ def marker_evidence(start: Callable[[], SparkSession], plan: Plan, staged: Stage
         "as_of": int(plan.as_of),
         "ttl": go_duration(policy.marker_ttl_us),
     }
-    with removal_list(session, plan.row_removals + staged.superseded) as listed:
+    with removal_list(session, plan.on_log.mark + staged.superseded) as listed:
         marks["listed"] = listed
-        emptied = owed(session, plan) if plan.swept else sql.EMPTIED.format(**marks)
+        emptied = owed(session, plan) if plan.on_log.sweep else sql.EMPTIED.format(**marks)
         answer = session.sql(sql.JUDGED.format(**marks, emptied=emptied)).toArrow()
     is_marker = pc.is_valid(answer["offset"])
     found, unmarked = answer.filter(is_marker), answer.filter(pc.invert(is_marker))
@@ -90,6 +90,6 @@ def _as_marker(row: Mapping[str, object], ttl_us: int) -> Marker:
 
 def _reach(plan: Plan, staged: Staged) -> str:
     """Where messages went from: a literal prunes files, which a join would not."""
-    places = {(action.partition, action.base_offset) for action in plan.row_removals + staged.superseded}
+    places = {(action.partition, action.base_offset) for action in plan.on_log.mark + staged.superseded}
     by_row = " OR ".join(f"(t.partition = {partition} AND t.segment = {segment})" for partition, segment in sorted(places))
     return f"{dropped_places(plan)} OR {by_row or 'false'}"

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyiceberg.table import Table
 
-from message_lifecycle.model.actions import RemoveRows
+from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Vectors, keys_at, read_rows

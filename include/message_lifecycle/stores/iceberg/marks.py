@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from message_lifecycle.model.actions import DropSegments, RemoveRows, SealSegment
+from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant
@@ -80,10 +80,8 @@ def _start_over(session: SparkSession, plan: Plan, staged: Staged) -> Staged:
 def _emptied(session: SparkSession, plan: Plan, staged: Staged) -> list[dict[str, Any]]:
     """See `marks_sql.MARKED`."""
     # Where nothing that goes can cause a marker, the list, which may be most of a log, is not made (DEL-9).
-    caused = any(
-        isinstance(action, DropSegments) or (isinstance(action, RemoveRows) and action.reason in REASONS) for action in plan.actions
-    )
-    with removal_list(session, plan.row_removals if caused else ()) as listed:
+    caused = bool(plan.on_log.drop) or any(rows.reason in REASONS for rows in plan.on_log.mark)
+    with removal_list(session, plan.on_log.mark if caused else ()) as listed:
         marks: dict[str, object] = {
             "table": sql_table(plan.topic),
             "before": plan.requirements.snapshot_id,
@@ -91,7 +89,7 @@ def _emptied(session: SparkSession, plan: Plan, staged: Staged) -> list[dict[str
             "listed": listed,
             "dropped": dropped_places(plan),
         }
-        emptied = owed(session, plan) if plan.swept else sql.EMPTIED.format(**marks)
+        emptied = owed(session, plan) if plan.on_log.sweep else sql.EMPTIED.format(**marks)
         found: list[dict[str, Any]] = session.sql(sql.MARKED.format(**marks, emptied=emptied)).toArrow().to_pylist()
     return found
 
@@ -111,7 +109,8 @@ def owed(session: SparkSession, plan: Plan) -> str:
     """The question which keys another writer has left without a message or a marker."""
     table, name = java_table(session, plan.topic), sql_table(plan.topic)
     left_empty = " UNION ALL ".join(
-        f"({sql.LEFT_EMPTY.format(table=name, parent=int(table.snapshot(removal).parentId()), removal=removal)})" for removal in plan.swept
+        f"({sql.LEFT_EMPTY.format(table=name, parent=int(table.snapshot(removal).parentId()), removal=removal)})"
+        for removal in plan.on_log.sweep
     )
     return sql.OWED.format(left_empty=left_empty, table=name, before=plan.requirements.snapshot_id)
 
@@ -130,8 +129,6 @@ def _older(session: SparkSession, plan: Plan, emptied: Iterable[Mapping[str, Any
             base_offset=segment,
             file=file.removeprefix(prefix),
             offsets=ranges_text(offsets),
-            first_offset=offsets[0],
-            last_offset=offsets[-1],
             rows=len(offsets),
             reason="superseded",
         )
@@ -160,11 +157,11 @@ def write(session: SparkSession, name: TopicName, branch: str, rows: pa.Table) -
 
 def sealed(state: LogSummary, plan: Plan) -> LogSummary:
     """The log's state after the plan's seals, and after what it purges because the compacted view covers it."""
-    for action in plan.actions:
-        if isinstance(action, SealSegment):
-            state = state.sealed_at(action.partition, action.base_offset, action.next_offset)
-        elif isinstance(action, DropSegments) and action.reason == "compacted":
-            state = state.purged({action.partition: action.last_offset})
+    for seal in plan.on_log.seal:
+        state = state.sealed_at(seal.partition, seal.base_offset, seal.next_offset)
+    for run in plan.on_log.drop:
+        if run.reason == "compacted":
+            state = state.purged({run.partition: run.last_offset})
     return state
 
 
@@ -181,9 +178,7 @@ def dropped_places(plan: Plan) -> str:
     """Where the segments lie that go whole, as a condition on `t`."""
     return (
         " OR ".join(
-            f"(t.partition = {action.partition} AND t.segment BETWEEN {action.first_base} AND {action.last_base})"
-            for action in plan.actions
-            if isinstance(action, DropSegments)
+            f"(t.partition = {run.partition} AND t.segment BETWEEN {run.first_base} AND {run.last_base})" for run in plan.on_log.drop
         )
         or "false"
     )

@@ -119,7 +119,7 @@ class IcebergQuarantine:
             session, table = self._required(plan)
             branch = branch_of(plan.plan_id)
             if staged_on(table, plan.plan_id) is None:
-                update = self._coming(session, table, plan) if plan.quarantine_returns else _going(session, table, plan, base_id)
+                update = self._coming(session, table, plan) if plan.on_quarantine.files_back else _going(session, table, plan, base_id)
                 make_branch(table, plan, base_id)
                 update.set(STAGED_PLAN_ID, plan.plan_id).toBranch(branch).commit()
                 table.refresh()
@@ -129,7 +129,7 @@ class IcebergQuarantine:
 
     def quarantine_evidence(self, plan: Plan, staged: Staged) -> Mapping[str, object]:
         """Read by PyIceberg from what Java staged; of the files that go the times are read, not their bounds."""
-        if plan.quarantine_returns:
+        if plan.on_quarantine.files_back:
             return self._evidence_of_undo(plan, staged)
         before, after, rows = dict[str, int](), dict[str, int](), dict[str, tuple[int, int | None]]()
         if plan.requirements.snapshot_id is not None:
@@ -166,7 +166,7 @@ class IcebergQuarantine:
             raise PlanConflict(plan.plan_id, "nothing is staged for it")
         with engine_failures():
             session, table = self._required(plan)
-            if plan.quarantine_returns:
+            if plan.on_quarantine.files_back:
                 update = _returned(session, table, verdict)
             else:
                 update = _going(session, table, plan, base_id).validateFromSnapshot(base_id).validateNoConflictingDeletes()

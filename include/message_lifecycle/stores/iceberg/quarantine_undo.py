@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from message_lifecycle.model.actions import DropQuarantined
+from message_lifecycle.model.change import QuarantinedFile
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.tables import QuarantineFile, QuarantineReturning
 from message_lifecycle.stores.iceberg.copies_back import copied_from, copies, originals
@@ -27,7 +27,7 @@ def returning(
     plan: Plan, *, source_id: int, rewritten: bool, source: Iterable[QuarantineFile], now: Iterable[QuarantineFile]
 ) -> QuarantineReturning:
     """What the plan took and is not there `now`. `rewritten`: an erasure has come since, and made the source."""
-    dropped = [action for action in plan.actions if isinstance(action, DropQuarantined)]
+    dropped = plan.on_quarantine.files
     names, there = {action.file for action in dropped}, {file.name: _known_by(file) for file in now}
     copies_there = set(there.values())
     files, present = [], 0
@@ -47,16 +47,16 @@ def returned(plan: Plan, before: Iterable[QuarantineFile], after: Iterable[Quara
     """How many of an undo's rows its commit has brought, each file known by its times and its number of rows."""
     old = {file.name for file in before}
     new = Counter(_known_by(file) for file in after if file.name not in old)
-    named = Counter((action.oldest_at, action.newest_at, action.rows) for action in plan.quarantine_returns)
+    named = Counter((action.oldest_at, action.newest_at, action.rows) for action in plan.on_quarantine.files_back)
     return sum(min(many, new[oldest, newest, rows]) * rows for (oldest, newest, rows), many in named.items())
 
 
 def bringing_back(session: SparkSession, io: FileIO, table: Java, plan: Plan) -> Java:
     """The update that adds a copy of each of the plan's files. Raises UndoSourceGone."""
     prefix, undone = location_prefix(str(table.location())), plan.parent or plan.plan_id
-    wanted = {absolute(prefix, action.file): at for at, action in enumerate(plan.quarantine_returns)}
+    wanted = {absolute(prefix, action.file): at for at, action in enumerate(plan.on_quarantine.files_back)}
     update = table.newAppend()
-    found = originals(session, io, table, plan.source_id, wanted, undone=undone)
+    found = originals(session, io, table, plan.on_quarantine.source_id, wanted, undone=undone)
     for _, (_, file) in copies(session, io, table, found, undone=undone):
         update.appendFile(file)
     return update
@@ -64,7 +64,7 @@ def bringing_back(session: SparkSession, io: FileIO, table: Java, plan: Plan) ->
 
 def looked_at(io: FileIO, prefix: str, plan: Plan, rows: Iterable[tuple[str, int]]) -> Iterator[dict[str, Any]]:
     """The frame `back` of `gates.quarantine`. `rows`: new files by name, and how many rows each was read to hold."""
-    named = dict(enumerate(plan.quarantine_returns))
+    named = dict(enumerate(plan.on_quarantine.files_back))
     for name, count in rows:
         at = copied_from(name)
         action = None if at is None else named.pop(at, None)  # each of them once
@@ -76,7 +76,7 @@ def _known_by(file: QuarantineFile) -> tuple[int | None, int | None, int]:
     return file.oldest_at, file.newest_at, file.rows
 
 
-def _within(file: QuarantineFile, dropped: Iterable[DropQuarantined]) -> bool:
+def _within(file: QuarantineFile, dropped: Iterable[QuarantinedFile]) -> bool:
     oldest, newest = file.oldest_at, file.newest_at
     assert oldest is not None and newest is not None, "asked of known times alone"
     return any(action.oldest_at <= oldest and newest <= action.newest_at for action in dropped)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
-from message_lifecycle.model.actions import ExpireSnapshots
+from message_lifecycle.model.change import Forget
 from message_lifecycle.model.errors import OutsideTable, PlanConflict, UnsafePath
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
@@ -51,10 +51,10 @@ def reclaim_evidence(tables: Tables, plan: Plan, policy: Policy) -> Mapping[str,
     import pyarrow as pa
 
     seen = _Seen()
-    for action in plan.expiries:
+    for action in plan.forgets:
         _look(tables, plan, policy, action, seen)
     figures = {
-        "snapshots": sum(len(action.snapshots) for action in plan.expiries),
+        "snapshots": sum(len(action.snapshots) for action in plan.forgets),
         "files": seen.files,
         "bytes": seen.size_bytes,
         "fraction_bytes": seen.size_bytes / seen.total_bytes if seen.total_bytes else 0.0,
@@ -73,12 +73,12 @@ def _names(names: list[str]) -> pa.Table:
     return pa.table({"name": pa.array(names, pa.string())})
 
 
-def _look(tables: Tables, plan: Plan, policy: Policy, action: ExpireSnapshots, seen: _Seen) -> None:
+def _look(tables: Tables, plan: Plan, policy: Policy, action: Forget, seen: _Seen) -> None:
     with reaching_catalog():
         table = tables.catalog.load_table((plan.topic.namespace, plan.topic.table(action.table)))
     if str(table.metadata.table_uuid) != action.table_uuid:
         raise PlanConflict(plan.plan_id, "a table of the topic is another than was planned for")
-    roles = {name: removal.role for removal in plan.file_removals if removal.table == action.table for name in removal.files}
+    roles = {name: removal.role for removal in action.files for name in removal.files}
     going = frozenset(action.snapshots)
     stays = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id not in going]
     seen.add("outside", (name for name in roles if not lies_below(table, name)))

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.actions import ExpireSnapshots, RemoveFiles
+from message_lifecycle.model.change import Forget
 from message_lifecycle.model.errors import PlanConflict, SnapshotInUse, StorageRefused, UnsafePath
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -95,10 +95,10 @@ class IcebergReclaimer:
         return [
             *(
                 f"snapshot {snapshot_id} of {_words(action)}"
-                for action in plan.expiries
+                for action in plan.forgets
                 for snapshot_id in sorted(set(action.snapshots) & set(snapshot_ids(self._open(plan.topic, action.table)[0].content)))
             ),
-            *(f"{file} of {_words(action)}" for action in plan.file_removals for file in self._still_there(plan.topic, action)),
+            *(f"{file} of {_words(action)}" for action in plan.forgets for file in self._still_there(plan.topic, action)),
         ]
 
     def hidden_bytes(self, name: TopicName) -> int | None:
@@ -117,18 +117,18 @@ class IcebergReclaimer:
         if done is not None:
             return done
         topic_tables.check_alone(self._tables, plan.topic)
-        checks = {action.table: _Check(self, plan, action) for action in plan.expiries}
+        checks = {action.table: _Check(self, plan, action) for action in plan.forgets}
         for check in checks.values():
             check(self._document(plan, check.action).content)
         gone = Deleted()
-        for action in plan.expiries:
+        for action in plan.forgets:
             self._steps("before_expire")
             self._expire(plan, action, checks[action.table])
             self._steps("after_expire")
-            for at, removal in enumerate(removal for removal in plan.file_removals if removal.table == action.table):
+            for at, removal in enumerate(action.files):
                 if at:
                     self._steps("while_deleting")
-                document, io = self._open(plan.topic, removal.table)
+                document, io = self._open(plan.topic, action.table)
                 gone += delete_files(io, str(document.content["location"]), removal.files)
         self._steps("after_delete")
         said = {"plan": plan.plan_id, "files": gone.files, "bytes": gone.size_bytes, "missing": gone.missing}
@@ -140,12 +140,12 @@ class IcebergReclaimer:
         assert found is not None
         return found
 
-    def _expire(self, plan: Plan, action: ExpireSnapshots, check: _Check) -> None:
+    def _expire(self, plan: Plan, action: Forget, check: _Check) -> None:
         from message_lifecycle.stores.iceberg.expiring import expire
 
         document = self._document(plan, action)
         within = Within(str(document.content["location"]))
-        listed_metadata = {name for removal in plan.file_removals if removal.table == action.table for name in removal.files}
+        listed_metadata = {name for removal in action.files for name in removal.files}
         written = {entry["metadata-file"] for entry in document.content.get("metadata-log") or ()}
         try:
             with reaching_catalog():
@@ -161,7 +161,7 @@ class IcebergReclaimer:
         except SnapshotInUse as error:
             raise PlanConflict(plan.plan_id, str(error)) from error
 
-    def _document(self, plan: Plan, action: ExpireSnapshots) -> TableDocument:
+    def _document(self, plan: Plan, action: Forget) -> TableDocument:
         document, _ = self._open(plan.topic, action.table)
         if document.uuid != action.table_uuid:
             raise PlanConflict(plan.plan_id, f"{_words(action)} is another table than was planned for")
@@ -176,10 +176,10 @@ class IcebergReclaimer:
         document = self._tables.at(place, self._tables.location(name, kind=table))
         return document, table_file.file_io(self._tables.catalog, document.location)
 
-    def _still_there(self, name: TopicName, action: RemoveFiles) -> Iterator[str]:
+    def _still_there(self, name: TopicName, action: Forget) -> Iterator[str]:
         document, io = self._open(name, action.table)
         prefix = str(document.content["location"]).rstrip("/")
-        for file in action.files:
+        for file in (file for removal in action.files for file in removal.files):
             if io.new_input(f"{prefix}/{file}").exists():
                 yield file
 
@@ -187,10 +187,10 @@ class IcebergReclaimer:
 class _Check:
     """Nothing that stays names a file that is listed, whatever was committed since; what was looked at once is not looked at again."""
 
-    def __init__(self, store: IcebergReclaimer, plan: Plan, action: ExpireSnapshots) -> None:
+    def __init__(self, store: IcebergReclaimer, plan: Plan, action: Forget) -> None:
         self.action = action
         self._plan, self._seen = plan, frozenset[int]()
-        self._listed = {name for removal in plan.file_removals if removal.table == action.table for name in removal.files}
+        self._listed = {name for removal in action.files for name in removal.files}
         _, self._io = store.open(plan.topic, action.table)
 
     def __call__(self, document: Document) -> None:
@@ -233,5 +233,5 @@ def _erasing(document: TableDocument) -> Iterator[NamedFile]:
         yield NamedFile(name, "metadata")
 
 
-def _words(action: ExpireSnapshots | RemoveFiles) -> str:
+def _words(action: Forget) -> str:
     return f"the table {action.table}" if action.table else "the log"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from message_lifecycle.model.actions import RemoveRows
+from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.rows import Place, ranges_of
 from message_lifecycle.stores.iceberg.data_files import vectors_of

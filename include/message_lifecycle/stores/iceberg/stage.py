@@ -42,7 +42,7 @@ def stage(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, server: M
     going = _files(session, plan, plan_id, table)
     branch = make_branch(table, plan, base_id)
     whole = set(plan.selection.files)
-    by_row = [action for action in plan.row_removals if action.file not in whole]
+    by_row = [action for action in plan.on_log.mark if action.file not in whole]
     if plan.selection.files:
         jvm: Java = session._jvm
         drop = table.newOverwrite().deleteFiles(going, jvm.org.apache.iceberg.util.DeleteFileSet.create())

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 
-from message_lifecycle.model.actions import DeleteTable, ReturnTable
+from message_lifecycle.model.change import MovedTable
 from message_lifecycle.model.errors import PlanConflict, StorageRefused
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName, normalise_name
@@ -85,9 +85,9 @@ class IcebergDeleter:
     def moving_evidence(self, plan: Plan) -> Mapping[str, object]:
         import pyarrow as pa
 
-        planned = {action.table: action for action in plan.moved_tables}
+        planned = {action.table: action for action in plan.moved()}
         rows = []
-        for kind in planned.keys() | (set() if plan.returned_tables else self._kinds_there(plan.topic)):
+        for kind in planned.keys() | (set() if plan.moved("back") else self._kinds_there(plan.topic)):
             place = _from(plan, planned[kind]) if kind in planned else (plan.topic.namespace, plan.topic.table(kind))
             location = self._tables.pointers.one(place)
             if location is not None:
@@ -95,7 +95,7 @@ class IcebergDeleter:
                 same = kind in planned and (found.uuid, found.current_id) == (planned[kind].table_uuid, planned[kind].snapshot_id)
                 with reaching_catalog():
                     rows.append({"same": same, "rows": rows_by_pyiceberg(self._tables.catalog.load_table(place))})
-        taken = [".".join(place) for action in plan.moved_tables if self._tables.pointers.one(place := _to(plan, action)) is not None]
+        taken = [".".join(place) for action in plan.moved() if self._tables.pointers.one(place := _to(plan, action)) is not None]
         return {"tables": pa.Table.from_pylist(rows), "taken": pa.table({"name": pa.array(taken, pa.string())})}
 
     def move(self, verdict: Verdict, *, at: Instant) -> Published:
@@ -103,16 +103,16 @@ class IcebergDeleter:
         done = self.moved(plan)
         if done is not None:
             return done
-        properties = {RETURNED_BY: plan.plan_id} if plan.returned_tables else _told(plan, verdict.gate_id, at)
-        unplanned = set() if plan.returned_tables else self._kinds_there(plan.topic) - {action.table for action in plan.moved_tables}
+        properties = {RETURNED_BY: plan.plan_id} if plan.moved("back") else _told(plan, verdict.gate_id, at)
+        unplanned = set() if plan.moved("back") else self._kinds_there(plan.topic) - {action.table for action in plan.moved()}
         if unplanned:
             raise PlanConflict(plan.plan_id, f"the topic has got a table beside it since it was planned: {', '.join(sorted(unplanned))}")
         with reaching_catalog():
-            ensure_namespace(self._tables.catalog, DELETED if plan.deleted_tables else plan.topic.namespace)
+            ensure_namespace(self._tables.catalog, DELETED if plan.moved("away") else plan.topic.namespace)
             # The log last, as its row carries the plan.
-            moves = [self._written(plan, action, properties) for action in sorted(plan.moved_tables, key=lambda a: a.table, reverse=True)]
+            moves = [self._written(plan, action, properties) for action in sorted(plan.moved(), key=lambda a: a.table, reverse=True)]
             self._steps("written")
-            views = [] if plan.returned_tables else [(plan.topic.namespace, plan.topic.table(kind)) for kind in (LIVE, LATEST)]
+            views = [] if plan.moved("back") else [(plan.topic.namespace, plan.topic.table(kind)) for kind in (LIVE, LATEST)]
             try:
                 renamed = rename(self._tables.catalog, moves, views, steps=self._steps)
             except IntegrityError:
@@ -125,19 +125,17 @@ class IcebergDeleter:
         return _published(plan)
 
     def moved(self, plan: Plan) -> Published | None:
-        log = next((action for action in plan.moved_tables if not action.table), None)
+        log = next((action for action in plan.moved() if not action.table), None)
         if log is None:
             return None
         place = _to(plan, log)
         location = self._tables.pointers.one(place)
         carried = (
-            None
-            if location is None
-            else self._tables.at(place, location).properties.get(DELETED_BY if plan.deleted_tables else RETURNED_BY)
+            None if location is None else self._tables.at(place, location).properties.get(DELETED_BY if plan.moved("away") else RETURNED_BY)
         )
         return _published(plan) if carried == plan.plan_id else None
 
-    def _written(self, plan: Plan, action: DeleteTable | ReturnTable, properties: Mapping[str, str]) -> Moved:
+    def _written(self, plan: Plan, action: MovedTable, properties: Mapping[str, str]) -> Moved:
         from pyiceberg.exceptions import NoSuchTableError
 
         def change(document: table_file.Document) -> table_file.Document:
@@ -149,7 +147,7 @@ class IcebergDeleter:
                     plan.plan_id, f"the {action.table or 'log'} has changed since it was planned", rival=f"snapshot {current}"
                 )
             kept = {key: value for key, value in document.get("properties", {}).items() if key not in _ON_DELETED}
-            return {**document, "properties": {**kept, **properties, **({DELETED_KIND: action.table} if plan.deleted_tables else {})}}
+            return {**document, "properties": {**kept, **properties, **({DELETED_KIND: action.table} if plan.moved("away") else {})}}
 
         try:
             written = table_file.write_changed(self._tables.catalog, _from(plan, action), change)
@@ -196,15 +194,15 @@ def _topic_of(table: TableDocument) -> TopicName:
     return TopicName(stream=normalise_name(of[STREAM_PROPERTY]), topic=normalise_name(of[TOPIC_PROPERTY]))
 
 
-def _from(plan: Plan, action: DeleteTable | ReturnTable) -> Place:
-    return _own(plan, action) if isinstance(action, DeleteTable) else place_of(action.table_uuid)
+def _from(plan: Plan, action: MovedTable) -> Place:
+    return place_of(action.table_uuid) if plan.moved("back") else _own(plan, action)
 
 
-def _to(plan: Plan, action: DeleteTable | ReturnTable) -> Place:
-    return place_of(action.table_uuid) if isinstance(action, DeleteTable) else _own(plan, action)
+def _to(plan: Plan, action: MovedTable) -> Place:
+    return _own(plan, action) if plan.moved("back") else place_of(action.table_uuid)
 
 
-def _own(plan: Plan, action: DeleteTable | ReturnTable) -> Place:
+def _own(plan: Plan, action: MovedTable) -> Place:
     return plan.topic.namespace, plan.topic.table(action.table)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from message_lifecycle.model.actions import RemoveRows, RestoreRows
+from message_lifecycle.model.change import RemoveRows, RestoreRows
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
@@ -40,14 +40,14 @@ def stage_undo(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, serv
     table = java_table(session, plan.topic)
     requirements.check(plan, plan_id, table, server)
     base_id = plan.requirements.snapshot_id
-    if plan.is_empty or base_id is None or plan.source_id is None:
+    if plan.is_empty or base_id is None or plan.on_log.source_id is None:
         return Staged(plan_id=plan_id, branch=None, snapshot_id=base_id)
     found = staged_on(table, plan_id)
     if found is not None:
         return Staged(plan_id=plan_id, branch=branch_of(plan_id), snapshot_id=int(found.snapshotId()))
     prefix, undone = location_prefix(str(table.location())), plan.parent or plan_id
-    wanted = {absolute(prefix, action.file): at for at, action in enumerate(plan.restored) if not action.standing}
-    lost = originals(session, io, table, plan.source_id, wanted, undone=undone)
+    wanted = {absolute(prefix, action.file): at for at, action in enumerate(plan.on_log.back) if not action.standing}
+    lost = originals(session, io, table, plan.on_log.source_id, wanted, undone=undone)
     branch = make_branch(table, plan, base_id)
     update = table.newRowDelta().validateFromSnapshot(base_id)
     back = dict(copies(session, io, table, lost, undone=undone))
@@ -70,8 +70,8 @@ def _vectors(session: SparkSession, io: FileIO, table: Java, plan: Plan, copies:
     """What stays marked: in a copy all but what comes back, in a file that stands what was marked before but for that, and the plan's
     own markers. Vectors of before are taken out of the `update`."""
     prefix = location_prefix(str(table.location()))
-    unmarked = {absolute(prefix, action.file): action for action in plan.restored if action.standing}
-    marked = {absolute(prefix, action.file): action for action in plan.row_removals}
+    unmarked = {absolute(prefix, action.file): action for action in plan.on_log.back if action.standing}
+    marked = {absolute(prefix, action.file): action for action in plan.on_log.mark}
     head = table.snapshot(plan.requirements.snapshot_id)
     standing: dict[str, RestoreRows | RemoveRows] = {**unmarked, **marked}
     before = {str(vector.referencedDataFile()): vector for vector in vectors_of(session, table, head, standing)} if standing else {}
@@ -93,7 +93,7 @@ def _vectors(session: SparkSession, io: FileIO, table: Java, plan: Plan, copies:
             gone |= within(offsets, marked[path].offsets)
         new.append((path, np.flatnonzero(gone)))
     for at, path in copies.items():
-        action = plan.restored[at]
+        action = plan.on_log.back[at]
         places[path] = action.partition, action.base_offset
         new.append((path, np.flatnonzero(~within(read_rows(io, path, _NONE, ()).offsets, action.offsets))))
     for _, vector in write_vectors(session, table, io, ((path, gone) for path, gone in new if len(gone)), places):

@@ -45,7 +45,7 @@ def undo_evidence(table: Table, plan: Plan, staged: Staged) -> Mapping[str, pa.T
     changes = _Changes(table, was, now)
     restored: list[dict[str, Any]] = []
     come = dead = 0
-    for at, action in enumerate(plan.restored):
+    for at, action in enumerate(plan.on_log.back):
         path = absolute(prefix, action.file) if action.standing else copies.get(at)
         new = np.empty(0, np.int64) if path is None else changes.come(path, copied=not action.standing)
         named = within(new, action.offsets)
@@ -53,19 +53,19 @@ def undo_evidence(table: Table, plan: Plan, staged: Staged) -> Mapping[str, pa.T
         come += len(new)
         restored.append({"rows": int(named.sum()), "missing": action.rows - int(named.sum()), "unnamed": int((~named).sum()), "same": same})
     rows: list[dict[str, Any]] = []
-    marks = {absolute(prefix, action.file): action for action in plan.row_removals}
+    marks = {absolute(prefix, action.file): action for action in plan.on_log.mark}
     for path, mark in marks.items():
         gone = changes.gone(path)
         dead += len(gone)
         rows.append({"rows": len(gone), "unnamed": int((~within(gone, mark.offsets)).sum())})
     # A copy that is not the plan's is a file that was not there.
-    ours = {path for at, path in copies.items() if at < len(plan.restored) and not plan.restored[at].standing}
+    ours = {path for at, path in copies.items() if at < len(plan.on_log.back) and not plan.on_log.back[at].standing}
     others = after.filter(pc.invert(pc.is_in(after["name"], value_set=pa.array(sorted(ours), pa.string()))))
-    touched = {absolute(prefix, action.file) for action in plan.restored if action.standing} | marks.keys() | ours
+    touched = {absolute(prefix, action.file) for action in plan.on_log.back if action.standing} | marks.keys() | ours
     live_before, live_after = frames.live(before), frames.live(after)
     spans = given(table, plan.parent or "")
     live = Live(table, now, files_of(table, now))
-    twice = [offset for at, action in enumerate(plan.restored) for offset in _twice(live, prefix, plan, at, copies)]
+    twice = [offset for at, action in enumerate(plan.on_log.back) for offset in _twice(live, prefix, plan, at, copies)]
     left = [int(offset) for _, offsets in marked(live, spans) for offset in offsets]
     return {
         "restored": _table(restored, {"rows": pa.int64(), "missing": pa.int64(), "unnamed": pa.int64(), "same": pa.bool_()}),
@@ -105,7 +105,7 @@ class _Changes:
 
 
 def _twice(live: Live, prefix: str, plan: Plan, at: int, copies: Mapping[int, str]) -> list[int]:
-    action = plan.restored[at]
+    action = plan.on_log.back[at]
     own = action.file if action.standing else copies.get(at, "").removeprefix(prefix)
     there = live.alive((action.partition, action.base_offset), action.first_offset, action.last_offset, but=own)
     return [int(offset) for offset in there[within(there, action.offsets)]]

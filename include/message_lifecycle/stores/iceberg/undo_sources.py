@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from message_lifecycle.model.actions import RemoveRows, RestoreRows
+from message_lifecycle.model.change import RemoveRows, RestoreRows
 from message_lifecycle.model.errors import UndoSourceGone
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
@@ -64,17 +64,17 @@ def returned(table: Table, plan: Plan) -> Returned:
     now = table.current_snapshot()
     if now is None:
         return Returned(rows=0, twice=0, markers=0)
-    touched: tuple[RestoreRows | RemoveRows, ...] = (*plan.restored, *plan.row_removals)
+    touched: tuple[RestoreRows | RemoveRows, ...] = (*plan.on_log.back, *plan.on_log.mark)
     places = {(action.partition, action.base_offset) for action in touched}
     live = Live(table, now, (file for file in files_of(table, now) if (file.partition, file.segment) in places))
     rows, twice = 0, 0
-    for action in plan.restored:
+    for action in plan.on_log.back:
         there = live.alive((action.partition, action.base_offset), action.first_offset, action.last_offset)
         named = there[within(there, action.offsets)]
         rows += len(np.unique(named))
         twice += len(named) - len(np.unique(named))
     left = 0
-    for mark in plan.row_removals:
+    for mark in plan.on_log.mark:
         there = live.alive((mark.partition, mark.base_offset), mark.first_offset, mark.last_offset)
         left += int(within(there, mark.offsets).sum())
     return Returned(rows=rows, twice=twice, markers=left)
@@ -128,7 +128,7 @@ class _Taken:
     def __init__(self, plan: Plan, superseded: Sequence[RemoveRows]) -> None:
         self._plan = plan
         self._rows: dict[Place, list[RemoveRows]] = {}
-        for action in (*plan.row_removals, *superseded):
+        for action in (*plan.on_log.mark, *superseded):
             self._rows.setdefault((action.partition, action.base_offset), []).append(action)
 
     def may_hold(self, file: FileMetrics) -> bool:
@@ -174,8 +174,6 @@ def _markers(live: Live, own: Sequence[Range]) -> Iterator[RemoveRows]:
                 base_offset=file.segment,
                 file=file.name,
                 offsets=ranges_text(offsets.tolist()),
-                first_offset=int(offsets[0]),
-                last_offset=int(offsets[-1]),
                 rows=len(offsets),
                 reason="undone",
             )
@@ -196,8 +194,6 @@ def _restore(file: FileMetrics, offsets: Longs, *, standing: bool) -> RestoreRow
         base_offset=file.segment,
         file=file.name,
         offsets=ranges_text(offsets.tolist()),
-        first_offset=int(offsets[0]),
-        last_offset=int(offsets[-1]),
         rows=len(offsets),
         size_bytes=file.size_bytes,
         standing=standing,

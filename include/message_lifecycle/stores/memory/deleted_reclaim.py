@@ -28,7 +28,7 @@ class MemoryDeletedReclaimer:
     def drop_evidence(self, plan: Plan, policy: Policy) -> Mapping[str, object]:  # noqa: ARG002  # no file has an age
         there = self._tables(plan)
         return {
-            "tables": [{"same": there.get(a.table) == (a.table_uuid, a.snapshot_id)} for a in plan.dropped_tables],
+            "tables": [{"same": there.get(a.table) == (a.table_uuid, a.snapshot_id)} for a in plan.moved("gone")],
             **{frame: [] for frame in ("outside", "unlisted", "fresh")},
             "figures": [{"files": 0, "bytes": 0, "asks": len(plan.asks)}],
         }
@@ -36,7 +36,7 @@ class MemoryDeletedReclaimer:
     def drop(self, verdict: Verdict) -> Published:
         plan = verdict.plan
         if not self.is_begun(plan):
-            if self._tables(plan) != {a.table: (a.table_uuid, a.snapshot_id) for a in plan.dropped_tables}:
+            if self._tables(plan) != {a.table: (a.table_uuid, a.snapshot_id) for a in plan.moved("gone")}:
                 raise PlanConflict(plan.plan_id, "the deleted topic is not as it was planned for")
             self._steps("before_commit")
             self._deleter.drop(plan.parent or "")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from message_lifecycle.folds import Fold
 from message_lifecycle.folds.replay import proof
-from message_lifecycle.model.actions import SnapshotDocument
+from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.memory.document_log import Changes, SnapshotRow, Snapshots, StagedTables, epoch_of, states_of
@@ -16,7 +16,7 @@ def documents_evidence(plan: Plan, fold: Fold, *, before: tuple[Changes, Snapsho
     """The frames of `gates.documents`, but for `clients`."""
     changes, snapshots = before
     blocked = {document for document, _ in after.blocked}
-    actions = {action.document: action for action in plan.documents if action.document not in blocked}
+    actions = {action.document: action for action in plan.on_snapshots.documents if action.document not in blocked}
     looks = [
         _Look(
             actions.get(document),

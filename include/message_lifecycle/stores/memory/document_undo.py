@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from message_lifecycle.model.actions import RestoreDocument
+from message_lifecycle.model.change import RestoreDocument
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import UndoSourceGone
 from message_lifecycle.model.plan import Plan
@@ -34,8 +34,8 @@ def source(table: DocumentTable[Rows], plan_id: str) -> int | None:
 
 def with_changes(log: DocumentLog, plan: Plan, rows: Changes) -> Changes:
     """`rows` with the changes that the plan names."""
-    found, then = dict(rows), log.changes.rows(plan.source_id)
-    for action in plan.document_returns:
+    found, then = dict(rows), log.changes.rows(plan.on_changes.source_id)
+    for action in plan.on_changes.documents_back:
         back = tuple(change for change in then.get(action.document, ()) if _is_named(action, change.server_seq))
         found[action.document] = (*back, *rows.get(action.document, ()))
     return found
@@ -43,8 +43,8 @@ def with_changes(log: DocumentLog, plan: Plan, rows: Changes) -> Changes:
 
 def with_snapshots(log: DocumentLog, plan: Plan, rows: Snapshots) -> Snapshots:
     found = dict(rows)
-    for action in plan.document_returns:
-        then = log.snapshots.rows(action.source_id).get(action.document, ())
+    for action in plan.on_snapshots.documents_back:
+        then = log.snapshots.rows(plan.on_snapshots.source_id).get(action.document, ())
         back = tuple(row for row in then if row.server_seq in action.snapshots and row.state is not None)
         found[action.document] = (*back, *rows.get(action.document, ()))
     return found
@@ -52,18 +52,15 @@ def with_snapshots(log: DocumentLog, plan: Plan, rows: Snapshots) -> Snapshots:
 
 def evidence(log: DocumentLog, plan: Plan, before: tuple[Changes, Snapshots], after: StagedTables) -> Mapping[str, object]:
     """The frames of `gates.documents`, row by row."""
-    changes = {
-        (action.document, seq, False) for action in plan.document_returns for seq in range(action.changes_from, action.changes_before)
-    }
-    snapshots = {(action.document, seq, False) for action in plan.document_returns for seq in action.snapshots}
-    sources = {action.source_id for action in plan.document_returns}
-    then = [row for at in sources for row in _placed(log.snapshots.rows(at))]
-    documents = {action.document for action in plan.document_returns}
+    changes = {(one.document, seq, False) for one in plan.on_changes.documents_back for seq in range(one.changes_from, one.changes_before)}
+    snapshots = {(one.document, seq, False) for one in plan.on_snapshots.documents_back for seq in one.snapshots}
+    then = _placed(log.snapshots.rows(plan.on_snapshots.source_id))
+    documents = {one.document for one in plan.documents_back}
     rows_in, rows_kept = (sum(len(rows) for rows in table.values()) for table in (before[0], after.changes))
     return {
         "documents": [
             {
-                **_totals("changes", before[0], after.changes, dict(_placed(log.changes.rows(plan.source_id))), changes),
+                **_totals("changes", before[0], after.changes, dict(_placed(log.changes.rows(plan.on_changes.source_id))), changes),
                 **_totals("snapshots", before[1], after.snapshots, dict(then), snapshots),
                 "holes": sum(_has_hole(before[0].get(document, ()), after.changes.get(document, ())) for document in documents),
                 "epochs_wrong": sum(

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from message_lifecycle.folds import Fold, fold_of
 from message_lifecycle.folds.replay import fold_document
-from message_lifecycle.model.actions import SnapshotDocument
+from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot, StagedDocuments
 from message_lifecycle.model.errors import NotADocumentTopic, PlanConflict
 from message_lifecycle.model.instants import Instant
@@ -143,7 +143,7 @@ class MemoryDocuments:
         if plan.operation == "undo":
             return _staged_undo(plan, log)
         blocked = {document for document, _ in made.blocked}
-        actions = [action for action in plan.documents if action.document not in blocked]
+        actions = [action for action in plan.on_snapshots.documents if action.document not in blocked]
         purged = sum(action.purged for action in actions)
         staged = StagedDocuments(
             snapshots_id=len(log.snapshots.commits) if actions else None,
@@ -165,7 +165,7 @@ class MemoryDocuments:
         fold = _fold(plan)
         blocked: list[tuple[str, str]] = []
         left, kept = dict(changes), dict(snapshots)
-        for action in plan.documents:
+        for action in plan.on_snapshots.documents:
             mine, rows = changes.get(action.document, ()), snapshots.get(action.document, ())
             stored = states_of(rows)
             newest = action.snapshot if action.snapshot is not None else max(stored, default=0)
@@ -217,7 +217,7 @@ class MemoryDocuments:
         made = _staged(plan, log)
         _check_appended(plan, log)
         before, rows, removed = log.changes.rows(plan.requirements.snapshot_id), dict(log.changes.head), Counter[str]()
-        for action in plan.documents:
+        for action in plan.on_snapshots.documents:
             gone = {change.server_seq for change in before.get(action.document, ())}
             gone -= {change.server_seq for change in made.changes.get(action.document, ())}
             if gone:

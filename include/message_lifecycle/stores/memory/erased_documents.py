@@ -25,7 +25,7 @@ def key_in_documents(log: DocumentLog, matches: Matches) -> list[KeyInTable]:
 
 def evidence(log: DocumentLog, plan: Plan, matches: Matches) -> Mapping[str, object]:
     """The frames of `gates.tables`, by a second look."""
-    found = {"log": _seqs(log.changes.commits, matches), "snapshots": _seqs(log.snapshots.commits, matches)}
+    found: dict[TableKind, list[int]] = {"log": _seqs(log.changes.commits, matches), "snapshots": _seqs(log.snapshots.commits, matches)}
     commits = {"log": len(log.changes.commits), "snapshots": len(log.snapshots.commits)}
     unnamed = {table: len(seqs) - _named(plan, table, seqs) for table, seqs in found.items()}
     before = log.changes.rows(plan.requirements.snapshot_id)
@@ -33,10 +33,9 @@ def evidence(log: DocumentLog, plan: Plan, matches: Matches) -> Mapping[str, obj
     gone = sum(len(rows) for document, rows in before.items() if matches(document.encode()))
     return {
         "rewritten": [
-            {"rows": len(found[action.table]), "unnamed": 0, "left": unnamed[action.table], "changed": 0, "found": 0}
-            for action in plan.erased_rows
+            {"rows": len(found[table]), "unnamed": 0, "left": unnamed[table], "changed": 0, "found": 0} for table, _ in plan.erased
         ],
-        "tables": [erased_rows.table_row(unnamed[action.table], commits[action.table]) for action in plan.erased_tables],
+        "tables": [erased_rows.table_row(unnamed[action.table], commits[action.table]) for action in plan.rewrites],
         "figures": [{"rows_in": rows_in, "rows_removed": gone, "rows_kept": rows_in - gone, "bytes_in": 0, "asks": len(plan.asks)}],
     }
 
@@ -102,7 +101,7 @@ def _seqs(commits: Iterable[DocumentCommit[Rows]], matches: Matches) -> list[int
     return [row.server_seq for row in rows]
 
 
-def _named(plan: Plan, table: str, seqs: Iterable[int]) -> int:
+def _named(plan: Plan, table: TableKind, seqs: Iterable[int]) -> int:
     """How many of the rows the plan names: they are of one document."""
-    named = {seq for action in plan.erased_rows if action.table == table for seq in offsets_of(action.offsets)}
+    named = {seq for rows in plan.erased_of(table) for seq in offsets_of(rows.offsets)}
     return sum(seq in named for seq in seqs)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
-from message_lifecycle.model.actions import EraseRows
-from message_lifecycle.model.erasure import HeldFile, Matches
+from message_lifecycle.model.change import EraseRows
+from message_lifecycle.model.erasure import HeldFile, Matches, TableKind
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import offsets_of, ranges_text
@@ -42,10 +42,9 @@ def held_files(found: Messages, live: Messages) -> tuple[HeldFile, ...]:
     return tuple(files)
 
 
-def named(plan: Plan, table: str) -> set[Position]:
+def named(plan: Plan, table: TableKind) -> set[Position]:
     """Positions that the plan erases from this table."""
-    actions = (action for action in plan.erased_rows if action.table == table)
-    return {(action.partition, offset) for action in actions for offset in offsets_of(action.offsets)}
+    return {(rows.partition, offset) for rows in plan.erased_of(table) for offset in offsets_of(rows.offsets)}
 
 
 def rewritten(action: EraseRows, messages: Messages, matches: Matches) -> dict[str, int]:

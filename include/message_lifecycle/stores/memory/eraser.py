@@ -96,7 +96,7 @@ class MemoryEraser:
                 committed_at=None,
                 finished_at=None,
             )
-            for action in plan.erased_tables
+            for action in plan.rewrites
             if action.table in now
         ]
 
@@ -118,17 +118,20 @@ class MemoryEraser:
         of_table = {"log": self._all(plan.topic), "view": self._all_of_view(plan.topic)}
         archive = self._archive(plan.topic)
         rows, tables = [], []
-        for action in plan.erased_rows:
-            if action.table in of_table:
-                rows.append(erased_rows.rewritten(action, of_table[action.table], matches))
+        for kind, erased in plan.erased:
+            if kind in of_table:
+                rows.append(erased_rows.rewritten(erased, of_table[kind], matches))
             elif archive is not None:
-                rows.append(erased_rows.beside(told_in_archive(archive, plan, action.file, matches)))
-        for table in plan.erased_tables:
+                rows.append(erased_rows.beside(told_in_archive(archive, plan, erased.file, matches)))
+        for table in plan.rewrites:
             messages = of_table.get(table.table, {})
             left = of_key(messages, matches).keys() - named(plan, table.table)
             tables.append(erased_rows.table_row(len(left), len(messages)))
         gone = sum(position in before for position in named(plan, "log"))
         return {"rewritten": rows, "tables": tables, "figures": erased_rows.figures(plan, before.values(), gone)}
+
+    def has_begun(self, plan: Plan) -> bool:
+        return self._store.published(plan.topic, plan.plan_id) is not None
 
     def publish_erasure(self, verdict: Verdict, matches: Matches, *, ledger: tuple[str, int]) -> Published:
         plan, table = verdict.plan, self._store._table(verdict.plan.topic)
@@ -148,7 +151,7 @@ class MemoryEraser:
             if of_key(table.head.messages, matches).keys() - named(plan, "log"):
                 raise PlanConflict(plan.plan_id, "messages of the key came since it was planned")
             archive = self._archive(plan.topic)
-            if archive is not None and any(action.table == "archive" for action in plan.erased_tables):
+            if archive is not None and any(action.table == "archive" for action in plan.rewrites):
                 erase_archive(archive, plan.topic, matches)
             self._of_view(plan)
             self._of_log(plan, ledger)

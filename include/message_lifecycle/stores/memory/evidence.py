@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import get_args
 
-from message_lifecycle.model.actions import RemoveRows, SealSegment
+from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.marker import REASON_HEADER, ROLLUP_HEADER, Marker, causes_none, digest, go_duration, is_marker
 from message_lifecycle.model.marker import REASONS as MARKER_REASONS
@@ -28,7 +28,7 @@ def evidence_of(
     before: Version, after: Version, plan: Plan, policy: Policy, staged: Staged, owed: Gone, horizons: Mapping[int, int]
 ) -> Mapping[str, object]:
     """The frames that the gate judges, from the two versions, message by message."""
-    sealed_by_plan = {(a.partition, a.base_offset) for a in plan.actions if isinstance(a, SealSegment)}
+    sealed_by_plan = {(seal.partition, seal.base_offset) for seal in plan.on_log.seal}
     late = Instant(plan.as_of + policy.clock_skew_us)
     expired = {
         (segment.partition, segment.base_offset)
@@ -209,7 +209,7 @@ def _marks(
             # What goes by number or size makes none (DEL-9).
             if reason in MARKER_REASONS:
                 why[message.key] = reason
-    if plan.swept:
+    if plan.on_log.sweep:
         live |= told_already(owed, before)
     emptied = {key: m for key, m in newest.items() if key in why and key not in live and not causes_none(m.headers)}
     times: dict[int, Instant] = {}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from message_lifecycle.model.actions import SealSegment
+from message_lifecycle.model.change import SealSegment
 from message_lifecycle.model.facts import ActiveSegment, CopyState, Segment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
-from message_lifecycle.model.actions import RemoveRows
+from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.marker import Marker, is_marker
 from message_lifecycle.model.message import Message
@@ -40,7 +40,7 @@ def owed(versions: Mapping[int, Version], removals: Iterable[int]) -> Gone:
 def markers_of(before: Version, after: Version, gone: Gone, plan: Plan, policy: Policy) -> tuple[Marker, ...]:
     assert policy.marker_ttl_us is not None
     live = {message.key for message in after.messages.values() if message.key is not None and not is_marker(message.headers)}
-    if plan.swept:
+    if plan.on_log.sweep:
         live |= told_already(gone, after)
     newest: dict[int, Instant] = {}
     for message in before.messages.values():
@@ -67,8 +67,6 @@ def superseded_by(made: tuple[Marker, ...], after: Version, plan: Plan) -> tuple
             base_offset=place[1],
             file=f"{place[0]}/{place[1]}",
             offsets=ranges_text(offsets),
-            first_offset=offsets[0],
-            last_offset=offsets[-1],
             rows=len(offsets),
             reason="superseded",
         )

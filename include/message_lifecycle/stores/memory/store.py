@@ -10,7 +10,6 @@ from copy import deepcopy
 from dataclasses import replace
 from uuid import uuid4
 
-from message_lifecycle.model.actions import DropSegments, SealSegment
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import InvalidAppend, IsADocumentTopic, PlanConflict, TopicExists, UndoSourceGone, UnknownTopic
 from message_lifecycle.model.facts import ActiveSegment, CopyState, LogState
@@ -290,8 +289,8 @@ class MemoryStore:
         version = deepcopy(table.versions[plan.requirements.snapshot_id or 0])
         for position in [position for position in version.messages if plan.taking(*position)]:
             del version.messages[position]
-        if plan.source_id is not None:
-            undo.restore(version, table.versions[plan.source_id], plan)
+        if plan.on_log.source_id is not None:
+            undo.restore(version, table.versions[plan.on_log.source_id], plan)
         return version
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
@@ -300,14 +299,15 @@ class MemoryStore:
         table = self._table(plan.topic)
         # From the removal alone: a run that died here may have left its markers.
         before, after = table.versions[plan.requirements.snapshot_id], self._removed(plan, table)
-        made = markers_of(before, after, owed(table.versions, plan.swept) if plan.swept else removed_by(before, after, plan), plan, policy)
+        made = markers_of(
+            before, after, owed(table.versions, plan.on_log.sweep) if plan.on_log.sweep else removed_by(before, after, plan), plan, policy
+        )
         superseded = superseded_by(made, after, plan)
         for action in superseded:
             for offset in offsets_of(action.offsets):
                 del after.messages[action.partition, offset]
-        for seal_ in plan.actions:
-            if isinstance(seal_, SealSegment):
-                publish_seal(after, seal_)
+        for one in plan.on_log.seal:
+            publish_seal(after, one)
         for marker in made:
             self._append_one(after, marker.message(), policy)
         table.staged[plan.plan_id] = table.staged[plan.plan_id][0], after
@@ -320,10 +320,10 @@ class MemoryStore:
         before = table.versions[plan.requirements.snapshot_id]
         after = table.staged[staged.plan_id][1] if staged.plan_id in table.staged else before
         if plan.operation == "undo":
-            source = None if plan.source_id is None else table.versions[plan.source_id]
+            source = None if plan.on_log.source_id is None else table.versions[plan.on_log.source_id]
             return undo.evidence(before, after, source, plan, tuple(self.marker_offsets(plan.topic, plan.parent or "")))
         horizons = self.views[plan.topic].horizons if plan.topic in self.views else {}
-        return evidence_of(before, after, plan, policy, staged, owed(table.versions, plan.swept), horizons)
+        return evidence_of(before, after, plan, policy, staged, owed(table.versions, plan.on_log.sweep), horizons)
 
     def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
         plan = verdict.plan
@@ -344,13 +344,13 @@ class MemoryStore:
         version = deepcopy(table.head)
         for position in [position for position in base.messages if position not in after.messages]:
             del version.messages[position]
-        if plan.source_id is not None:
-            undo.restore(version, table.versions[plan.source_id], plan)
-        for action in plan.actions:
-            if isinstance(action, SealSegment):
-                publish_seal(version, action)
-            if isinstance(action, DropSegments) and action.reason == "compacted":
-                version.purged_through[action.partition] = action.last_offset
+        if plan.on_log.source_id is not None:
+            undo.restore(version, table.versions[plan.on_log.source_id], plan)
+        for one in plan.on_log.seal:
+            publish_seal(version, one)
+        for run in plan.on_log.drop:
+            if run.reason == "compacted":
+                version.purged_through[run.partition] = run.last_offset
         # A message that came since the plan makes its key's marker needless (MRK-3), and the older marker, which has gone above (MRK-5).
         arrived = {
             message.key

@@ -57,16 +57,16 @@ class MemoryDeleter:
         return None if found is None else found.told
 
     def moving_evidence(self, plan: Plan) -> Mapping[str, object]:
-        planned = {a.table: (a.table_uuid, a.snapshot_id, a.rows) for a in plan.moved_tables}
+        planned = {a.table: (a.table_uuid, a.snapshot_id, a.rows) for a in plan.moved()}
         there = self._store.list()
-        if plan.returned_tables:
+        if plan.moved("back"):
             found = self._deleted.get(plan.parent or "")
             tables = () if found is None else _tables(found.whole)
         else:
-            tables = _tables(self._whole(plan.topic)) if plan.actions else ()
+            tables = _tables(self._whole(plan.topic)) if plan.changes else ()
         return {
             "tables": [{"same": planned.get(t.table) == (t.table_uuid, t.snapshot_id, t.rows), "rows": t.rows} for t in tables],
-            "taken": [{"table": ""}] if plan.returned_tables and plan.topic in there else [],
+            "taken": [{"table": ""}] if plan.moved("back") and plan.topic in there else [],
         }
 
     def move(self, verdict: Verdict, *, at: Instant) -> Published:
@@ -74,7 +74,7 @@ class MemoryDeleter:
         done = self.moved(plan)
         if done is not None:
             return done
-        if plan.returned_tables:
+        if plan.moved("back"):
             self._return(plan)
         else:
             self._delete(plan, at)
@@ -82,7 +82,7 @@ class MemoryDeleter:
         return self._published(plan)
 
     def moved(self, plan: Plan) -> Published | None:
-        if plan.returned_tables:
+        if plan.moved("back"):
             return self._published(plan) if plan.plan_id in self._returned else None
         return self._published(plan) if plan.plan_id in self._deleted else None
 
@@ -141,7 +141,7 @@ class MemoryDeleter:
 
 
 def _require(plan: Plan, whole: _Whole) -> None:
-    planned = {a.table: (a.table_uuid, a.snapshot_id) for a in plan.moved_tables}
+    planned = {a.table: (a.table_uuid, a.snapshot_id) for a in plan.moved()}
     if planned != {table.table: (table.table_uuid, table.snapshot_id) for table in _tables(whole)}:
         raise PlanConflict(plan.plan_id, "the topic's tables have changed since it was planned")
 

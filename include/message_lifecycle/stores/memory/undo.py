@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from message_lifecycle.model.actions import RemoveRows, RestoreRows
+from message_lifecycle.model.change import RemoveRows, RestoreRows
 from message_lifecycle.model.marker import is_marker
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.plan import Plan
@@ -40,8 +40,6 @@ def returning(
                 base_offset=place[1],
                 file=f"{place[0]}/{place[1]}",
                 offsets=ranges_text(message.offset for message in messages),
-                first_offset=messages[0].offset,
-                last_offset=messages[-1].offset,
                 rows=len(messages),
                 size_bytes=sum(message.size_bytes for message in messages),
                 standing=place in standing,
@@ -54,8 +52,6 @@ def returning(
                 base_offset=place[1],
                 file=f"{place[0]}/{place[1]}",
                 offsets=ranges_text(message.offset for message in messages),
-                first_offset=messages[0].offset,
-                last_offset=messages[-1].offset,
                 rows=len(messages),
                 reason="undone",
             )
@@ -67,7 +63,7 @@ def returning(
 
 def restore(version: Version, source: Version, plan: Plan) -> None:
     """Put back what the plan names. A segment that was active when it went is sealed: its partition has gone on to another."""
-    for action in plan.restored:
+    for action in plan.on_log.back:
         for offset in offsets_of(action.offsets):
             version.messages[action.partition, offset] = source.messages[action.partition, offset]
         place, then = (action.partition, action.base_offset), source.active.get(action.partition)
@@ -79,8 +75,8 @@ def restore(version: Version, source: Version, plan: Plan) -> None:
 
 
 def returned(head: Version, plan: Plan) -> Returned:
-    back = sum((action.partition, offset) in head.messages for action in plan.restored for offset in offsets_of(action.offsets))
-    marked = sum((action.partition, offset) in head.messages for action in plan.row_removals for offset in offsets_of(action.offsets))
+    back = sum((action.partition, offset) in head.messages for action in plan.on_log.back for offset in offsets_of(action.offsets))
+    marked = sum((action.partition, offset) in head.messages for action in plan.on_log.mark for offset in offsets_of(action.offsets))
     return Returned(rows=back, twice=0, markers=marked)
 
 
@@ -88,8 +84,8 @@ def evidence(before: Version, after: Version, source: Version | None, plan: Plan
     """The frames of `undo_suite`, message by message. `source`: what comes back, where anything does."""
     come = {position: m for position, m in after.messages.items() if position not in before.messages}
     gone = {position: m for position, m in before.messages.items() if position not in after.messages}
-    named = {(action.partition, offset) for action in plan.restored for offset in offsets_of(action.offsets)}
-    marks = {(action.partition, offset) for action in plan.row_removals for offset in offsets_of(action.offsets)}
+    named = {(action.partition, offset) for action in plan.on_log.back for offset in offsets_of(action.offsets)}
+    marks = {(action.partition, offset) for action in plan.on_log.mark for offset in offsets_of(action.offsets)}
     restored = [
         {
             "rows": sum(position in come for position in wanted),
@@ -97,14 +93,14 @@ def evidence(before: Version, after: Version, source: Version | None, plan: Plan
             "unnamed": sum(_of(m, action) and position not in named for position, m in come.items()),
             "same": source is not None and all(come.get(position) == source.messages.get(position) for position in wanted),
         }
-        for action in plan.restored
+        for action in plan.on_log.back
         for wanted in [_positions(action)]
     ]
     rows = [
         {"rows": len(messages), "unnamed": sum((m.partition, m.offset) not in marks for m in messages)}
         for _, messages in _by_segment(m for _, m in sorted(gone.items()))
     ]
-    places = {(action.partition, action.base_offset) for action in plan.restored}
+    places = {(action.partition, action.base_offset) for action in plan.on_log.back}
     other = [position for position, m in come.items() if (m.partition, m.segment) not in places]
     other += [position for position, m in before.messages.items() if after.messages.get(position, m) != m]
     left = [p for p, m in after.messages.items() if lies_in(own, *p) and is_marker(m.headers)]

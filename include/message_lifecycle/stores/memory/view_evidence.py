@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from message_lifecycle.model.actions import CompactPartition
+from message_lifecycle.model.change import CompactPartition
 from message_lifecycle.model.instants import INT64_MIN, Instant
 from message_lifecycle.model.marker import is_marker
 from message_lifecycle.model.message import Message
@@ -20,7 +20,7 @@ def view_evidence(
     before: Sequence[ViewRow], tail: Sequence[Message], after: Sequence[ViewRow], plan: Plan, policy: Policy
 ) -> Mapping[str, object]:
     """The frames of `gates.compaction`. `after`: the staged view as it will be read."""
-    parts = [_Part(action, before, tail, after, plan, policy).row() for action in plan.compactions]
+    parts = [_Part(action, before, tail, after, plan, policy).row() for action in plan.on_view.compact]
     view_rows = sum(not row.remembered for row in before)
     kept_of_view = {_place(row) for row in after if not row.remembered} & {_place(row) for row in before}
     # What a newer message of its key took the place of is no loss (DEL-2).
@@ -48,7 +48,7 @@ def view_evidence(
 def removal_evidence(before: Iterable[ViewRow], after: Iterable[ViewRow], plan: Plan) -> list[dict[str, object]]:
     """The frame `view` of a request, one row per partition that loses messages: how many, and how many of them are not named."""
     was, now = {_place(row) for row in before}, {_place(row) for row in after}
-    named = {(action.partition, offset) for action in plan.view_removals for offset in offsets_of(action.offsets)}
+    named = {(action.partition, offset) for action in plan.on_view.mark for offset in offsets_of(action.offsets)}
     gone = was - now
     return [
         {

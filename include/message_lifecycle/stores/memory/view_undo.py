@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from message_lifecycle.model.actions import RestoreViewRows
+from message_lifecycle.model.change import RestoreRows
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import offsets_of, ranges_text
 from message_lifecycle.model.undo import ReturningView
@@ -19,7 +19,7 @@ Rows = Mapping[Position, ViewRow]
 
 def returning(before: Rows, head: Rows, plan: Plan, *, source_id: int) -> ReturningView:
     """See `ports.ViewReader`. `before`: the view before the plan's commit."""
-    taken = sorted((action.partition, offset) for action in plan.view_removals for offset in offsets_of(action.offsets))
+    taken = sorted((action.partition, offset) for action in plan.on_view.mark for offset in offsets_of(action.offsets))
     known = [position for position in taken if position in before]
     away = [position for position in known if position not in head]
     newest: dict[tuple[int, bytes], int] = {}
@@ -30,23 +30,29 @@ def returning(before: Rows, head: Rows, plan: Plan, *, source_id: int) -> Return
     rows = []
     for partition, group in groupby(away, key=lambda position: position[0]):
         offsets = [offset for _, offset in group]
-        rows.append(RestoreViewRows(partition=partition, offsets=ranges_text(offsets), rows=len(offsets), source_id=source_id))
-    return ReturningView(rows=tuple(rows), newest=newest, gone=len(taken) - len(known))
+        rows.append(RestoreRows(partition=partition, offsets=ranges_text(offsets), rows=len(offsets)))
+    return ReturningView(source_id=source_id, rows=tuple(rows), newest=newest, gone=len(taken) - len(known))
+
+
+def source_of(commits: Sequence[ViewCommit], plan: Plan) -> ViewCommit:
+    """The version that holds what comes back."""
+    assert plan.on_view.source_id is not None, "what comes back to the view says where it lies"
+    return commits[plan.on_view.source_id]
 
 
 def restored(commits: Sequence[ViewCommit], before: Iterable[ViewRow], plan: Plan) -> list[ViewRow]:
     """The view with what the plan names, in order of (partition, offset)."""
-    rows = {_place(row): row for row in before}
-    for action in plan.view_returns:
+    rows, then = {_place(row): row for row in before}, source_of(commits, plan)
+    for action in plan.on_view.back:
         for offset in offsets_of(action.offsets):
-            rows[action.partition, offset] = commits[action.source_id].rows[action.partition, offset]
+            rows[action.partition, offset] = then.rows[action.partition, offset]
     return [rows[position] for position in sorted(rows)]
 
 
 def return_evidence(before: Iterable[ViewRow], after: Iterable[ViewRow], source: Rows, plan: Plan) -> list[dict[str, object]]:
     """The frame `view_returns` of `undo_suite`, message by message: one row per partition of the view that differs."""
     was, now = {_place(row): row for row in before}, {_place(row): row for row in after}
-    named = {(action.partition, offset) for action in plan.view_returns for offset in offsets_of(action.offsets)}
+    named = {(action.partition, offset) for action in plan.on_view.back for offset in offsets_of(action.offsets)}
     came, gone = now.keys() - was.keys(), was.keys() - now.keys()
     changed = {place for place in came if now[place] != source.get(place)}
     changed |= {place for place in was.keys() & now.keys() if was[place] != now[place]}

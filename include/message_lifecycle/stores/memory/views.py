@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import cast
 
 from message_lifecycle.model.errors import PlanConflict, TopicWithoutKeys, UndoSourceGone
 from message_lifecycle.model.facts import LogState
@@ -25,7 +26,7 @@ from message_lifecycle.stores.memory.past_horizon import outlived
 from message_lifecycle.stores.memory.store import MemoryStore
 from message_lifecycle.stores.memory.view_evidence import outlived_evidence, removal_evidence, view_evidence
 from message_lifecycle.stores.memory.view_log import View, ViewCommit
-from message_lifecycle.stores.memory.view_undo import restored, return_evidence, returning
+from message_lifecycle.stores.memory.view_undo import restored, return_evidence, returning, source_of
 
 
 class MemoryViews:
@@ -128,9 +129,9 @@ class MemoryViews:
         tail = self._tail_of(plan)
         if plan.view is not None and plan.view.table_uuid is None and tail and all(message.key is None for message in tail):
             raise TopicWithoutKeys(str(plan.topic))
-        if plan.view_removals:
+        if plan.on_view.mark:
             made = _without(before, plan)
-        elif plan.view_returns:
+        elif plan.on_view.back:
             made = Folded(rows=restored(self._views[plan.topic].commits, before, plan))
         else:
             made = fold(before, tail, _rules(plan))
@@ -151,12 +152,12 @@ class MemoryViews:
         before = list(self._before(plan).values())
         folded = self._views[plan.topic].staged.get(plan.plan_id)
         after = before if folded is None else folded.rows
-        if plan.operation == "compaction":
+        if plan.on_view.compact or plan.is_empty:
             return view_evidence(before, self._tail_of(plan), after, plan, policy)
-        frames: dict[str, object] = {"view": removal_evidence(before, after, plan)} if plan.view_removals else {}
-        if plan.view_returns:
+        frames: dict[str, object] = {"view": removal_evidence(before, after, plan)} if plan.on_view.mark else {}
+        if plan.on_view.back:
             commits = self._views[plan.topic].commits
-            frames["view_returns"] = return_evidence(before, after, commits[plan.view_returns[0].source_id].rows, plan)
+            frames["view_returns"] = return_evidence(before, after, source_of(commits, plan).rows, plan)
         if plan.past_horizon:
             assert plan.requirements.snapshot_id is not None
             log = self._store.version(plan.topic, plan.requirements.snapshot_id).messages.values()
@@ -173,7 +174,7 @@ class MemoryViews:
             raise PlanConflict(plan.plan_id, "nothing is staged for it")
         folded = view.staged[plan.plan_id]
         horizons = dict(view.commits[-1].horizons) if view.commits else {}
-        horizons |= {action.partition: action.through for action in plan.compactions}
+        horizons |= {action.partition: action.through for action in plan.on_view.compact}
         made = ViewCommit(
             rows={(row.message.partition, row.message.offset): row for row in folded.rows},
             horizons=horizons,
@@ -208,7 +209,7 @@ class MemoryViews:
         return {} if plan.view.snapshot_id is None else self._views[plan.topic].commits[plan.view.snapshot_id].rows
 
     def _tail_of(self, plan: Plan) -> list[Message]:
-        span = {action.partition: action for action in plan.compactions}
+        span = {action.partition: action for action in plan.on_view.compact}
         assert plan.requirements.snapshot_id is not None
         log = self._store.version(plan.topic, plan.requirements.snapshot_id).messages.values()
         return [m for m in log if m.partition in span and span[m.partition].after < m.offset <= span[m.partition].through]
@@ -221,14 +222,14 @@ class MemoryViews:
 
 def _without(before: Iterable[ViewRow], plan: Plan) -> Folded:
     """The view without what a person's request names."""
-    named = {(action.partition, offset): action.reason for action in plan.view_removals for offset in offsets_of(action.offsets)}
+    named = {(action.partition, offset): action.reason for action in plan.on_view.mark for offset in offsets_of(action.offsets)}
     folded = Folded()
     for row in before:
         reason = named.get((row.message.partition, row.message.offset))
         if reason is None or row.remembered:
             folded.rows.append(row)
         else:
-            folded.removed[reason] += 1
+            folded.removed[cast(ViewReason, reason)] += 1
     return folded
 
 
@@ -244,7 +245,8 @@ def _counts(removed: Counter[ViewReason]) -> tuple[tuple[ViewReason, int], ...]:
 def _judged(commits: Sequence[ViewCommit], plan: Plan) -> Iterator[str]:
     """Hashes of settings, as `settings_hash_after` asks for them."""
     yield from (commit.settings_hash for commit in commits[-1:])
-    yield from (commits[action.source_id].settings_hash for action in plan.view_returns)
+    if plan.on_view.back:
+        yield source_of(commits, plan).settings_hash
 
 
 def _due_at(rows: list[ViewRow], plan: Plan) -> Instant | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NoReturn
 
-from message_lifecycle.model.actions import SnapshotDocument
 from message_lifecycle.model.backends import Backend
+from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import UnsupportedLimit

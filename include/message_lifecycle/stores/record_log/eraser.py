@@ -115,19 +115,22 @@ class RecordLogEraser:
         if len(before) != plan.expected.rows_in:
             raise PlanConflict(plan.plan_id, "messages came while it was planned")
         archive, rows, tables = self._archive(head), [], []
-        for action in plan.erased_rows:
-            if action.table == "log":
-                rows.append(erased_rows.rewritten(action, before, matches))
-            elif action.table == "archive" and archive is not None:
-                rows.append(erased_rows.beside(told_in_archive(archive, plan, action.file, matches)))
+        for kind, erased in plan.erased:
+            if kind == "log":
+                rows.append(erased_rows.rewritten(erased, before, matches))
+            elif kind == "archive" and archive is not None:
+                rows.append(erased_rows.beside(told_in_archive(archive, plan, erased.file, matches)))
             elif isinstance(log, DamagedRecords):
                 rows.append(erased_rows.beside(log.telling(partial(tells_key, matches=matches))))
-        for table in plan.erased_tables:
+        for table in plan.rewrites:
             messages = before if table.table == "log" else {}
             left = of_key(messages, matches).keys() - named(plan, table.table)
             tables.append(erased_rows.table_row(len(left), len(messages)))
         gone = len(named(plan, "log") & before.keys())
         return self._frames({"rewritten": rows, "tables": tables, "figures": erased_rows.figures(plan, before.values(), gone)})
+
+    def has_begun(self, plan: Plan) -> bool:
+        return self._logs.open(plan.topic).head().commit_of(plan.plan_id) is not None
 
     def publish_erasure(self, verdict: Verdict, matches: Matches, *, ledger: tuple[str, int]) -> Published:
         plan = verdict.plan
@@ -139,7 +142,7 @@ class RecordLogEraser:
                 return published_by(plan.plan_id, done)
             require(plan, head)
             self._none_came(plan, log, head, matches)
-            concerned = {action.table for action in plan.erased_tables}
+            concerned = {action.table for action in plan.rewrites}
             archive = self._archive(head)
             if archive is not None and "archive" in concerned:
                 erase_archive(archive, plan.topic, matches)
@@ -167,8 +170,7 @@ class RecordLogEraser:
 
 def _removal(plan: Plan) -> Removal:
     runs: dict[int, list[range]] = {}
-    for action in plan.erased_rows:
-        if action.table == "log":
-            runs.setdefault(action.partition, []).extend(ranges_of(action.offsets))
+    for rows in plan.erased_of("log"):
+        runs.setdefault(rows.partition, []).extend(ranges_of(rows.offsets))
     offsets = {partition: merged(found) for partition, found in runs.items()}
     return Removal(plan_id=plan.plan_id, offsets=offsets, rows=plan.expected.removed_rows)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
-from message_lifecycle.model.actions import DropSegments, RemoveRows
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import ranges_of
 from message_lifecycle.stores.memory.log import Version
 from message_lifecycle.stores.record_log.log import Removal
 
@@ -40,14 +38,8 @@ def version_of(messages: Iterable[Message], end_offsets: Mapping[int, int], segm
 def removal_of(plan: Plan, rows: int) -> Removal:
     """What the plan names, merged to runs; `rows` of them are there."""
     named: dict[int, list[range]] = {}
-    for action in plan.actions:
-        match action:
-            case DropSegments():
-                named.setdefault(action.partition, []).append(range(action.first_base, action.last_offset + 1))
-            case RemoveRows():
-                named.setdefault(action.partition, []).extend(ranges_of(action.offsets))
-            case _:
-                pass
+    for partition, run in plan.on_log.taken():
+        named.setdefault(partition, []).append(run)
     return Removal(plan_id=plan.plan_id, offsets={partition: merged(runs) for partition, runs in named.items()}, rows=rows)
 
 

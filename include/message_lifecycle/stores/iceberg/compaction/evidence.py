@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from message_lifecycle.model.actions import CompactPartition
+from message_lifecycle.model.change import CompactPartition
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.marker import REASON_HEADER
 from message_lifecycle.model.outcome import Staged
@@ -78,7 +78,7 @@ class _Evidence:
         snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
         if snapshot_id is not None and snapshot is None:
             raise PlanConflict(self._plan.plan_id, f"snapshot {snapshot_id} of {'.'.join(table.name())} is gone")
-        mine = {action.partition for action in self._plan.compactions}
+        mine = {action.partition for action in self._plan.on_view.compact}
         return {partition: files for partition, files in files_by_partition(table, snapshot).items() if partition in mine}
 
     def _relate(self, name: str, files: Mapping[int, list[InputFile]], schema: Any) -> None:
@@ -118,7 +118,7 @@ class _Evidence:
         fresh, stays, found, disordered = self._fresh(), self._stays(), self._found(), self._disordered()
         parts = [
             self._part(action, *(sums.get(action.partition, _NONE) for sums in (fresh, stays, found, disordered)))
-            for action in self._plan.compactions
+            for action in self._plan.on_view.compact
         ]
         untouched = self._plan.view.rows - sum(row["view_rows"] for row in stays.values())
         rows_in = untouched + sum(row["view_rows"] + row["tail_rows"] for row in stays.values())
@@ -224,7 +224,7 @@ class _Evidence:
         """A condition about each partition's horizon, old (`after`) and new (`through`)."""
         each = (
             f"({of}partition = {action.partition} AND {condition.format(after=action.after, through=action.through)})"
-            for action in self._plan.compactions
+            for action in self._plan.on_view.compact
         )
         return f"({' OR '.join(each)})".replace('"offset"', f'{of}"offset"')
 

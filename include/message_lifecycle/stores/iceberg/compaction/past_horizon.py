@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from message_lifecycle.model.actions import DropSegments, RemoveRows
+from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.errors import CompactedTableMissing, PlanConflict
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
@@ -118,7 +118,7 @@ def _past(files: Iterable[FileMetrics], horizons: Mapping[int, int]) -> Iterator
 
 def _by_partition(table: Table, snapshot: Snapshot, plan: Plan, horizons: Mapping[int, int]) -> Iterator[tuple[int, list[FileMetrics]]]:
     """Files past the horizon of the partitions of which the plan takes something."""
-    touched = {action.partition for action in plan.actions if isinstance(action, DropSegments | RemoveRows)}
+    touched = {partition for partition, _ in plan.on_log.taken()}
     files = sorted(file for file in _past(files_of(table, snapshot), horizons) if file.partition in touched)
     for partition, group in groupby(files, key=lambda file: file.partition):
         yield partition, list(group)
@@ -130,7 +130,7 @@ def _read_log(
     """Fill `past` with the keys of what lies past the horizon, and whether it goes."""
     prefix, vectors = location_prefix(table.location()), vectors_by_file(table, snapshot)
     named: dict[str, list[RemoveRows]] = {}
-    for action in plan.row_removals:
+    for action in plan.on_log.mark:
         named.setdefault(action.file, []).append(action)
     connection.execute('CREATE TABLE past (key BLOB, "offset" BIGINT, goes BOOLEAN)')
     for file in files:

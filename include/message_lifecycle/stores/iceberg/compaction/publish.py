@@ -62,7 +62,7 @@ def _properties(session: SparkSession, tables: Tables, table: Java, verdict: Ver
     plan = verdict.plan
     before = next((found for ancestor in main_ancestors(table) if (found := ancestor.get(HORIZONS)) is not None), "{}")
     horizons = offsets_of(before)
-    for action in plan.compactions:
+    for action in plan.on_view.compact:
         horizons[action.partition] = max(action.through, horizons.get(action.partition, -1))
     view = tables.load(plan.topic, kind=COMPACTED)
     told = verdict.staged.view
@@ -82,7 +82,7 @@ def _properties(session: SparkSession, tables: Tables, table: Java, verdict: Ver
 def _judged(table: Java, plan: Plan) -> Iterator[str]:
     """Hashes of settings, as `settings_hash_after` asks for them."""
     assert plan.view is not None
-    for snapshot_id in (plan.view.snapshot_id, *(action.source_id for action in plan.view_returns)):
+    for snapshot_id in (plan.view.snapshot_id, *((plan.on_view.source_id,) if plan.on_view.back else ())):
         snapshot = None if snapshot_id is None else table.snapshot(snapshot_id)
         yield "" if snapshot is None else str(snapshot.summary().get(SETTINGS) or "")
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
 
-from message_lifecycle.model.actions import RemoveViewRows
+from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.rows import ViewReason
 from message_lifecycle.model.view import StagedView
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.columns import SCHEMA
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
 _NONE = np.empty(0, np.int64)
 
 
-def marks(view: Table, snapshot_id: int, removals: Sequence[RemoveViewRows]) -> list[PartitionResult]:
+def marks(view: Table, snapshot_id: int, removals: Sequence[RemoveRows]) -> list[PartitionResult]:
     """New deletion vectors for the named messages, written beside the view's data, with those that were there before."""
     files = files_by_partition(view, view.snapshot_by_id(snapshot_id))
     return [_of_partition(view, files.get(action.partition, []), action) for action in removals]
 
 
-def _of_partition(view: Table, files: Sequence[InputFile], action: RemoveViewRows) -> PartitionResult:
+def _of_partition(view: Table, files: Sequence[InputFile], action: RemoveRows) -> PartitionResult:
     positions: dict[str, Positions] = {}
     live = going = 0
     for file in files:
@@ -57,7 +58,7 @@ def _of_partition(view: Table, files: Sequence[InputFile], action: RemoveViewRow
         tail_rows=0,
         keys=0,
         rows_out=live - going,
-        removed={action.reason: going},
+        removed={cast(ViewReason, action.reason): going},
     )
 
 
@@ -103,7 +104,7 @@ def removal_evidence(tables: Tables, plan: Plan, before_id: int, after_id: int) 
         place = 'partition, "offset"'
         gone = connection.execute(f"SELECT {place} FROM was EXCEPT ALL SELECT {place} FROM now").fetchall()
         came = connection.execute(f"SELECT {place} FROM now EXCEPT ALL SELECT {place} FROM was").fetchall()
-    named = {action.partition: action.offsets for action in plan.view_removals}
+    named = {action.partition: action.offsets for action in plan.on_view.mark}
     rows = []
     for partition in sorted({place[0] for place in (*gone, *came)}):
         mine = np.array([offset for of, offset in gone if of == partition], np.int64)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from message_lifecycle.model.actions import RestoreViewRows
+from message_lifecycle.model.change import RestoreRows
 from message_lifecycle.model.errors import PlanConflict, UndoSourceGone
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import offsets_of, ranges_text
@@ -38,10 +38,10 @@ def returning(view: Table, snapshot_id: int, plan: Plan) -> ReturningView:
     """See `ports.ViewReader`. `snapshot_id`: of the view now. Raises UndoSourceGone, FileNotFoundError."""
     source = source_of(view, plan)
     was, now = files_by_partition(view, source), files_by_partition(view, view.snapshot_by_id(snapshot_id))
-    rows: list[RestoreViewRows] = []
+    rows: list[RestoreRows] = []
     newest: dict[tuple[int, bytes], int] = {}
     gone = 0
-    for action in sorted(plan.view_removals, key=lambda action: action.partition):
+    for action in sorted(plan.on_view.mark, key=lambda action: action.partition):
         there = [columns_of(view.io, file, ("offset",))["offset"].to_numpy() for file in now.get(action.partition, ())]
         present = np.concatenate(there) if there else NONE
         away: list[int] = []
@@ -59,20 +59,22 @@ def returning(view: Table, snapshot_id: int, plan: Plan) -> ReturningView:
         gone += action.rows - known
         if away:
             text = ranges_text(sorted(away))
-            rows.append(RestoreViewRows(partition=action.partition, offsets=text, rows=len(away), source_id=source.snapshot_id))
-    return ReturningView(rows=tuple(rows), newest=newest, gone=gone)
+            rows.append(RestoreRows(partition=action.partition, offsets=text, rows=len(away)))
+    return ReturningView(source_id=source.snapshot_id, rows=tuple(rows), newest=newest, gone=gone)
 
 
 def restore(view: Table, base_id: int, plan: Plan) -> list[Restored]:
     """Write what brings back the named messages to the view's snapshot `base_id`, if any: copies and vectors, beside its data. Raises
     UndoSourceGone where a file is lost, PlanConflict where other messages would come than are named."""
+    if not plan.on_view.back:
+        return []
     now = files_by_partition(view, view.snapshot_by_id(base_id))
-    back = []
-    for action in plan.view_returns:
-        source = view.snapshot_by_id(action.source_id)
-        if source is None:
-            raise UndoSourceGone(plan.parent or "", "the snapshot that holds what it took from the view has been expired")
-        files = files_by_partition(view, source).get(action.partition, ())
+    back, source = [], view.snapshot_by_id(plan.on_view.source_id or 0)
+    if source is None:
+        raise UndoSourceGone(plan.parent or "", "the snapshot that holds what it took from the view has been expired")
+    then = files_by_partition(view, source)
+    for action in plan.on_view.back:
+        files = then.get(action.partition, ())
         try:
             back.append(bring_back(view, action.partition, _holding(view, files, action), now.get(action.partition, ())))
         except FileNotFoundError as lost:
@@ -83,7 +85,7 @@ def restore(view: Table, base_id: int, plan: Plan) -> list[Restored]:
     return back
 
 
-def _holding(view: Table, source: Sequence[InputFile], action: RestoreViewRows) -> Iterator[Holding]:
+def _holding(view: Table, source: Sequence[InputFile], action: RestoreRows) -> Iterator[Holding]:
     """Files that hold named messages, at which positions, and how many rows they have."""
     for file in source:
         gone = NONE if file.vector is None else marked(file.vector)
@@ -113,7 +115,7 @@ def return_evidence(tables: Tables, plan: Plan, before_id: int | None, after_id:
 
     view = tables.load(plan.topic, kind=COMPACTED)
     named: dict[str, list[int]] = {"partition": [], "offset": []}
-    sources = {"was": before_id, "now": after_id, "source": plan.view_returns[0].source_id}
+    sources = {"was": before_id, "now": after_id, "source": plan.on_view.source_id}
     with tempfile.TemporaryDirectory() as spill, duckdb.connect(config={"temp_directory": spill}) as connection:
         for name, snapshot_id in sources.items():
             snapshot = None if snapshot_id is None else view.snapshot_by_id(snapshot_id)
@@ -121,7 +123,7 @@ def return_evidence(tables: Tables, plan: Plan, before_id: int | None, after_id:
                 raise PlanConflict(plan.plan_id, f"snapshot {snapshot_id} of the compacted view is gone")
             files = [file for group in files_by_partition(view, snapshot).values() for file in group]
             create_relation(connection, name, files, duckdb_types(SCHEMA))
-        for action in plan.view_returns:
+        for action in plan.on_view.back:
             offsets = list(offsets_of(action.offsets))
             named["offset"] += offsets
             named["partition"] += [action.partition] * len(offsets)

@@ -56,13 +56,13 @@ def source(session: SparkSession, plan: Plan, view_snapshot_id: int) -> DataFram
 
 def view_at(session: SparkSession, plan: Plan, snapshot_id: int) -> DataFrame:
     """The plan's partitions of the view, memories too."""
-    mine = ", ".join(str(action.partition) for action in plan.compactions)
+    mine = ", ".join(str(action.partition) for action in plan.on_view.compact)
     return _at(session, plan.topic, snapshot_id, kind=COMPACTED).where(f"partition IN ({mine})").select(*_COLUMNS)
 
 
 def tail_of(session: SparkSession, plan: Plan) -> DataFrame:
     """What lies past the horizons, up to the plan's end points."""
-    span = " OR ".join(f"(partition = {a.partition} AND offset > {a.after} AND offset <= {a.through})" for a in plan.compactions)
+    span = " OR ".join(f"(partition = {a.partition} AND offset > {a.after} AND offset <= {a.through})" for a in plan.on_view.compact)
     return _at(session, plan.topic, plan.requirements.snapshot_id, kind="").where(span).select(*_TOPIC_COLUMNS)
 
 
@@ -118,8 +118,8 @@ def write(rows: DataFrame, plan: Plan, branch: str, properties: dict[str, str]) 
     """Put the new view of the plan's partitions on the branch, in one commit."""
     assert plan.view is not None
     rules = rules_of(Policy.of_values(plan.policy), as_of=plan.as_of, tombstones_until=plan.view.tombstones_until)
-    mine = ", ".join(str(action.partition) for action in plan.compactions)
-    ordered = written(rows, rules).repartitionById(len(plan.compactions), _slot(plan)).sortWithinPartitions("partition", "offset")
+    mine = ", ".join(str(action.partition) for action in plan.on_view.compact)
+    ordered = written(rows, rules).repartitionById(len(plan.on_view.compact), _slot(plan)).sortWithinPartitions("partition", "offset")
     writer = ordered.writeTo(sql_table(plan.topic, kind=COMPACTED, branch=branch)).option("use-table-distribution-and-ordering", "false")
     for key, value in properties.items():
         writer = writer.option(f"snapshot-property.{key}", value)
@@ -129,7 +129,7 @@ def write(rows: DataFrame, plan: Plan, branch: str, properties: dict[str, str]) 
 
 def _slot(plan: Plan) -> Column:
     """A Spark partition for each partition of the plan."""
-    cases = " ".join(f"WHEN {action.partition} THEN {slot}" for slot, action in enumerate(plan.compactions))
+    cases = " ".join(f"WHEN {action.partition} THEN {slot}" for slot, action in enumerate(plan.on_view.compact))
     return _expr(f"CASE partition {cases} END")
 
 

@@ -47,11 +47,11 @@ def stage(session: SparkSession, tables: Tables, plan: Plan) -> Staged:
     # Before the branch: where something is lost, or other than planned, nothing is staged.
     back = returns.restore(tables.load(plan.topic, kind=COMPACTED), base_id, plan)
     branch = make_branch(table, plan, base_id)
-    if plan.view_removals:
-        results = removals.marks(tables.load(plan.topic, kind=COMPACTED), base_id, plan.view_removals)
+    if plan.on_view.mark:
+        results = removals.marks(tables.load(plan.topic, kind=COMPACTED), base_id, plan.on_view.mark)
         commit(session, table, results, branch=branch, properties=_told(plan, removals.staged(plan, results)))
         return _staged(plan, branch, table.snapshot(branch))
-    if plan.view_returns:
+    if plan.on_view.back:
         unmarked = [path for part in back for path in part.unmarked]
         commit(session, table, back, branch=branch, properties=_told(plan, returns.staged(plan)), unmarked=unmarked)
         return _staged(plan, branch, table.snapshot(branch))
@@ -100,7 +100,8 @@ def _by_kernel(session: SparkSession, tables: Tables, plan: Plan, base_id: int, 
         logger.info("%s: %s Spark SQL does it.", plan.topic, error)
         return False
     parts = tuple(
-        partition_job(a.partition, of_log, of_view, after=a.after, through=a.through, rewrite=plan.view.rewrite) for a in plan.compactions
+        partition_job(a.partition, of_log, of_view, after=a.after, through=a.through, rewrite=plan.view.rewrite)
+        for a in plan.on_view.compact
     )
     # Unique: what an attempt that died has left is never taken for this one's.
     job = CompactionJob(
@@ -138,7 +139,7 @@ def _by_sql(session: SparkSession, plan: Plan, base_id: int, branch: str) -> Non
         logger.warning("%s: Spark SQL keeps to no rate of bytes per second.", plan.topic)
     rows = sql.decided(session, plan, base_id)
     by_reason = sql.counts(rows)
-    tail_rows = sum(action.rows for action in plan.compactions)
+    tail_rows = sum(action.rows for action in plan.on_view.compact)
     touched = sql.source(session, plan, base_id).where("of_view AND NOT coalesce(remembered, false)").count()
     kept = by_reason.get(None, 0)
     removed: dict[ViewReason, int] = {reason: count for reason, count in by_reason.items() if reason is not None}

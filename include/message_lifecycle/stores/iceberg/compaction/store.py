@@ -44,18 +44,18 @@ class IcebergViews(IcebergViewReader):
         from message_lifecycle.stores.iceberg.compaction.removals import removal_evidence
         from message_lifecycle.stores.iceberg.compaction.returns import return_evidence
 
-        if plan.operation == "compaction":
+        if plan.on_view.compact or plan.is_empty:
             return evidence(self._tables, plan, staged, policy)
         assert plan.view is not None
         assert plan.view.snapshot_id is not None
         after_id = plan.view.snapshot_id
         frames: dict[str, object] = {}
-        if plan.view_removals:
+        if plan.on_view.mark:
             assert staged.view is not None
             assert staged.view.snapshot_id is not None
             after_id = staged.view.snapshot_id
             frames["view"] = removal_evidence(self._tables, plan, plan.view.snapshot_id, after_id)
-        if plan.view_returns:
+        if plan.on_view.back:
             assert staged.view is not None
             frames["view_returns"] = return_evidence(self._tables, plan, plan.view.snapshot_id, staged.view.snapshot_id)
         if plan.past_horizon:
@@ -66,7 +66,7 @@ class IcebergViews(IcebergViewReader):
         from message_lifecycle.stores.iceberg.compaction.publish import publish
 
         done = publish(self._session(), self._tables, verdict, ledger=ledger, steps=self._steps)
-        if verdict.plan.view_returns and verdict.plan.parent is not None:
+        if verdict.plan.on_view.back and verdict.plan.parent is not None:
             remove_branch(self._tables, verdict.plan, undo_ref(verdict.plan.parent), (COMPACTED,))
         return done
 

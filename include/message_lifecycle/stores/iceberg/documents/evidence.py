@@ -82,7 +82,7 @@ def _buckets(tables: Tables, plan: Plan, staged: Staged, changes: Table, staged_
         tables, topic, before_id, before_id if told.snapshots_id is None else told.snapshots_id, plan_id
     )
     blocked = {document for document, _ in told.blocked}
-    documents = by_bucket(action for action in plan.documents if action.document not in blocked)
+    documents = by_bucket(action for action in plan.on_snapshots.documents if action.document not in blocked)
     none: tuple[DocumentFile, ...] = ()
     return [
         ProofBucket(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.folds import Fold, fold_of
 from message_lifecycle.folds.replay import Folded, fold_document
-from message_lifecycle.model.actions import SnapshotDocument
+from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.stores.iceberg.compaction.connection import opened
 from message_lifecycle.stores.iceberg.compaction.job import Resources
 from message_lifecycle.stores.iceberg.document import local_path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from message_lifecycle.model.actions import SnapshotDocument
+from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.stores.iceberg.compaction.job import NewFile, NewVector
 from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.actions import SnapshotDocument
+from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
 from message_lifecycle.model.errors import UndoSourceGone
 from message_lifecycle.model.instants import Instant

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.actions import RestoreDocument
 from message_lifecycle.model.document import StagedDocuments
 from message_lifecycle.model.errors import PlanConflict, UndoSourceGone
 from message_lifecycle.model.outcome import Staged
@@ -46,21 +45,14 @@ def parts_of(plan: Plan) -> tuple[Part, Part]:
     """Changes, and snapshots."""
     changes: dict[int, list[Going]] = {}
     snapshots: dict[int, list[Going]] = {}
-    for action in plan.document_returns:
-        bucket = bucket_of(action.document)
-        if action.changes:
-            changes.setdefault(bucket, []).append((action.document, action.changes_from, action.changes_before))
-        if action.snapshots:
-            snapshots.setdefault(bucket, []).extend((action.document, seq, seq + 1) for seq in action.snapshots)
+    for back in plan.on_changes.documents_back:
+        changes.setdefault(bucket_of(back.document), []).append((back.document, back.changes_from, back.changes_before))
+    for back in plan.on_snapshots.documents_back:
+        snapshots.setdefault(bucket_of(back.document), []).extend((back.document, seq, seq + 1) for seq in back.snapshots)
     return (
-        Part(kind="", source_id=plan.source_id, rows=plan.restored_rows, going=changes),
-        Part(kind=SNAPSHOTS, source_id=_source_of_snapshots(plan.document_returns), rows=plan.restored_snapshots, going=snapshots),
+        Part(kind="", source_id=plan.on_changes.source_id, rows=plan.restored_rows, going=changes),
+        Part(kind=SNAPSHOTS, source_id=plan.on_snapshots.source_id, rows=plan.restored_snapshots, going=snapshots),
     )
-
-
-def _source_of_snapshots(actions: Sequence[RestoreDocument]) -> int | None:
-    """One and the same for all documents of a plan."""
-    return next((action.source_id for action in actions if action.snapshots), None)
 
 
 def stage_returns(session: SparkSession, tables: Tables, plan: Plan) -> Staged:

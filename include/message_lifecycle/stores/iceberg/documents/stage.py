@@ -9,7 +9,7 @@ from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.actions import SnapshotDocument
+from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import StagedDocuments
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
@@ -111,7 +111,7 @@ def _job(tables: Tables, plan: Plan, base_id: int) -> FoldJob:
             changes=tuple(of_changes.get(bucket, ())),
             snapshots=tuple(of_snapshots.get(bucket, ())),
         )
-        for bucket, documents in sorted(by_bucket(plan.documents).items())
+        for bucket, documents in sorted(by_bucket(plan.on_snapshots.documents).items())
     )
     return FoldJob(
         # Unique: what an attempt that died has left is never taken for this one's.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from message_lifecycle.model.actions import EraseRows, EraseTable
+from message_lifecycle.model.change import EraseRows, Rewrite
 from message_lifecycle.model.erasure import Matches, TableKind
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.plan import Plan
@@ -44,7 +44,7 @@ class TableEvidence:
     bytes_in: int
 
 
-def of_table(catalog: Catalog, identifier: Identifier, io: FileIO, plan: Plan, action: EraseTable, matches: Matches) -> TableEvidence:
+def of_table(catalog: Catalog, identifier: Identifier, io: FileIO, plan: Plan, action: Rewrite, matches: Matches) -> TableEvidence:
     """Raises PlanConflict where what was staged, or what it was staged on, is not there (any more)."""
     document = load(catalog, identifier, io)
     staged = read_stage(io, document, plan.plan_id)
@@ -53,9 +53,9 @@ def of_table(catalog: Catalog, identifier: Identifier, io: FileIO, plan: Plan, a
     before = _table(catalog, staged.base, io)
     after = _table(catalog, f"{document['location']}/{metadata_name(plan.plan_id)}", io)
     prefix = location_prefix(str(document["location"]))
-    named = {absolute(prefix, row.file): row for row in plan.erased_rows if row.table == action.table}
+    named = {absolute(prefix, row.file): row for row in action.rows}
     written = {file.old: file.path for file in staged.files}
-    rewritten = tuple(_rewritten(io, path, written.get(path), row) for path, row in named.items())
+    rewritten = tuple(_rewritten(io, path, written.get(path), action.table, row) for path, row in named.items())
     heads = Heads.of(document_at(io, staged.base), UndoWindow.planned(plan, action))
     # Counted where it was planned: an append may have come before it was staged (DEL-4).
     planned = dict(action.refs).get(MAIN)
@@ -109,16 +109,16 @@ def _table(catalog: Catalog, metadata_location: str, io: FileIO) -> Table:
     )
 
 
-def _rewritten(io: FileIO, old: str, new: str | None, row: EraseRows) -> Row:
+def _rewritten(io: FileIO, old: str, new: str | None, kind: TableKind, row: EraseRows) -> Row:
     """Compared by the offsets that the plan names: another way than that by which it was written."""
     with opened(io, old) as file:
-        before, names, moves = file.read(), names_of(file, row.table), by_position(file, row.table)
+        before, names, moves = file.read(), names_of(file, kind), by_position(file, kind)
     gone = within(names, row.offsets)
     kept = before.filter(pa.array(~gone))
     if new is None:
         return {"rows": len(before), "unnamed": len(kept), "left": 0, "changed": 0, "found": 0}
     with opened(io, new) as file:
-        after, left = file.read(), names_of(file, row.table)
+        after, left = file.read(), names_of(file, kind)
     if moves:
         # Positions are not the same any more: how many there are is what can be compared, and whether they are the same rows.
         unnamed, still = max(0, len(kept) - len(after)), max(0, len(after) - len(kept))

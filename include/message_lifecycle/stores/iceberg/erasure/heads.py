@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from message_lifecycle.model.actions import EraseTable
+from message_lifecycle.model.change import Rewrite
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
@@ -37,7 +37,7 @@ class UndoWindow:
         return cls(at_ms=as_of // 1000, length_ms=policy.undo_window_us // 1000, undoable=undoable)
 
     @classmethod
-    def planned(cls, plan: Plan, action: EraseTable) -> UndoWindow:
+    def planned(cls, plan: Plan, action: Rewrite) -> UndoWindow:
         """As the erasure was planned: it has named whose undo is open."""
         return cls.of(Policy.of_values(plan.policy), plan.as_of, {plan_id for plan_id, _ in action.undo})
 

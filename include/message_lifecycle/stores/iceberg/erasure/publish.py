@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from message_lifecycle.model.actions import EraseTable
+from message_lifecycle.model.change import Rewrite
 from message_lifecycle.model.erasure import Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.stores.iceberg.erasure.heads import MAIN, Heads, UndoWindow, ancestors
@@ -47,7 +47,7 @@ class TableErasure:
     io: FileIO
     plan_id: str
     window: UndoWindow
-    action: EraseTable
+    action: Rewrite
     files: Mapping[str, NewFile]
     held: frozenset[str]
     memories: int

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from message_lifecycle.model.actions import EraseTable
+from message_lifecycle.model.change import Rewrite
 from message_lifecycle.model.erasure import Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.plan import Plan
@@ -63,14 +63,14 @@ def read_stage(io: FileIO, document: Document, plan_id: str) -> StagedTable | No
     return StagedTable(base=told["base"], files=from_json(json.dumps(told["files"]).encode()), memories=told["memories"])
 
 
-def stage_table(catalog: Catalog, identifier: Identifier, io: FileIO, plan: Plan, action: EraseTable, matches: Matches) -> None:
+def stage_table(catalog: Catalog, identifier: Identifier, io: FileIO, plan: Plan, action: Rewrite, matches: Matches) -> None:
     """Done before, it is found. Raises PlanConflict where the table is not as it was planned for."""
     base = catalog.load_table(identifier).metadata_location
     document = load(catalog, identifier, io)
     if read_stage(io, document, plan.plan_id) is not None or is_done(document, plan.plan_id):
         return
     prefix = location_prefix(str(document["location"]))
-    named = {absolute(prefix, row.file) for row in plan.erased_rows if row.table == action.table}
+    named = {absolute(prefix, row.file) for row in action.rows}
     erasure = TableErasure(
         catalog=catalog,
         identifier=identifier,
@@ -86,11 +86,11 @@ def stage_table(catalog: Catalog, identifier: Identifier, io: FileIO, plan: Plan
     # Files never change: the plan knows which of its time hold the key, this looks into those that came since, the gate into all.
     erasure.check(dict(document), matches)
     found = search(io, document, action.table, matches, erasure.window, among=named)
-    planned = {row.file: (row.offsets, row.rows, row.live) for row in plan.erased_rows if row.table == action.table}
+    planned = {row.file: (row.offsets, row.rows, row.live) for row in action.rows}
     if {file.name: (file.offsets, file.rows, file.live) for file in found.summary.files if file.needed} != planned:
         raise PlanConflict(plan.plan_id, "the key lies elsewhere than when it was planned")
     files, memories = [], 0
-    for number, row in enumerate(row for row in plan.erased_rows if row.table == action.table):
+    for number, row in enumerate(action.rows):
         old = absolute(prefix, row.file)
         folder, _, _ = old.rpartition("/")
         name = erased_copy(plan.plan_id, number)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from message_lifecycle.model.actions import EraseTable
+from message_lifecycle.model.change import Rewrite
 from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches, TableKind
 from message_lifecycle.model.errors import PlanConflict, UnknownTopic
 from message_lifecycle.model.instants import Instant
@@ -68,7 +68,7 @@ class IcebergEraser:
     def erased_tables(self, plan: Plan, matches: Matches) -> Sequence[ErasedTable]:
         found = []
         with reaching_catalog():
-            for action in plan.erased_tables:
+            for action in plan.rewrites:
                 try:
                     part = self._part(plan, action)
                 except UnknownTopic:
@@ -104,18 +104,18 @@ class IcebergEraser:
 
     def stage_erasure(self, plan: Plan, matches: Matches) -> Staged:
         with reaching_catalog():
-            for action in plan.erased_tables:
+            for action in plan.rewrites:
                 identifier, io = self._place(plan.topic, action.table)
                 stage_table(self._tables.catalog, identifier, io, plan, action, matches)
         self._steps("after_stage")
         # The snapshot that the log's commit will make: the same whoever makes it.
-        made = snapshot_id_of(plan.plan_id, MAIN) if plan.actions else plan.requirements.snapshot_id
+        made = snapshot_id_of(plan.plan_id, MAIN) if plan.changes else plan.requirements.snapshot_id
         return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=made)
 
     def erasure_evidence(self, plan: Plan, matches: Matches) -> Mapping[str, object]:
         frames = []
         with reaching_catalog():
-            for action in plan.erased_tables:
+            for action in plan.rewrites:
                 identifier, io = self._place(plan.topic, action.table)
                 frames.append(evidence.of_table(self._tables.catalog, identifier, io, plan, action, matches))
         return evidence.joined(plan, frames)
@@ -123,7 +123,7 @@ class IcebergEraser:
     def publish_erasure(self, verdict: Verdict, matches: Matches, *, ledger: tuple[str, int]) -> Published:
         plan = verdict.plan
         with reaching_catalog():
-            parts = [self._part(plan, action) for action in plan.erased_tables]
+            parts = [self._part(plan, action) for action in plan.rewrites]
             for part in parts:
                 document = load(part.catalog, part.identifier, part.io)
                 if not is_done(document, plan.plan_id):
@@ -138,6 +138,11 @@ class IcebergEraser:
             raise PlanConflict(plan.plan_id, "its commit was taken back by another")
         return done
 
+    def has_begun(self, plan: Plan) -> bool:
+        with reaching_catalog():
+            places = (self._place(plan.topic, action.table) for action in plan.rewrites)
+            return any(is_done(load(self._tables.catalog, *place), plan.plan_id) for place in places)
+
     def _published(self, plan: Plan) -> Published | None:
         identifier, io = self._place(plan.topic, "log")
         document = load(self._tables.catalog, identifier, io)
@@ -148,7 +153,7 @@ class IcebergEraser:
 
     def discard_erasure(self, plan: Plan) -> None:
         with reaching_catalog():
-            for action in plan.erased_tables:
+            for action in plan.rewrites:
                 try:
                     identifier, io = self._place(plan.topic, action.table)
                 except UnknownTopic:
@@ -175,12 +180,12 @@ class IcebergEraser:
         table = self._tables.load(name, kind=_KINDS[kind])
         return (name.namespace, name.table(_KINDS[kind])), table.io
 
-    def _part(self, plan: Plan, action: EraseTable) -> TableErasure:
+    def _part(self, plan: Plan, action: Rewrite) -> TableErasure:
         identifier, io = self._place(plan.topic, action.table)
         document = load(self._tables.catalog, identifier, io)
         prefix = location_prefix(str(document["location"]))
         staged = read_stage(io, document, plan.plan_id)
-        held = {absolute(prefix, row.file) for row in plan.erased_rows if row.table == action.table}
+        held = {absolute(prefix, row.file) for row in action.rows}
         return TableErasure(
             catalog=self._tables.catalog,
             identifier=identifier,

@@ -1,0 +1,281 @@
+"""What a plan does: an ordered list of changes, each of one table or of a topic's tables together, and each in one commit (DEL-1).
+
+    Commit    messages, changes of documents or refused rows go, come back or are made new, and state moves; the rest stays as it is
+    Rewrite   a table is written again without an erased key, and its history ends
+    Forget    snapshots that nothing needs any more go, and then files
+    Move      a topic's tables lose their names, get them back, or are forgotten for good
+
+A change names exactly what it touches: files and segments that go whole, and single rows by their offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from message_lifecycle.model.erasure import TableKind
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.rows import RemovalReason, ranges_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealSegment:
+    """Close the active segment; a new, empty one starts at `next_offset` (EXP-3)."""
+
+    partition: int
+    base_offset: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropSegments:
+    """Every segment from `first_base` to `last_base` of a partition goes, whole (EXP-5).
+
+    Between the two bases the plan's snapshot holds exactly `segments` segments, all of which go.
+    """
+
+    partition: int
+    first_base: int
+    last_base: int
+    last_offset: int
+    segments: int
+    rows: int
+    size_bytes: int
+    newest_at: Instant | None
+    """None: not known, and not asked by the reason."""
+    reason: Literal["expiry", "compacted"] = "expiry"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Single messages of one partition, named by their offsets.
+
+    Of the log they are those of one data file (TTL-7, EXP-5, CLK-4). The view says no file: where its messages lie is looked up."""
+
+    partition: int
+    offsets: str
+    """As `rows.ranges_text`, never empty."""
+    rows: int
+    file: str = ""
+    base_offset: int = 0
+    """Of the segment; 0 where no file is said."""
+
+    @property
+    def first_offset(self) -> int:
+        return int(self.offsets.partition(",")[0].partition("-")[0])
+
+    @property
+    def last_offset(self) -> int:
+        return int(self.offsets.rpartition(",")[2].rpartition("-")[2])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveRows(Rows):
+    """They are marked, so that no reader sees them. `superseded`: in the view, of keys of which this very plan takes a newer message, not
+    compacted yet, from the log (CMP-9)."""
+
+    reason: RemovalReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreRows(Rows):
+    """What an earlier plan took comes back, each message as it was and at its old place (DEL-7).
+
+    `file`: as the plan's source names it. `standing`: the table has it still, and marks are taken off it; else its content comes back
+    under a fresh name, for a path that a table has let go may be deleted by any other engine."""
+
+    size_bytes: int = 0
+    """Of the file."""
+    standing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactPartition:
+    """Bring the view's partition up from the horizon `after` to `through`; equal: nothing new, only what is due in the view goes."""
+
+    partition: int
+    after: int
+    through: int
+    rows: int
+
+
+PurgeReason = Literal["purged_synced", "purged_age", "purged_count"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotDocument:
+    """What happens to one document (SNP-1, SNP-4, SNP-7, SNP-8).
+
+    `seq`: its newest change when this was planned. `after`: the newest proved snapshot, from which the fold goes on (0: from nothing).
+    `snapshot`: a new one at this server_seq. `epoch`: the document's from here on, raised by one where changes go. `dropped`: snapshots
+    that go. `purged`: how many changes go, the first at `purge_from`, all below `purge_before`; `reason`: the bound that was the lowest.
+    `bounds`: every bound that planning met, as (name, lowest server_seq that stays)."""
+
+    document: str
+    seq: int
+    after: int
+    snapshot: int | None
+    epoch: int
+    dropped: tuple[int, ...] = ()
+    purge_from: int = 0
+    purge_before: int = 0
+    reason: PurgeReason | None = None
+    bounds: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def purged(self) -> int:
+        return max(0, self.purge_before - self.purge_from)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreDocument:
+    """What an earlier plan took of one document comes back, each row as it was (DEL-7): changes from `changes_from` to before
+    `changes_before`, or `snapshots` by their server_seq."""
+
+    document: str
+    changes_from: int = 0
+    changes_before: int = 0
+    snapshots: tuple[int, ...] = ()
+
+    @property
+    def changes(self) -> int:
+        return max(0, self.changes_before - self.changes_from)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinedFile:
+    """One file of the quarantine, all of whose rows have reached their age (QUA-1); `oldest_at`, `newest_at`: when they were refused.
+
+    It comes back as a copy under a fresh path (DEL-7)."""
+
+    file: str
+    rows: int
+    size_bytes: int
+    oldest_at: Instant
+    newest_at: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One commit on one table. What it does not name is after it as it was before.
+
+    Snapshots of documents have a second commit behind theirs, in which the changes go that the new snapshots cover (SNP-4)."""
+
+    table: Literal["log", "view", "snapshots", "changes", "quarantine"]
+    seal: tuple[SealSegment, ...] = ()
+    drop: tuple[DropSegments, ...] = ()
+    mark: tuple[RemoveRows, ...] = ()
+    back: tuple[RestoreRows, ...] = ()
+    sweep: tuple[int, ...] = ()
+    """Snapshots of another writer's removals, oldest first, for which markers are still owed (MRK-2)."""
+    compact: tuple[CompactPartition, ...] = ()
+    documents: tuple[SnapshotDocument, ...] = ()
+    documents_back: tuple[RestoreDocument, ...] = ()
+    files: tuple[QuarantinedFile, ...] = ()
+    """Those that go."""
+    files_back: tuple[QuarantinedFile, ...] = ()
+    source_id: int | None = None
+    """The table's snapshot that holds what comes back."""
+    kind: Literal["commit"] = "commit"
+
+    @property
+    def is_empty(self) -> bool:
+        return replace(self, table=NOTHING.table, source_id=None) == NOTHING
+
+    def taken(self) -> Iterator[tuple[int, range]]:
+        """Partitions, and runs of offsets that go of them."""
+        yield from ((run.partition, range(run.first_base, run.last_offset + 1)) for run in self.drop)
+        yield from ((rows.partition, run) for rows in self.mark for run in ranges_of(rows.offsets))
+
+
+NOTHING = Commit(table="log")
+"""A commit that changes nothing."""
+
+
+def that_change(*commits: Commit) -> tuple[Commit, ...]:
+    """Those that change anything, in their order."""
+    return tuple(commit for commit in commits if not commit.is_empty)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EraseRows(Rows):
+    """One data file is written again without the rows of an erased key, wherever a ref or an open undo reads it (DEL-7, CMP-8).
+
+    `offsets`: of all rows of the key in its bytes; `rows`: how many, `live`: of those, how many readers of main still see."""
+
+    live: int
+    reason: Literal["erased"] = "erased"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """A table's history ends: every ref is left on a snapshot that reads nothing of an erased key, all others go, and their files at once.
+
+    `rows`: by file; `refs`: branches and tags with their snapshots; `undo`: plans whose undo is open, with the snapshot before each one's
+    commit, for each of which a branch is made; `snapshots`: all that the table remembers; `files`: those with the key that history alone
+    names."""
+
+    table: TableKind
+    table_uuid: str
+    rows: tuple[EraseRows, ...]
+    refs: tuple[tuple[str, int], ...]
+    undo: tuple[tuple[str, int], ...]
+    snapshots: tuple[int, ...]
+    files: tuple[str, ...]
+    kind: Literal["rewrite"] = "rewrite"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveFiles:
+    """Files of one role that nothing that stays needs (DEL-7), named relative to the table's location.
+
+    `role`: data, vector (a delete file), manifest, list (of manifests), statistics, metadata, or orphan (named by nothing)."""
+
+    role: str
+    files: tuple[str, ...]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forget:
+    """Snapshots and refs of one of the topic's tables are forgotten, and then files go (DEL-7). `table`: its kind, empty for the log.
+
+    `kept`: how many snapshots stay, by the first reason that applies."""
+
+    table: str
+    table_uuid: str
+    snapshots: tuple[int, ...] = ()
+    refs: tuple[str, ...] = ()
+    kept: tuple[tuple[str, int], ...] = ()
+    files: tuple[RemoveFiles, ...] = ()
+    kind: Literal["forget"] = "forget"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedTable:
+    """One of a topic's tables; `table`: its kind, empty for the log.
+
+    Of one that is forgotten for good, `location`: where its files lie, which no catalog tells afterwards; `metadata`: the newest of its
+    documents below it, by which it is known that nothing came since. Both empty in a store without files."""
+
+    table: str
+    table_uuid: str
+    snapshot_id: int | None
+    rows: int
+    size_bytes: int = 0
+    location: str = ""
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """All tables of a topic in one commit (DEL-7). `away`: they lose their names, and an undo finds them; `back`: they get them again;
+    `gone`: they are forgotten for good, before their files go."""
+
+    to: Literal["away", "back", "gone"]
+    tables: tuple[MovedTable, ...]
+    kind: Literal["move"] = "move"
+
+
+Change = Commit | Rewrite | Forget | Move
