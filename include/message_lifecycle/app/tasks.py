@@ -20,8 +20,8 @@ from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.plan import Operation
+from message_lifecycle.model.records import PlanRecord, RunEntry
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.ports import PlanRecord, RunEntry
 
 log = logging.getLogger("lifecycle")
 

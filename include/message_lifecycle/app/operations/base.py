@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from message_lifecycle.model.names import TopicName
     from message_lifecycle.model.outcome import Check, Outcome, Published, Staged
     from message_lifecycle.model.plan import Plan
+    from message_lifecycle.model.records import PlanRecord
     from message_lifecycle.model.settings import Policy
     from message_lifecycle.operations.verdict import Verdict
-    from message_lifecycle.ports import PlanRecord, Topic
+    from message_lifecycle.ports import Topic
 
 Scheduled = Literal[
     "message_cleaner", "retention", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge", "reclaim", "quarantine"

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from message_lifecycle.model.names import TopicName
     from message_lifecycle.model.outcome import Staged
     from message_lifecycle.model.plan import Plan
+    from message_lifecycle.model.records import DueState
     from message_lifecycle.model.rows import RowAnswer, RowQuestion
     from message_lifecycle.model.settings import Policy
-    from message_lifecycle.ports import DueState
 
 _TRIES = 4
 """How often what must wait is taken out of the plan: what stays may make more of it wait. Then everything waits."""

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from message_lifecycle.model.names import TopicName
     from message_lifecycle.model.outcome import Published, Staged
     from message_lifecycle.model.plan import Plan
+    from message_lifecycle.model.records import PlanRecord
     from message_lifecycle.model.settings import Policy
     from message_lifecycle.operations.verdict import Verdict
-    from message_lifecycle.ports import PlanRecord
 
 
 class NewView:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
     from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model.outcome import Check
-    from message_lifecycle.ports import DeletedReclaimer, PlanRecord, Topic
+    from message_lifecycle.model.records import PlanRecord
+    from message_lifecycle.ports import DeletedReclaimer, Topic
 
 log = logging.getLogger("lifecycle")
 _DELETION: tuple[plans.Operation, ...] = ("topic_delete",)

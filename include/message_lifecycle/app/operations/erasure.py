@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
     from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model.hold import Hold
-    from message_lifecycle.ports import Eraser, PlanRecord
+    from message_lifecycle.model.records import PlanRecord
+    from message_lifecycle.ports import Eraser
 
 INTAKE = ("ingest", "copy")
 """Locks of what brings keys in."""

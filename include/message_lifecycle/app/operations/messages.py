@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from message_lifecycle.model.names import TopicName
     from message_lifecycle.model.outcome import Outcome, Published, Staged
     from message_lifecycle.model.plan import Plan
+    from message_lifecycle.model.records import PlanRecord
     from message_lifecycle.model.view import ViewState
     from message_lifecycle.operations.verdict import Verdict
-    from message_lifecycle.ports import PlanRecord
 
 _LIMITS = get_args(LimitReason)
 

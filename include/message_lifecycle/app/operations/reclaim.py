@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from message_lifecycle.model.names import TopicName
     from message_lifecycle.model.outcome import Check, Outcome, Published, Staged
     from message_lifecycle.model.plan import Plan
+    from message_lifecycle.model.records import PlanRecord
     from message_lifecycle.model.request import ReclaimDeleted
     from message_lifecycle.operations.verdict import Verdict
-    from message_lifecycle.ports import PlanRecord
 
 _RECLAIM: tuple[plans.Operation, ...] = ("reclaim",)
 

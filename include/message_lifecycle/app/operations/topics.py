@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
     from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model.hold import Hold
-    from message_lifecycle.ports import PlanRecord, TopicDeleter
+    from message_lifecycle.model.records import PlanRecord
+    from message_lifecycle.ports import TopicDeleter
 
 _OF_UNDO = ("restored", "rows", "twice", "markers_left", "difference")
 _OF_NOTHING = ("rows_in", "rows_restored", "rows_removed", "rows_kept", "asks")

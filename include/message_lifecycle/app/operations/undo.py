@@ -20,13 +20,13 @@ from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan, ViewRequirements
+from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.rows import offsets_of, ranges_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.undo import Range, Returning, ReturningView, Undone, ranges_in
 from message_lifecycle.model.view import ViewState
 from message_lifecycle.operations import undo
-from message_lifecycle.ports import PlanRecord
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services

@@ -14,9 +14,9 @@ from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.plan import Held, Operation, Plan
+from message_lifecycle.model.records import PlanSummary
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.topic_config import origin_of
-from message_lifecycle.ports import PlanSummary
 
 _REMOVING: tuple[Operation, ...] = tuple(operation for operation in get_args(Operation) if operation not in ("compaction", "reclaim"))
 """What takes messages from the log; compaction takes none (CMP-9), and what is reclaimed has left it before."""

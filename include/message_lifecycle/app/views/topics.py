@@ -24,11 +24,11 @@ from message_lifecycle.model.facts import LogState, Progress
 from message_lifecycle.model.instants import Instant, is_dead
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Staged
+from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.settings import BY_NAME, OWN_SETTINGS, Policy, resolve
 from message_lifecycle.model.topic_config import api_level, origin_of
 from message_lifecycle.model.view import ViewState
 from message_lifecycle.operations.snapshot_with_purge import silent_from
-from message_lifecycle.ports import PlanRecord
 
 _RUNS_SHOWN = 10
 _GOOD_ENDS = ("published", "no_op")
