@@ -63,6 +63,8 @@ class Compaction(Operation):
 
     name = "compaction"
     works_beside, wants_spark = True, True
+    removes, takes_messages = False, False
+    not_undone = "a compaction takes nothing from the log, which still has what the view leaves out"
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
         """Whether a topic that a person named asks for compaction, and for how much, is no matter."""
@@ -145,6 +147,7 @@ class PurgeCompacted(OfMessages):
     """Takes from the log whole segments that the view covers (CMP-9)."""
 
     name = "purge_compacted"
+    undoable = True
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         policy = policy_of(s, name)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from message_lifecycle.app import sparing
 from message_lifecycle.app.frames import with_figures
 from message_lifecycle.app.operations import words
-from message_lifecycle.app.operations.base import Change, Frames, Operation, Whole, Work
+from message_lifecycle.app.operations.base import Change, Frames, OfSpace, Whole, Work
 from message_lifecycle.app.operations.topics import deleted_by, policy_of_deleted, undo_until
 from message_lifecycle.gates.tables import deleted_reclaim_suite
 from message_lifecycle.model import plan as plans
@@ -57,10 +57,9 @@ class DroppedTopic(Whole):
 _CHANGES: tuple[Change, ...] = (DroppedTopic(),)
 
 
-class DeletedReclaim(Operation):
+class DeletedReclaim(OfSpace):
     """Gives back the space of a topic that was deleted and cannot be brought back any more."""
 
-    name = "reclaim"
     gives_way, once = True, True
 
     def is_of(self, plan: Plan, work: Work) -> bool:
@@ -91,9 +90,6 @@ class DeletedReclaim(Operation):
         )
         return deleted_reclaim.plan(facts, policy, as_of=as_of)
 
-    def summary(self, plan: Plan) -> str:
-        return f"{plan.expected.removed_bytes} of {plan.expected.bytes_in} bytes come back"
-
     def changes(self, plan: Plan) -> Sequence[Change]:
         return _CHANGES
 
@@ -105,9 +101,6 @@ class DeletedReclaim(Operation):
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return deleted_reclaim_suite(plan, policy)
-
-    def question(self, plan: Plan, going: int) -> str:
-        return words.question_of_space(plan)
 
     def lines(self, plan: Plan, going: words.Removed, failed: Sequence[Check]) -> list[str]:
         return words.of_space(plan, "They are all that is left of the topic that was deleted", failed)

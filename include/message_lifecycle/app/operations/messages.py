@@ -98,7 +98,7 @@ class OfMessages(Operation):
         return done[-1]
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        of_log = archiving.evidence(s, plan, s.store.evidence(plan, staged, policy))
+        of_log = s.store.evidence(plan, staged, policy)
         return {**of_log, **s.compactor.evidence(plan, staged, policy)} if plan.of_view or plan.past_horizon else of_log
 
     def before(self, s: Services, verdict: Verdict, change: Change) -> None:
@@ -160,10 +160,13 @@ ARCHIVED_LOG = ArchivedLogChange()
 class Cleaning(OfMessages):
     """What removes by the topic's own rules. Nothing of what these take is left afterwards but what somebody holds (DEL-6)."""
 
-    marks = True
+    marks, undoable = True, True
 
     def changes(self, plan: Plan) -> Sequence[Change]:
         return [ARCHIVED_LOG if change is LOG else change for change in super().changes(plan)]
+
+    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
+        return archiving.evidence(s, plan, super().evidence(s, plan, staged, policy))
 
     def before(self, s: Services, verdict: Verdict, change: Change) -> None:
         archiving.require(s, verdict.plan)

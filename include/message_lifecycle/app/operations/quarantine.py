@@ -67,6 +67,7 @@ class Quarantine(OfQuarantine):
     """Takes files whose rows have all reached their age, by metadata alone."""
 
     name = "quarantine"
+    takes_messages, undoable = False, True
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         if (waiting := asked.question(name)) is not None:

@@ -16,8 +16,11 @@ from message_lifecycle.gates.suite import holds_suite
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from message_lifecycle.app.services import Services
     from message_lifecycle.gates.suite import Suite
+    from message_lifecycle.model import plan as plans
     from message_lifecycle.model.instants import Instant
     from message_lifecycle.model.names import TopicName
     from message_lifecycle.model.outcome import Staged
@@ -49,6 +52,11 @@ def named(name: str) -> Operation:
     """The operation of this name; see `OPERATIONS`."""
     module, kind = OPERATIONS[name].split(".")
     return cast(Operation, getattr(import_module(f"message_lifecycle.app.operations.{module}"), kind)())
+
+
+def names_of(so: Callable[[Operation], bool]) -> tuple[plans.Operation, ...]:
+    """The operations of which it is so, as plans and outcomes name them."""
+    return tuple(dict.fromkeys(operation.name for operation in map(named, OPERATIONS) if so(operation)))
 
 
 def of_plan(s: Services, plan: Plan) -> Operation:
@@ -109,4 +117,4 @@ def again(s: Services, plan: Plan) -> Work:
     return of_plan(s, plan).again(plan)
 
 
-__all__ = ["Operation", "Scheduled", "Work", "again", "kind_of", "named", "of_plan", "of_work", "preview", "suite_of"]
+__all__ = ["Operation", "Scheduled", "Work", "again", "kind_of", "named", "names_of", "of_plan", "of_work", "preview", "suite_of"]

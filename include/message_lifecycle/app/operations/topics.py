@@ -10,6 +10,7 @@ from message_lifecycle.app.frames import with_frame
 from message_lifecycle.app.live_view import keep_view
 from message_lifecycle.app.operations.base import Change, Frames, Operation, Whole, Work
 from message_lifecycle.app.operations.erasure import writers_waited_for
+from message_lifecycle.app.operations.registry import kind_of
 from message_lifecycle.app.operations.undo import Undo
 from message_lifecycle.gates.tables import topic_suite
 from message_lifecycle.model.errors import HeldByLegalHold, LaterPlan, NameTaken, NotDeletable, UndoSourceGone, UnknownTopic
@@ -69,7 +70,7 @@ class TopicDelete(OfWholeTopic):
     """Deletes a topic. Whatever a hold names lies in it, so a hold refuses it (DEL-8)."""
 
     name = "topic_delete"
-    by_request = True
+    by_request, undoable = True, True
 
     def is_of(self, plan: Plan, work: Work) -> bool:
         return isinstance(work, DeleteTopic) and plan.operation == self.name
@@ -175,6 +176,7 @@ def _plan_return(s: Services, work: UndoPlan, *, as_of: Instant) -> Plan:
     s.ledger.check_as_of(as_of, policy.clock_skew_us)
     undo.check(
         deletion,
+        why_not=kind_of(deletion).why_not_undone(),
         outcome=None if record.outcome is None else record.outcome.name,
         published_at=s.ledger.published_at(deletion.plan_id),
         now=s.ledger.now(),

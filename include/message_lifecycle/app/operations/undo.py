@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from message_lifecycle.app import sparing
 from message_lifecycle.app.operations.base import Change, Operation, Work
 from message_lifecycle.app.operations.messages import LOG, VIEW, OfMessages, view_as_relied_on
+from message_lifecycle.app.operations.registry import kind_of
 from message_lifecycle.gates.undo import undo_suite
 from message_lifecycle.model import plan as plans
 from message_lifecycle.model.errors import HeldByLegalHold, LaterPlan, PlanConflict, UndoSourceGone
@@ -38,7 +39,8 @@ class Undo(Operation):
     """What taking back has in common, whatever comes back. Its first commit is the last thing that a hold or other settings can stop."""
 
     name = "undo"
-    by_request, gives_back = True, True
+    by_request, gives_back, takes_messages = True, True, False
+    not_undone = "it is an undo itself. What it brought back goes again once it is released (`lifecycle undo --release`), or by a request that names it"
 
     def is_of(self, plan: Plan, work: Work) -> bool:
         return isinstance(work, UndoPlan) and plan.operation == self.name and plan.parent == work.plan_id
@@ -171,6 +173,7 @@ def check(s: Services, record: PlanRecord, policy: Policy, table_uuid: str, has_
         outcome, published_at = "published", record.reported_at
     undo.check(
         plan,
+        why_not=kind_of(plan).why_not_undone(),
         outcome=outcome,
         published_at=published_at,
         now=s.ledger.now(),

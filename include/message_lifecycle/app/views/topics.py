@@ -13,6 +13,7 @@ from itertools import groupby
 from message_lifecycle.app.documents import Described, Pulled
 from message_lifecycle.app.documents import describe as describe_documents
 from message_lifecycle.app.open_plans import belongs_to_another, waits
+from message_lifecycle.app.operations.compaction import Compaction
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.plans import plan_view
@@ -170,7 +171,7 @@ def compaction_status(s: Services, name: TopicName) -> View:
     s.topics.describe(name)
     ended = last_compaction(s, name)
     under_way = s.ledger.open_plan(name)
-    record = under_way if under_way is not None and under_way.plan.operation == "compaction" else None
+    record = under_way if under_way is not None and under_way.plan.operation == Compaction.name else None
     (view, missing), ends = _compacted(s, name), s.reader.end_offsets(name)
     if missing is None and view is None and s.ledger.accepted_view(name) is not None:
         missing = f"its view was published, and its table is not there any more; to begin anew: lifecycle compact {name} --anew"
