@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DeltaDataIntervalTimetable, dag
 
+from lifecycle_operators import PlainApplication
 from lifecycle_tasks import form, gated_deletion, interval
 
 
@@ -31,7 +32,7 @@ from lifecycle_tasks import form, gated_deletion, interval
     tags=["message-lifecycle"],
 )
 def backend_retention() -> None:
-    gated_deletion("retention")
+    gated_deletion("retention", application=PlainApplication)
 
 
 backend_retention()

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DeltaDataIntervalTimetable, dag
 
-from lifecycle_tasks import form, gated_deletion, interval
+from lifecycle_tasks import COMPACTED, form, gated_deletion, interval
 
 
 @dag(
@@ -30,7 +30,7 @@ from lifecycle_tasks import form, gated_deletion, interval
     tags=["message-lifecycle"],
 )
 def log_compaction() -> None:
-    gated_deletion("compaction")
+    gated_deletion("compaction", outlets=[COMPACTED])
 
 
 log_compaction()

@@ -33,7 +33,7 @@ from lifecycle_tasks import form, gated_deletion, interval
     tags=["message-lifecycle"],
 )
 def message_cleaner() -> None:
-    gated_deletion("message_cleaner")
+    gated_deletion("message_cleaner", copies_and_marks=True)
 
 
 message_cleaner()

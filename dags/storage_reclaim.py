@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DeltaDataIntervalTimetable, dag
 
+from lifecycle_operators import PlainApplication
 from lifecycle_tasks import form, gated_deletion, interval
 
 
@@ -31,7 +32,7 @@ from lifecycle_tasks import form, gated_deletion, interval
     tags=["message-lifecycle"],
 )
 def storage_reclaim() -> None:
-    gated_deletion("reclaim")
+    gated_deletion("reclaim", application=PlainApplication)
 
 
 storage_reclaim()

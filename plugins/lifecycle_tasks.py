@@ -20,7 +20,7 @@ start a second try while the first still lives. What makes even that safe is the
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -44,6 +44,7 @@ COMPACTED = Asset("compacted")
 """Topics have new compacted views. Each event's extra: `as_of`, the instant they were judged by, and `topics`."""
 
 log = logging.getLogger(__name__)
+Application = type[SparkApplication] | type[PlainApplication]
 
 
 def form() -> dict[str, Param]:
@@ -270,17 +271,10 @@ def verify(operation: Any, plan_id: str | None = None, topics: list[str] | None 
     return outcomes
 
 
-def _application(operation: str) -> type[SparkApplication] | type[PlainApplication]:
-    """What plans, judges and publishes: the topics of backends are no tables, and of tables' past no row is read; neither needs Spark."""
-    return PlainApplication if operation in ("retention", "reclaim") else SparkApplication
-
-
-def _outlets(operation: str) -> list[Asset]:
-    return [COMPACTED] if operation == "compaction" else []
-
-
 @task_group
-def approval(operation: str, plan_id: str, subject: str, body: str, answer_within: int) -> None:
+def approval(
+    operation: str, application: Application, outlets: Sequence[Asset], plan_id: str, subject: str, body: str, answer_within: int
+) -> None:
     """One plan that needs a person. Each goes on as soon as its own question is answered."""
     why = Param("", type="string", title="Why", description_md="Kept in the ledger beside your name.")
     ask = Approval(
@@ -293,14 +287,14 @@ def approval(operation: str, plan_id: str, subject: str, body: str, answer_withi
         map_index_template="{{ task.subject }}",
     )
     granted = record(plan_id, ask.output)
-    published = _application(operation)(
+    published = application(
         task_id="publish",
         application="publish",
         arguments=["--run", RUN, "--plan", plan_id],
         plan_id=plan_id,
         pre_execute=_only_if_granted,
     )
-    granted >> published >> verify.override(trigger_rule="none_failed", outlets=_outlets(operation))(operation, plan_id)
+    granted >> published >> verify.override(trigger_rule="none_failed", outlets=outlets)(operation, plan_id)
 
 
 def requested_deletion(operation: str) -> None:
@@ -308,18 +302,24 @@ def requested_deletion(operation: str) -> None:
     _from_plan_on(operation, requested())
 
 
-def gated_deletion(operation: str) -> None:
-    """All tasks of one operation, in order. To be called inside a `@dag` function."""
+def gated_deletion(
+    operation: str, *, application: Application = SparkApplication, outlets: Sequence[Asset] = (), copies_and_marks: bool = False
+) -> None:
+    """All tasks of one operation, in order. To be called inside a `@dag` function.
+
+    `application`: what plans, judges and publishes; a `PlainApplication` where no row of a table is read. `outlets`: updated by what was
+    verified. `copies_and_marks`: sources and mirrors are copied first, and markers are looked for of what is to go."""
     # What is not copied is held, so a failed copy is no reason to leave the other topics alone.
     found = due.override(trigger_rule="all_done")(operation)
-    if operation == "message_cleaner":
+    if copies_and_marks:
         copied = SparkApplication(task_id="topic_copy", application="topic_copy", arguments=copies())
         copied >> [found, EmptyOperator(task_id="copied", **READ_AGAIN)]
-    _from_plan_on(operation, found)
+    _from_plan_on(operation, found, application=application, outlets=outlets, marks=copies_and_marks)
 
 
-def _from_plan_on(operation: str, found: Any) -> None:
-    application = _application(operation)
+def _from_plan_on(
+    operation: str, found: Any, *, application: Application = SparkApplication, outlets: Sequence[Asset] = (), marks: bool = False
+) -> None:
     planned = application(task_id=operation, application=operation, arguments=found["arguments"])
     gated = application(
         task_id="quality_gate",
@@ -331,13 +331,13 @@ def _from_plan_on(operation: str, found: Any) -> None:
     )
     published = application(task_id="publish", application="publish", arguments=["--run", RUN])
     # What an application did before it died is found by reading the tables and the ledger.
-    verified = verify.override(trigger_rule=AFTER_A_FAILURE_TOO, outlets=_outlets(operation))(operation, topics=found["topics"])
+    verified = verify.override(trigger_rule=AFTER_A_FAILURE_TOO, outlets=outlets)(operation, topics=found["topics"])
     # After publishing, which may have had to plan a topic again.
     questions = waiting.override(trigger_rule=AFTER_A_FAILURE_TOO)(found["window"])
     found >> planned >> gated >> published >> [verified, questions]
-    if operation == "message_cleaner":
+    if marks:
         marked = SparkApplication(
             task_id="marker_generation", application="marker_generation", arguments=["--run", RUN], pre_execute=_only_with_markers
         )
         planned >> marked >> gated
-    approval.partial(operation=operation).expand_kwargs(questions)
+    approval.partial(operation=operation, application=application, outlets=outlets).expand_kwargs(questions)

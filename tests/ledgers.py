@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from message_lifecycle.ledger.ledger import SqlLedger
+from message_lifecycle.ledger.ledger import Ledger
 from message_lifecycle.model.change import DropSegments, RemoveRows, SealSegment
 from message_lifecycle.model.document import OwnChanges, Synced
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
@@ -36,12 +36,12 @@ class StandingClock:
         self.now = Instant(self.now + micros)
 
 
-def alter(ledger: SqlLedger, topic: TopicName = TOPIC, **changes: Mapping[str, Any]) -> None:
+def alter(ledger: Ledger, topic: TopicName = TOPIC, **changes: Mapping[str, Any]) -> None:
     """Settings below the topic's, whatever they are together. `changes`: as in `OwnChanges`."""
     ledger.alter_own_settings(topic, OwnChanges(**changes), check=lambda _: None)
 
 
-def place(ledger: SqlLedger, topic: TopicName, entry: Synced) -> None:
+def place(ledger: Ledger, topic: TopicName, entry: Synced) -> None:
     """How far a client is, whatever was there of it."""
     ledger.detach(topic, entry.document, entry.client)
     assert ledger.replace_synced(topic, entry.document, entry.client, seen=None, to=entry)

@@ -20,9 +20,9 @@ from message_lifecycle.ledger.ledger import migrate_ledger, open_ledger
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.settings import Policy, topic_settings
 from message_lifecycle.operations.verdict import Verdict, decide
-from message_lifecycle.ports import PlanRecord
 from message_lifecycle.stores.memory.documents import MemoryDocuments
 from message_lifecycle.stores.memory.store import MemoryStore
 from tests.ledgers import StandingClock

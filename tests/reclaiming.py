@@ -16,7 +16,7 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topic_requests import delete_topic, reclaim_deleted
 from message_lifecycle.gates.runner import GreatExpectationsGate
-from message_lifecycle.ledger.ledger import SqlLedger, open_ledger
+from message_lifecycle.ledger.ledger import Ledger, open_ledger
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
@@ -56,7 +56,7 @@ class Past:
 
     catalog: SqlCatalog
     services: Services
-    ledger: SqlLedger
+    ledger: Ledger
     tables: Tables
     clock: StandingClock
     made: dict[str, Table] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from message_lifecycle.app.services import Services
 from message_lifecycle.app.topic_requests import delete_topic, reclaim_deleted
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.views import approval_text
-from message_lifecycle.ledger.ledger import SqlLedger
+from message_lifecycle.ledger.ledger import Ledger
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import HeldByLegalHold, InvalidServerSeq, TopicBusy, UnknownDocument
 from message_lifecycle.model.instants import Instant
@@ -86,7 +86,7 @@ class Topic:
     def told(self) -> Iterator[str]:
         """All text in the ledger that tells the name."""
         ledger = self.s.ledger
-        assert isinstance(ledger, SqlLedger)
+        assert isinstance(ledger, Ledger)
         once = json.dumps(self.gone)[1:-1]
         spelled = {self.gone, once, json.dumps(once)[1:-1], self.gone.encode().hex()}
         with ledger._database.reading() as connection:
@@ -262,7 +262,7 @@ def test_what_is_forbidden_does_not_come_in_again(topic: Topic) -> None:
 def test_a_run_that_dies_after_its_commit_is_finished_by_the_next(topic: Topic, monkeypatch: pytest.MonkeyPatch, write: str) -> None:
     request_id = topic.request()
     with monkeypatch.context() as patched, pytest.raises(Died):
-        patched.setattr(SqlLedger, write, lambda *_, **__: die())
+        patched.setattr(Ledger, write, lambda *_, **__: die())
         topic.erase(request_id)
     assert topic.s.ledger.erasure(request_id).state == "requested"
     topic.erase(request_id)

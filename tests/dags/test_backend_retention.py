@@ -36,10 +36,15 @@ YES = {"chosen_options": ["Approve"], "params_input": {"text": "go"}, "responded
 
 
 @pytest.fixture(scope="module")
-def dag() -> Any:
+def bag() -> Any:
     from airflow.dag_processing.dagbag import DagBag
 
-    return DagBag(dag_folder=str(ROOT / "dags")).dags["backend_retention"]
+    return DagBag(dag_folder=str(ROOT / "dags"))
+
+
+@pytest.fixture
+def dag(bag: Any) -> Any:
+    return bag.dags["backend_retention"]
 
 
 def test_the_way_from_due_to_verified(dag: Any) -> None:
@@ -57,9 +62,10 @@ def test_the_way_from_due_to_verified(dag: Any) -> None:
     }
 
 
-def test_what_writes_runs_once_in_the_pool_and_never_by_spark(dag: Any) -> None:
-    for task_id in ("retention", "quality_gate", "publish", "approval.publish"):
-        task = dag.get_task(task_id)
+@pytest.mark.parametrize(("dag_id", "planned"), [("backend_retention", "retention"), ("storage_reclaim", "reclaim")])
+def test_what_writes_runs_once_in_the_pool_and_never_by_spark(bag: Any, dag_id: str, planned: str) -> None:
+    for task_id in (planned, "quality_gate", "publish", "approval.publish"):
+        task = bag.dags[dag_id].get_task(task_id)
         assert (task.task_type, task.retries, task.pool) == ("PlainApplication", 0, "lifecycle")
         assert Path(task.application).is_file()
 

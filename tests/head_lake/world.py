@@ -14,7 +14,7 @@ from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.gates.runner import GreatExpectationsGate
-from message_lifecycle.ledger.ledger import SqlLedger
+from message_lifecycle.ledger.ledger import Ledger
 from message_lifecycle.model import request as requests
 from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.errors import UnknownTopic
@@ -60,7 +60,7 @@ _REQUESTS = {
 
 
 def services(
-    session: Callable[[], SparkSession], ledger: SqlLedger, *, of_lake: Tables | None = None, steps: Callable[[str], None] | None = None
+    session: Callable[[], SparkSession], ledger: Ledger, *, of_lake: Tables | None = None, steps: Callable[[str], None] | None = None
 ) -> Services:
     """`steps` is told every step of every store by its name; of the compacted view as `view:STEP`."""
 
@@ -92,7 +92,7 @@ def services(
     )
 
 
-def record_logs(folder: Path, ledger: SqlLedger) -> tuple[Services, RecordLogStore]:
+def record_logs(folder: Path, ledger: Ledger) -> tuple[Services, RecordLogStore]:
     """Services over logs of single records below the folder, and their writer."""
     logs = JsonFiles(folder / "record_logs")
     store = RecordLogStore(logs, server={})

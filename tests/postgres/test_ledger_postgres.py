@@ -22,13 +22,13 @@ from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.backup import BackupWriter
 from message_lifecycle.ledger.database import Database
 from message_lifecycle.ledger.errors import LedgerNotMigrated, LedgerUnavailable
-from message_lifecycle.ledger.ledger import SqlLedger, migrate_ledger, open_ledger, restore_ledger
+from message_lifecycle.ledger.ledger import Ledger, migrate_ledger, open_ledger, restore_ledger
 from message_lifecycle.ledger.migrations import STEPS, migrate
 from message_lifecycle.local.postgres import Address
 from message_lifecycle.model.document import OwnChanges, OwnSettings, Synced
 from message_lifecycle.model.erasure import KeyDigest
 from message_lifecycle.model.errors import InvalidSetting, LifecycleError, OpenBatch, OpenPlan, TopicBusy
-from message_lifecycle.ports import SourceFile
+from message_lifecycle.model.records import SourceFile
 from tests.ledgers import AS_OF, OTHER, TOPIC, alter, outcome_of, plan_of, report_of, staged_of
 from tests.older_plans import FILES, insert_all, recorded_in
 from tests.unit.test_ledger_backup import contents, fill
@@ -129,12 +129,12 @@ def test_a_wrong_password_is_named_and_not_shown(server: Address, database: str)
     assert "hunter2" not in str(error.value)
 
 
-def test_numbers_are_given_once(ledger: SqlLedger) -> None:
+def test_numbers_are_given_once(ledger: Ledger) -> None:
     found = at_once(*[lambda: [ledger.next_identity(TOPIC)[1] for _ in range(10)]] * 4)
     assert sorted(number for numbers in found for number in numbers) == list(range(1, 41))
 
 
-def test_of_two_plans_at_once_one_is_open(ledger: SqlLedger) -> None:
+def test_of_two_plans_at_once_one_is_open(ledger: Ledger) -> None:
     """DEL-1."""
     plans = [plan_of(as_of=AS_OF + n) for n in range(4)]
     found = at_once(*[lambda plan=plan: ledger.add_plan(plan, run="r") for plan in plans])
@@ -142,13 +142,13 @@ def test_of_two_plans_at_once_one_is_open(ledger: SqlLedger) -> None:
     assert len(ledger.plans()) == len(ledger.run_entries("r")) == 1
 
 
-def test_the_same_plan_at_once_is_one_plan(ledger: SqlLedger) -> None:
+def test_the_same_plan_at_once_is_one_plan(ledger: Ledger) -> None:
     found = at_once(*[lambda: ledger.add_plan(plan_of(), run="r")] * 4)
     assert {result.plan for result in found} == {plan_of()}
     assert len(ledger.plans()) == 1
 
 
-def test_of_two_outcomes_at_once_the_first_stands(ledger: SqlLedger) -> None:
+def test_of_two_outcomes_at_once_the_first_stands(ledger: Ledger) -> None:
     for n in range(5):
         plan = plan_of(as_of=AS_OF + n)
         ledger.add_plan(plan)
@@ -160,14 +160,14 @@ def test_of_two_outcomes_at_once_the_first_stands(ledger: SqlLedger) -> None:
         assert len(ledger.history(limit=50)) == n + 1
 
 
-def test_of_two_batches_at_once_one_takes_the_file(ledger: SqlLedger) -> None:
+def test_of_two_batches_at_once_one_takes_the_file(ledger: Ledger) -> None:
     files = [SourceFile(path="a", size_bytes=1, sha256="x")]
     found = at_once(*[lambda n=n: len(ledger.begin_batch(TOPIC, str(n), files)) for n in range(4)])
     assert found.count(1) == 1
     assert [type(result) for result in found].count(OpenBatch) == 3
 
 
-def test_writers_of_one_topic_do_not_wait_for_each_other_for_ever(ledger: SqlLedger) -> None:
+def test_writers_of_one_topic_do_not_wait_for_each_other_for_ever(ledger: Ledger) -> None:
     """Rows are always locked in one order: a topic's, then the ledger's one row, which every writer needs."""
 
     def identities() -> None:
@@ -190,7 +190,7 @@ def test_writers_of_one_topic_do_not_wait_for_each_other_for_ever(ledger: SqlLed
     assert at_once(identities, plans, batches) == [None, None, None]
 
 
-def test_a_broken_connection_is_named_writes_nothing_and_is_replaced(ledger: SqlLedger, beside: psycopg.Connection) -> None:
+def test_a_broken_connection_is_named_writes_nothing_and_is_replaced(ledger: Ledger, beside: psycopg.Connection) -> None:
     with pytest.raises(LedgerUnavailable), ledger._database.writing() as connection:
         connection.exec_driver_sql("update lifecycle_meta set sequence = 99")
         end_sessions(beside)
@@ -204,7 +204,7 @@ def end_sessions(beside: psycopg.Connection) -> None:
     )
 
 
-def test_a_run_goes_on_when_the_server_has_ended_its_lock(ledger: SqlLedger, beside: psycopg.Connection) -> None:
+def test_a_run_goes_on_when_the_server_has_ended_its_lock(ledger: Ledger, beside: psycopg.Connection) -> None:
     """The lock saves work; the fence keeps runs apart."""
     done = False
     with ledger.lock(TOPIC):
@@ -302,7 +302,7 @@ def test_backups_pass_between_sqlite_and_postgresql(empty_url: str, tmp_path: Pa
     assert contents(last) == contents(first)
 
 
-def test_of_two_alterations_at_once_that_do_not_go_together_one_is_kept(ledger: SqlLedger) -> None:
+def test_of_two_alterations_at_once_that_do_not_go_together_one_is_kept(ledger: Ledger) -> None:
     """SNP-5: each is checked with what the other has kept, or is kept before the other is checked."""
 
     def together(after: OwnSettings) -> None:
@@ -319,7 +319,7 @@ def test_of_two_alterations_at_once_that_do_not_go_together_one_is_kept(ledger: 
         alter(ledger, documents={"d": {"snapshot_interval": None, "snapshot_threshold": None}})
 
 
-def test_of_requests_at_once_that_have_seen_the_same_row_one_replaces_it(ledger: SqlLedger) -> None:
+def test_of_requests_at_once_that_have_seen_the_same_row_one_replaces_it(ledger: Ledger) -> None:
     seen = None
     for turn in range(1, 21):
         wanted = [Synced(document="d", client="c", server_seq=seq, at=AS_OF) for seq in (10 * turn, 10 * turn + 1)]
@@ -329,7 +329,7 @@ def test_of_requests_at_once_that_have_seen_the_same_row_one_replaces_it(ledger:
         assert list(ledger.synced(TOPIC)) == [seen]
 
 
-def test_topics_that_are_erased_at_once_are_all_in_the_receipt(ledger: SqlLedger) -> None:
+def test_topics_that_are_erased_at_once_are_all_in_the_receipt(ledger: Ledger) -> None:
     ledger.add_erasure("e1", KeyDigest(digest="d", secret="s"), topics=(), forbid=False, requested_by="ada", why="a letter")
 
     def adding(topic: int) -> Callable[[str | None], str]:

@@ -11,7 +11,7 @@ from secrets import token_hex
 from tests.spark.lake import LEDGER, Lake
 
 from message_lifecycle.app.intake import IngestOptions, IngestResult, Intake, take_files
-from message_lifecycle.ledger.ledger import SqlLedger, migrate_ledger, open_ledger
+from message_lifecycle.ledger.ledger import Ledger, migrate_ledger, open_ledger
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
@@ -33,7 +33,7 @@ class Landing:
         self.lake, self.folder = lake, folder
         self.url = url = f"sqlite:///{folder / 'ledger.db'}"
         migrate_ledger(url)
-        self.ledger: SqlLedger = open_ledger(url)
+        self.ledger: Ledger = open_ledger(url)
         self.intake = Intake(
             topics=lake.topics,
             ledger=self.ledger,

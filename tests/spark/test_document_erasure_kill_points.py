@@ -24,7 +24,7 @@ from tests.spark.kill_points import (
 
 from message_lifecycle.app import receipts, steps
 from message_lifecycle.app.wiring import lake as configured_lake
-from message_lifecycle.ledger.ledger import SqlLedger, open_ledger
+from message_lifecycle.ledger.ledger import Ledger, open_ledger
 from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey
@@ -65,7 +65,7 @@ class Topic(Documents):
     def rows_with(self, name: str) -> list[str]:
         """The ledger's tables that tell it."""
         ledger = self.s.ledger
-        assert isinstance(ledger, SqlLedger)
+        assert isinstance(ledger, Ledger)
         with ledger._database.reading() as connection:
             names = inspect(connection).get_table_names()
             return [one for one in names for row in connection.execute(text(f"SELECT * FROM {one}")) if name in repr(tuple(row))]

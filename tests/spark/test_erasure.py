@@ -16,7 +16,7 @@ from tests.spark.key_search import files_with, tables_with
 from tests.spark.lake import Lake, tables
 
 from message_lifecycle.app import steps
-from message_lifecycle.ledger.ledger import SqlLedger
+from message_lifecycle.ledger.ledger import Ledger
 from message_lifecycle.model.request import EraseKey, UndoPlan
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.document import local_path
@@ -75,7 +75,7 @@ def test_a_key_is_gone_from_every_ref_and_every_byte(make: Callable[..., Topic])
 
 def _ledger_is_silent(topic: Topic) -> None:
     ledger = topic.s.ledger
-    assert isinstance(ledger, SqlLedger)
+    assert isinstance(ledger, Ledger)
     with ledger._database.reading() as connection:
         assert tables_with(connection, topic.key) == []
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from message_lifecycle.ledger.ledger import SqlLedger, open_ledger
+from message_lifecycle.ledger.ledger import Ledger, open_ledger
 from tests.ledgers import StandingClock
 
 
@@ -16,7 +16,7 @@ def clock() -> StandingClock:
 
 
 @pytest.fixture
-def ledger(clock: StandingClock) -> Iterator[SqlLedger]:
+def ledger(clock: StandingClock) -> Iterator[Ledger]:
     """A new ledger in memory; tests/postgres runs the same tests on a PostgreSQL one."""
     with open_ledger("sqlite://", clock=clock) as opened:
         yield opened

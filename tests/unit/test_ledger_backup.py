@@ -16,18 +16,18 @@ from message_lifecycle.ledger.backup import restore
 from message_lifecycle.ledger.codec import canonical
 from message_lifecycle.ledger.database import Database
 from message_lifecycle.ledger.errors import BackupNotWritten, BrokenBackup, LedgerNotEmpty, LedgerTooNew
-from message_lifecycle.ledger.ledger import SqlLedger, migrate_ledger, open_ledger, restore_ledger
+from message_lifecycle.ledger.ledger import Ledger, migrate_ledger, open_ledger, restore_ledger
 from message_lifecycle.ledger.migrations import STEPS
 from message_lifecycle.model.document import Synced
 from message_lifecycle.model.erasure import KeyDigest
 from message_lifecycle.model.errors import LedgerMismatch
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.ports import DueState, SourceFile
+from message_lifecycle.model.records import DueState, SourceFile
 from tests.holds import hold_of
 from tests.ledgers import AS_OF, OTHER, TOPIC, alter, approval_of, idle_outcome, outcome_of, place, plan_of, report_of, staged_of
 
 
-def fill(ledger: SqlLedger) -> None:
+def fill(ledger: Ledger) -> None:
     """Something in every table."""
     plan = plan_of(files=tuple(f"ä {n}.parquet" for n in range(3)))
     ledger.add_plan(plan, run="r1")

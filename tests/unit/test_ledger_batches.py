@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.ledger.ledger import SqlLedger, open_ledger
+from message_lifecycle.ledger.ledger import Ledger, open_ledger
 from message_lifecycle.model.errors import BatchNotOpen, ChangedFile, OpenBatch, RepeatedFile, UnknownBatch
-from message_lifecycle.ports import Batch, SourceFile
+from message_lifecycle.model.records import Batch, SourceFile
 from tests.ledgers import AS_OF, OTHER, TOPIC
 
 
@@ -21,11 +21,11 @@ def file(path: str, content: str = "x") -> SourceFile:
 A, B, C = file("a.jsonl"), file("b.jsonl"), file("sub/a.jsonl")
 
 
-def finish(ledger: SqlLedger, batch_id: str) -> None:
+def finish(ledger: Ledger, batch_id: str) -> None:
     ledger.finish_batch(batch_id, snapshot_id=1, rows=10, quarantined=0)
 
 
-def test_a_done_file_is_not_taken_again(ledger: SqlLedger) -> None:
+def test_a_done_file_is_not_taken_again(ledger: Ledger) -> None:
     assert list(ledger.begin_batch(TOPIC, "1", [B, A])) == [A, B]
     finish(ledger, "1")
     assert list(ledger.begin_batch(TOPIC, "2", [A, B, C])) == [C]
@@ -35,7 +35,7 @@ def test_a_done_file_is_not_taken_again(ledger: SqlLedger) -> None:
     assert list(ledger.begin_batch(OTHER, "4", [A])) == [A]
 
 
-def test_a_topic_that_is_made_anew_takes_files_that_the_old_one_had(ledger: SqlLedger) -> None:
+def test_a_topic_that_is_made_anew_takes_files_that_the_old_one_had(ledger: Ledger) -> None:
     ledger.begin_batch(TOPIC, "1", [A])
     finish(ledger, "1")
     ledger.begin_batch(OTHER, "2", [A])
@@ -48,7 +48,7 @@ def test_a_topic_that_is_made_anew_takes_files_that_the_old_one_had(ledger: SqlL
     assert list(ledger.begin_batch(OTHER, "4", [A])) == []
 
 
-def test_an_open_batch_is_told_with_its_files_and_lets_no_other_begin(ledger: SqlLedger) -> None:
+def test_an_open_batch_is_told_with_its_files_and_lets_no_other_begin(ledger: Ledger) -> None:
     ledger.begin_batch(TOPIC, "1", [B, A])
     with pytest.raises(OpenBatch) as refused:
         ledger.begin_batch(TOPIC, "2", [C])
@@ -57,7 +57,7 @@ def test_an_open_batch_is_told_with_its_files_and_lets_no_other_begin(ledger: Sq
     assert list(ledger.begin_batch(TOPIC, "1", [A, B, C])) == [A, B]
 
 
-def test_an_abandoned_batch_gives_its_files_back(ledger: SqlLedger) -> None:
+def test_an_abandoned_batch_gives_its_files_back(ledger: Ledger) -> None:
     ledger.begin_batch(TOPIC, "1", [A, B])
     ledger.abandon_batch("1")
     ledger.abandon_batch("1")
@@ -68,7 +68,7 @@ def test_an_abandoned_batch_gives_its_files_back(ledger: SqlLedger) -> None:
     assert [batch.files for batch in ledger.open_batches(TOPIC)] == [(B,)]
 
 
-def test_a_file_with_other_content_is_an_error_that_names_it(ledger: SqlLedger) -> None:
+def test_a_file_with_other_content_is_an_error_that_names_it(ledger: Ledger) -> None:
     ledger.begin_batch(TOPIC, "1", [A])
     finish(ledger, "1")
     with pytest.raises(ChangedFile) as error:
@@ -78,13 +78,13 @@ def test_a_file_with_other_content_is_an_error_that_names_it(ledger: SqlLedger) 
     assert list(ledger.begin_batch(TOPIC, "2", [B])) == [B]
 
 
-def test_the_same_content_under_another_name_is_another_file(ledger: SqlLedger) -> None:
+def test_the_same_content_under_another_name_is_another_file(ledger: Ledger) -> None:
     ledger.begin_batch(TOPIC, "1", [A])
     finish(ledger, "1")
     assert list(ledger.begin_batch(TOPIC, "2", [file("copy.jsonl", "x")])) == [file("copy.jsonl", "x")]
 
 
-def test_a_batch_ends_once(ledger: SqlLedger) -> None:
+def test_a_batch_ends_once(ledger: Ledger) -> None:
     ledger.begin_batch(TOPIC, "1", [A])
     finish(ledger, "1")
     finish(ledger, "1")
@@ -102,13 +102,13 @@ def test_a_batch_ends_once(ledger: SqlLedger) -> None:
             write()
 
 
-def test_a_file_named_twice_is_an_error(ledger: SqlLedger) -> None:
+def test_a_file_named_twice_is_an_error(ledger: Ledger) -> None:
     with pytest.raises(RepeatedFile):
         ledger.begin_batch(TOPIC, "1", [A, B, A])
     assert ledger.open_batches(TOPIC) == []
 
 
-def test_many_files(ledger: SqlLedger) -> None:
+def test_many_files(ledger: Ledger) -> None:
     files = [file(f"{n:06}.jsonl") for n in range(12_000)]
     assert list(ledger.begin_batch(TOPIC, "1", files[:11_000])) == files[:11_000]
     finish(ledger, "1")

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from message_lifecycle.ledger.errors import InvalidLedgerUrl, LedgerUnavailable
-from message_lifecycle.ledger.ledger import SqlLedger, migrate_ledger, open_ledger
+from message_lifecycle.ledger.ledger import Ledger, migrate_ledger, open_ledger
 from message_lifecycle.model.errors import TopicBusy
 from tests.ledgers import OTHER, TOPIC, plan_of
 
@@ -42,7 +42,7 @@ def test_a_file_that_is_no_database_or_in_no_folder_is_named(tmp_path: Path) -> 
         open_ledger(f"sqlite:///{tmp_path}/no such folder/x.db")
 
 
-def test_a_failure_in_the_middle_writes_nothing(ledger: SqlLedger) -> None:
+def test_a_failure_in_the_middle_writes_nothing(ledger: Ledger) -> None:
     """Each write is one transaction: the plan's last row cannot be written, so none of it is there."""
     with ledger._database.writing() as connection:
         connection.execute(text("alter table lifecycle_plans rename to elsewhere"))
@@ -53,7 +53,7 @@ def test_a_failure_in_the_middle_writes_nothing(ledger: SqlLedger) -> None:
             assert connection.execute(text(f"select count(*) from {table}")).scalar_one() == 0, table
 
 
-def test_a_topic_has_one_worker_at_a_time(ledger: SqlLedger) -> None:
+def test_a_topic_has_one_worker_at_a_time(ledger: Ledger) -> None:
     with ledger.lock(TOPIC):
         with pytest.raises(TopicBusy) as refused, ledger.lock(TOPIC, wait_seconds=0):
             pytest.fail("two hold the lock")
@@ -64,14 +64,14 @@ def test_a_topic_has_one_worker_at_a_time(ledger: SqlLedger) -> None:
         pass
 
 
-def test_a_lock_ends_with_an_error_too(ledger: SqlLedger) -> None:
+def test_a_lock_ends_with_an_error_too(ledger: Ledger) -> None:
     with pytest.raises(ZeroDivisionError), ledger.lock(TOPIC):
         raise ZeroDivisionError
     with ledger.lock(TOPIC, wait_seconds=0):
         pass
 
 
-def test_a_lock_can_be_waited_for(ledger: SqlLedger) -> None:
+def test_a_lock_can_be_waited_for(ledger: Ledger) -> None:
     waits, done = threading.Event(), threading.Event()
 
     def work() -> None:

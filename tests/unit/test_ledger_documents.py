@@ -12,7 +12,7 @@ from message_lifecycle.ledger import documents as documents_of_the_ledger
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.database import add_rows
 from message_lifecycle.ledger.errors import CorruptRecord
-from message_lifecycle.ledger.ledger import SqlLedger
+from message_lifecycle.ledger.ledger import Ledger
 from message_lifecycle.model.document import OwnChanges, OwnSettings, Synced
 from message_lifecycle.model.errors import InvalidName, InvalidServerSeq, InvalidSetting
 from message_lifecycle.model.instants import INT64_MAX, Instant
@@ -24,7 +24,7 @@ def synced(document: str, client: str, server_seq: int, at: int | None = 1) -> S
     return Synced(document=document, client=client, server_seq=server_seq, at=None if at is None else Instant(at))
 
 
-def test_who_has_what_is_kept_by_normal_names_and_per_topic(ledger: SqlLedger) -> None:
+def test_who_has_what_is_kept_by_normal_names_and_per_topic(ledger: Ledger) -> None:
     place(ledger, TOPIC, synced(" My  Letter ", "Ada", 7, 5))
     place(ledger, TOPIC, synced("my.letter", "bob", INT64_MAX, None))
     place(ledger, TOPIC, synced("list", "ada", 1, -5))
@@ -35,7 +35,7 @@ def test_who_has_what_is_kept_by_normal_names_and_per_topic(ledger: SqlLedger) -
     assert ledger.synced(TOPIC, "other") == []
 
 
-def test_detaching_says_whether_there_was_anybody(ledger: SqlLedger) -> None:
+def test_detaching_says_whether_there_was_anybody(ledger: Ledger) -> None:
     for document, client in (("d", "a"), ("d", "b"), ("e", "a")):
         place(ledger, TOPIC, synced(document, client, 3))
     assert ledger.detach(TOPIC, " D ", "A") is True
@@ -44,14 +44,14 @@ def test_detaching_says_whether_there_was_anybody(ledger: SqlLedger) -> None:
 
 
 @pytest.mark.parametrize(("document", "client"), [("a/b", "c"), ("d", ".."), ("", "c")])
-def test_names_are_names(ledger: SqlLedger, document: str, client: str) -> None:
+def test_names_are_names(ledger: Ledger, document: str, client: str) -> None:
     with pytest.raises(InvalidName):
         place(ledger, TOPIC, synced(document, client, 3))
     with pytest.raises(InvalidName):
         ledger.detach(TOPIC, document, client)
 
 
-def test_settings_below_the_topics_keep_their_level_and_type(ledger: SqlLedger) -> None:
+def test_settings_below_the_topics_keep_their_level_and_type(ledger: Ledger) -> None:
     """SNP-9."""
     assert ledger.own_settings(TOPIC) == OwnSettings(users={}, documents={}, owners={})
     alter(ledger, users={" Ada ": {"changes_max_age": "1 month"}}, owners={"My Letter": "Bob", "gone": "ada"})
@@ -83,7 +83,7 @@ def test_settings_below_the_topics_keep_their_level_and_type(ledger: SqlLedger) 
         ("document", "snapshot_with_purging_changes", 1),
     ],
 )
-def test_only_what_may_stand_there_is_set_and_with_it_nothing_else(ledger: SqlLedger, level: str, setting: str, value: Value) -> None:
+def test_only_what_may_stand_there_is_set_and_with_it_nothing_else(ledger: Ledger, level: str, setting: str, value: Value) -> None:
     with pytest.raises(InvalidSetting):
         alter(ledger, **{f"{level}s": {"w": {"snapshots_keep": 2}, "x": {"changes_max_age": 5, setting: value}}}, owners={"x": "ada"})
     assert ledger.own_settings(TOPIC) == OwnSettings(users={}, documents={}, owners={})
@@ -98,7 +98,7 @@ def test_only_what_may_stand_there_is_set_and_with_it_nothing_else(ledger: SqlLe
         ("user", "changes_keep_last", "5,"),
     ],
 )
-def test_what_is_not_understood_is_not_taken_for_nothing(ledger: SqlLedger, level: str, setting: str, value: str) -> None:
+def test_what_is_not_understood_is_not_taken_for_nothing(ledger: Ledger, level: str, setting: str, value: str) -> None:
     """A setting that keeps changes, left out, would let them go."""
     row = {"topic": str(TOPIC), "level": level, "name": "x", "setting": setting, "value": value}
     with ledger._database.writing() as connection:
@@ -107,7 +107,7 @@ def test_what_is_not_understood_is_not_taken_for_nothing(ledger: SqlLedger, leve
         ledger.own_settings(TOPIC)
 
 
-def test_a_topic_that_is_made_anew_knows_nothing_of_earlier_documents(ledger: SqlLedger) -> None:
+def test_a_topic_that_is_made_anew_knows_nothing_of_earlier_documents(ledger: Ledger) -> None:
     for topic in (TOPIC, OTHER):
         place(ledger, topic, synced("d", "c", 3))
         alter(ledger, topic, users={"ada": {"snapshots_keep": 2}}, owners={"d": "ada"})
@@ -118,7 +118,7 @@ def test_a_topic_that_is_made_anew_knows_nothing_of_earlier_documents(ledger: Sq
     assert ledger.own_settings(OTHER).owners == {"d": "ada"}
 
 
-def test_a_topic_of_very_many_documents_is_read_at_once(ledger: SqlLedger) -> None:
+def test_a_topic_of_very_many_documents_is_read_at_once(ledger: Ledger) -> None:
     """Each look at what is due reads all of it, by one question."""
     rows = [
         {"topic": str(TOPIC), "document": f"d{n:06}", "client": client, "server_seq": n + 1, "at": n}
@@ -131,7 +131,7 @@ def test_a_topic_of_very_many_documents_is_read_at_once(ledger: SqlLedger) -> No
     assert (len(found), found[0], found[-1]) == (200_000, synced("d000000", "a", 1, 0), synced("d099999", "b", 100_000, 99_999))
 
 
-def test_what_is_altered_together_is_kept_together_or_not_at_all(ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_altered_together_is_kept_together_or_not_at_all(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pair of settings of which one is there alone may be one that every run refuses (SNP-5)."""
     alter(ledger, users={"ada": {"snapshots_keep": 2}}, owners={"d": "ada"})
     before, put, written = ledger.own_settings(TOPIC), documents_of_the_ledger.put, list[object]()
@@ -154,7 +154,7 @@ def test_what_is_altered_together_is_kept_together_or_not_at_all(ledger: SqlLedg
     )
 
 
-def test_what_does_not_go_together_is_told_of_all_that_is_there_and_nothing_is_kept(ledger: SqlLedger) -> None:
+def test_what_does_not_go_together_is_told_of_all_that_is_there_and_nothing_is_kept(ledger: Ledger) -> None:
     alter(ledger, users={"ada": {"snapshots_keep": 2}})
     before, told = ledger.own_settings(TOPIC), list[OwnSettings]()
 
@@ -175,7 +175,7 @@ A, B = synced("d", "c", 8, 5), synced("d", "c", 9, 5)
 @pytest.mark.parametrize("seen", [None, A, synced("d", "c", 8, None)])
 @pytest.mark.parametrize("to", [None, B, synced("d", "c", 3, None), synced("d", "c", 3, 1)])
 def test_a_row_is_replaced_only_while_it_is_the_one_that_was_seen(
-    ledger: SqlLedger, there: Synced | None, seen: Synced | None, to: Synced | None
+    ledger: Ledger, there: Synced | None, seen: Synced | None, to: Synced | None
 ) -> None:
     for row in (there, synced("d", "other", 1)):
         if row is not None:
@@ -186,7 +186,7 @@ def test_a_row_is_replaced_only_while_it_is_the_one_that_was_seen(
 
 
 @pytest.mark.parametrize("server_seq", [-1, 0, INT64_MAX + 1])
-def test_no_row_is_replaced_by_an_impossible_one(ledger: SqlLedger, server_seq: int) -> None:
+def test_no_row_is_replaced_by_an_impossible_one(ledger: Ledger, server_seq: int) -> None:
     place(ledger, TOPIC, A)
     with pytest.raises(InvalidServerSeq):
         ledger.replace_synced(TOPIC, "d", "c", seen=A, to=synced("d", "c", server_seq))
@@ -194,7 +194,7 @@ def test_no_row_is_replaced_by_an_impossible_one(ledger: SqlLedger, server_seq: 
 
 
 @pytest.mark.parametrize(("before", "at", "kept"), [(5, 9, 9), (9, 5, 9), (5, 5, 5), (None, 5, None)])
-def test_who_is_heard_of_is_no_further_than_before(ledger: SqlLedger, before: int | None, at: int, kept: int | None) -> None:
+def test_who_is_heard_of_is_no_further_than_before(ledger: Ledger, before: int | None, at: int, kept: int | None) -> None:
     """SNP-3: an unknown time never falls silent, and is not made to."""
     place(ledger, TOPIC, synced("d", "c", 7, before))
     assert ledger.heard_of(TOPIC, " D ", "C", Instant(at)) is (kept != before)
@@ -202,7 +202,7 @@ def test_who_is_heard_of_is_no_further_than_before(ledger: SqlLedger, before: in
     assert list(ledger.synced(TOPIC)) == [synced("d", "c", 7, kept)]
 
 
-def test_the_silent_go_by_a_few_statements_and_who_came_back_stays(ledger: SqlLedger) -> None:
+def test_the_silent_go_by_a_few_statements_and_who_came_back_stays(ledger: Ledger) -> None:
     """SNP-3: a client that has asked for something since it was looked at is another row."""
     rows = [synced(f"d{n:04}", client, n + 1, n) for n in range(1_500) for client in ("a", "b")]
     with ledger._database.writing() as connection:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from message_lifecycle.ledger.ledger import SqlLedger
+from message_lifecycle.ledger.ledger import Ledger
 from message_lifecycle.model.erasure import ErasureRequest, KeyDigest, Lifted
 from message_lifecycle.model.errors import AmbiguousErasure, NoReceipt, NothingForbidden, UnknownErasure, UnnamedErasure
 from message_lifecycle.model.names import TopicName
@@ -13,11 +13,11 @@ from tests.ledgers import AS_OF, OTHER, TOPIC
 KEY = KeyDigest(digest="ab" * 32, secret="f" * 16)
 
 
-def ask(ledger: SqlLedger, name: str = "e1", *, topics: tuple[TopicName, ...] = (), forbid: bool = True) -> ErasureRequest:
+def ask(ledger: Ledger, name: str = "e1", *, topics: tuple[TopicName, ...] = (), forbid: bool = True) -> ErasureRequest:
     return ledger.add_erasure(name, KEY, topics=topics, forbid=forbid, requested_by=" ada ", why=" a letter of 3 May ")
 
 
-def test_a_request_is_kept_as_it_was_made(ledger: SqlLedger) -> None:
+def test_a_request_is_kept_as_it_was_made(ledger: Ledger) -> None:
     made = ask(ledger, topics=(TOPIC, OTHER, TOPIC))
     assert made == ErasureRequest(
         request_id="e1",
@@ -32,7 +32,7 @@ def test_a_request_is_kept_as_it_was_made(ledger: SqlLedger) -> None:
     assert ask(ledger, topics=(OTHER,)) == made, "the same id again changes nothing"
 
 
-def test_requests_are_found_by_a_beginning_and_listed_newest_first(ledger: SqlLedger) -> None:
+def test_requests_are_found_by_a_beginning_and_listed_newest_first(ledger: Ledger) -> None:
     for name in ("abc", "abd", "ab", "x"):
         ask(ledger, name)
     assert [request.request_id for request in ledger.erasures()] == ["x", "ab", "abd", "abc"]
@@ -47,13 +47,13 @@ def test_requests_are_found_by_a_beginning_and_listed_newest_first(ledger: SqlLe
 
 
 @pytest.mark.parametrize(("by", "why"), [(" ", "law"), ("ada", "\n")])
-def test_who_and_why_are_asked_for(ledger: SqlLedger, by: str, why: str) -> None:
+def test_who_and_why_are_asked_for(ledger: Ledger, by: str, why: str) -> None:
     with pytest.raises(UnnamedErasure):
         ledger.add_erasure("e1", KEY, topics=(), forbid=False, requested_by=by, why=why)
     assert not ledger.erasures()
 
 
-def test_what_is_forbidden_where(ledger: SqlLedger) -> None:
+def test_what_is_forbidden_where(ledger: Ledger) -> None:
     ask(ledger, "everywhere")
     ask(ledger, "one topic", topics=(TOPIC,))
     ask(ledger, "erased only", forbid=False)
@@ -76,7 +76,7 @@ def test_what_is_forbidden_where(ledger: SqlLedger) -> None:
             ledger.allow_again(name, by="bob", why="again")
 
 
-def test_lifting_names_a_person_and_a_reason(ledger: SqlLedger) -> None:
+def test_lifting_names_a_person_and_a_reason(ledger: Ledger) -> None:
     ask(ledger)
     for by, why in (("", "x"), ("x", "")):
         with pytest.raises(UnnamedErasure):
@@ -84,7 +84,7 @@ def test_lifting_names_a_person_and_a_reason(ledger: SqlLedger) -> None:
     assert ledger.forbidden(TOPIC)
 
 
-def test_the_newest_receipt_stands(ledger: SqlLedger) -> None:
+def test_the_newest_receipt_stands(ledger: Ledger) -> None:
     ask(ledger)
     with pytest.raises(NoReceipt, match=r"it is requested.*erase run"):
         ledger.receipt("e1")

@@ -11,14 +11,14 @@ from sqlalchemy import text, update
 from message_lifecycle.app.document_facts import ACCEPTED_OWN
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.errors import CorruptRecord
-from message_lifecycle.ledger.ledger import SqlLedger
+from message_lifecycle.ledger.ledger import Ledger
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import StagedDocuments, Synced
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import words_of
 from message_lifecycle.model.outcome import Approval, Check, GateReport, Outcome, Staged
 from message_lifecycle.model.plan import Held, Plan
-from message_lifecycle.ports import DueState
+from message_lifecycle.model.records import DueState
 from tests.changes import named
 from tests.ledgers import AS_OF, OTHER, TOPIC, alter, place, plan_of
 
@@ -46,7 +46,7 @@ def plan() -> Plan:
     )
 
 
-def recorded(ledger: SqlLedger, made: Plan) -> Outcome:
+def recorded(ledger: Ledger, made: Plan) -> Outcome:
     """All the way from a plan to its outcome, each telling the name."""
     plan_id = made.plan_id
     ledger.add_plan(made, run="r")
@@ -65,7 +65,7 @@ def recorded(ledger: SqlLedger, made: Plan) -> Outcome:
 
 
 @pytest.fixture
-def full(ledger: SqlLedger) -> SqlLedger:
+def full(ledger: Ledger) -> Ledger:
     """The name in every row that may have it, and beside it what must stay."""
     for topic in (TOPIC, OTHER):
         for document in (GONE, "kept"):
@@ -82,7 +82,7 @@ def full(ledger: SqlLedger) -> SqlLedger:
     return ledger
 
 
-def rows_with(ledger: SqlLedger) -> list[str]:
+def rows_with(ledger: Ledger) -> list[str]:
     once = json.dumps(GONE)[1:-1]
     spelled = (GONE, once, json.dumps(once)[1:-1])
     with ledger._database.reading() as connection:
@@ -94,7 +94,7 @@ def rows_with(ledger: SqlLedger) -> list[str]:
         ]
 
 
-def test_no_row_of_the_topic_tells_the_name(full: SqlLedger) -> None:
+def test_no_row_of_the_topic_tells_the_name(full: Ledger) -> None:
     full.forget_document(TOPIC, is_gone, word=WORD)
     # Of the other topic, and of the user who is called so.
     assert sorted(rows_with(full)) == sorted(
@@ -110,7 +110,7 @@ def test_no_row_of_the_topic_tells_the_name(full: SqlLedger) -> None:
     assert full.due_states() == {}
 
 
-def test_what_was_recorded_is_read_under_its_id_with_the_word_in_the_names_place(full: SqlLedger) -> None:
+def test_what_was_recorded_is_read_under_its_id_with_the_word_in_the_names_place(full: Ledger) -> None:
     full.forget_document(TOPIC, is_gone, word=WORD)
     record = full.record(plan().plan_id)
     assert record.plan.plan_id == plan().plan_id
@@ -130,14 +130,14 @@ def test_what_was_recorded_is_read_under_its_id_with_the_word_in_the_names_place
     assert full.plans_of_run("r") == [record]
 
 
-def test_again_it_changes_nothing(full: SqlLedger) -> None:
+def test_again_it_changes_nothing(full: Ledger) -> None:
     full.forget_document(TOPIC, is_gone, word=WORD)
     first = full.record(plan().plan_id)
     full.forget_document(TOPIC, is_gone, word="erased:another")
     assert full.record(plan().plan_id) == first
 
 
-def test_a_plan_without_the_name_keeps_its_text(ledger: SqlLedger) -> None:
+def test_a_plan_without_the_name_keeps_its_text(ledger: Ledger) -> None:
     other = replace(plan(), changes=named(*plan().on_snapshots.documents[1:]), held=(), warnings=(), asks=())
     ledger.add_plan(other)
     ledger.forget_document(TOPIC, is_gone, word=WORD)
@@ -145,7 +145,7 @@ def test_a_plan_without_the_name_keeps_its_text(ledger: SqlLedger) -> None:
         assert connection.execute(text("select document, text_id from lifecycle_plan_documents")).all() == [(other.to_json(), None)]
 
 
-def test_a_text_that_was_changed_after_the_name_went_is_corrupt(full: SqlLedger) -> None:
+def test_a_text_that_was_changed_after_the_name_went_is_corrupt(full: Ledger) -> None:
     full.forget_document(TOPIC, is_gone, word=WORD)
     with full._database.writing() as connection:
         told = connection.execute(text("select document from lifecycle_plan_documents")).scalar_one()

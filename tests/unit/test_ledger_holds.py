@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.ledger.ledger import SqlLedger, migrate_ledger, open_ledger
+from message_lifecycle.ledger.ledger import Ledger, migrate_ledger, open_ledger
 from message_lifecycle.model.errors import HoldReleased, InvalidHold, UnknownHold
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, What, held_key
 from tests.holds import hold_of
@@ -24,7 +24,7 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def ledger(url: str) -> Iterator[SqlLedger]:
+def ledger(url: str) -> Iterator[Ledger]:
     with open_ledger(url, clock=lambda: AS_OF) as opened:
         yield opened
 
@@ -33,7 +33,7 @@ def ledger(url: str) -> Iterator[SqlLedger]:
     "what",
     [HeldTopic(), HeldRange(partition=3, first=0), HeldRange(partition=0, first=5, last=2**63 - 1), held_key("h", KEY), held_key("h", b"")],
 )
-def test_a_hold_comes_back_as_it_was_placed(ledger: SqlLedger, what: What) -> None:
+def test_a_hold_comes_back_as_it_was_placed(ledger: Ledger, what: What) -> None:
     placed = hold_of(TOPIC, what)
     assert ledger.add_hold(placed) == placed
     assert ledger.add_hold(placed) == placed, "the same again changes nothing"
@@ -42,7 +42,7 @@ def test_a_hold_comes_back_as_it_was_placed(ledger: SqlLedger, what: What) -> No
     assert ledger.hold("0123") == placed
 
 
-def test_a_release_ends_it_and_leaves_a_digest_of_its_key(ledger: SqlLedger, url: str) -> None:
+def test_a_release_ends_it_and_leaves_a_digest_of_its_key(ledger: Ledger, url: str) -> None:
     placed = ledger.add_hold(hold_of(TOPIC, held_key("0123456789abcdef", KEY)))
     released = ledger.release_hold("0123456789abcdef", by="bob", why="case 7 is closed")
     assert ledger.release_hold("0123", by="bob", why="case 7 is closed") == released
@@ -60,7 +60,7 @@ def test_a_digest_is_its_holds_own() -> None:
     assert len(digests) == 4
 
 
-def test_a_wrong_word_is_refused(ledger: SqlLedger) -> None:
+def test_a_wrong_word_is_refused(ledger: Ledger) -> None:
     ledger.add_hold(hold_of(TOPIC, hold_id="aa1"))
     ledger.add_hold(hold_of(OTHER, hold_id="aa2"))
     with pytest.raises(UnknownHold, match="aa1, aa2"):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from message_lifecycle.ledger.ledger import SqlLedger, open_ledger
+from message_lifecycle.ledger.ledger import Ledger, open_ledger
 from message_lifecycle.model.errors import FutureAsOf, LedgerMismatch
 from message_lifecycle.model.instants import Instant
 from tests.ledgers import AS_OF, OTHER, TOPIC, StandingClock
 
 
-def test_the_uuid_is_made_once_and_the_sequence_grows(ledger: SqlLedger) -> None:
+def test_the_uuid_is_made_once_and_the_sequence_grows(ledger: Ledger) -> None:
     uuid, sequence = ledger.identity()
     assert ledger.identity() == (uuid, sequence)
     assert [ledger.next_identity(TOPIC), ledger.next_identity(OTHER), ledger.next_identity()] == [(uuid, sequence + n) for n in (1, 2, 3)]
@@ -18,7 +18,7 @@ def test_the_uuid_is_made_once_and_the_sequence_grows(ledger: SqlLedger) -> None
         assert other.identity()[0] != uuid
 
 
-def test_a_table_of_this_ledger_is_known(ledger: SqlLedger) -> None:
+def test_a_table_of_this_ledger_is_known(ledger: Ledger) -> None:
     ledger.check(TOPIC, None)
     found = ledger.next_identity(TOPIC)
     ledger.check(TOPIC, found)
@@ -27,7 +27,7 @@ def test_a_table_of_this_ledger_is_known(ledger: SqlLedger) -> None:
     ledger.check(OTHER, ledger.next_identity())
 
 
-def test_a_table_of_another_ledger_is_refused_until_taken_on(ledger: SqlLedger) -> None:
+def test_a_table_of_another_ledger_is_refused_until_taken_on(ledger: Ledger) -> None:
     foreign = ("00000000-0000-0000-0000-000000000000", 7)
     with pytest.raises(LedgerMismatch, match="00000000"):
         ledger.check(TOPIC, foreign)
@@ -39,7 +39,7 @@ def test_a_table_of_another_ledger_is_refused_until_taken_on(ledger: SqlLedger) 
         ledger.check(TOPIC, (foreign[0], 8))
 
 
-def test_a_table_younger_than_the_ledger_is_refused_until_taken_on(ledger: SqlLedger) -> None:
+def test_a_table_younger_than_the_ledger_is_refused_until_taken_on(ledger: Ledger) -> None:
     uuid, sequence = ledger.next_identity(TOPIC)
     found = (uuid, sequence + 5)
     with pytest.raises(LedgerMismatch, match="older state"):
@@ -50,7 +50,7 @@ def test_a_table_younger_than_the_ledger_is_refused_until_taken_on(ledger: SqlLe
     assert ledger.next_identity(TOPIC) == (uuid, sequence + 6)
 
 
-def test_a_restored_ledger_is_still_noticed_after_it_has_grown(ledger: SqlLedger) -> None:
+def test_a_restored_ledger_is_still_noticed_after_it_has_grown(ledger: Ledger) -> None:
     """Its own numbers catch up with what the table holds; what it gave to this topic does not."""
     uuid, sequence = ledger.next_identity(TOPIC)
     lost = (uuid, sequence + 2)  # given after the backup from which this ledger came
@@ -63,7 +63,7 @@ def test_a_restored_ledger_is_still_noticed_after_it_has_grown(ledger: SqlLedger
         ledger.check(TOPIC, lost)
 
 
-def test_taking_on_moves_nothing_back(ledger: SqlLedger) -> None:
+def test_taking_on_moves_nothing_back(ledger: Ledger) -> None:
     first = ledger.next_identity(TOPIC)
     last = ledger.next_identity(TOPIC)
     ledger.accept(TOPIC, first)
@@ -72,7 +72,7 @@ def test_taking_on_moves_nothing_back(ledger: SqlLedger) -> None:
 
 
 @pytest.mark.parametrize(("late_us", "refused"), [(-1, False), (0, False), (1, True)])
-def test_as_of_may_be_as_late_as_the_clock_and_the_skew(ledger: SqlLedger, late_us: int, refused: bool) -> None:
+def test_as_of_may_be_as_late_as_the_clock_and_the_skew(ledger: Ledger, late_us: int, refused: bool) -> None:
     as_of, skew_us = Instant(AS_OF + 60_000_000 + late_us), 60_000_000
     if not refused:
         ledger.check_as_of(as_of, skew_us)
@@ -82,6 +82,6 @@ def test_as_of_may_be_as_late_as_the_clock_and_the_skew(ledger: SqlLedger, late_
     assert error.value.skew_seconds == 60
 
 
-def test_now_is_the_clock_that_was_given(ledger: SqlLedger, clock: StandingClock) -> None:
+def test_now_is_the_clock_that_was_given(ledger: Ledger, clock: StandingClock) -> None:
     clock.pass_us(3)
     assert ledger.now() == AS_OF + 3

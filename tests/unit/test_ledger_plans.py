@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from sqlalchemy import event
 
-from message_lifecycle.ledger.ledger import SqlLedger
+from message_lifecycle.ledger.ledger import Ledger
 from message_lifecycle.model.change import EraseRows, RemoveRows, Rewrite, SealSegment
 from message_lifecycle.model.errors import AlreadyAnswered, AmbiguousPlan, NotReady, OpenPlan, UnknownPlan, UnnamedApproval
 from message_lifecycle.model.instants import Instant
@@ -28,19 +28,19 @@ from tests.ledgers import (
 )
 
 
-def gated(ledger: SqlLedger, plan: Plan, *, asks: bool = False) -> Plan:
+def gated(ledger: Ledger, plan: Plan, *, asks: bool = False) -> Plan:
     ledger.add_plan(plan)
     ledger.record_staged(staged_of(plan))
     ledger.record_report(report_of(plan, asks=asks))
     return plan
 
 
-def published(ledger: SqlLedger, plan: Plan) -> Plan:
+def published(ledger: Ledger, plan: Plan) -> Plan:
     ledger.record_outcome(outcome_of(gated(ledger, plan)))
     return plan
 
 
-def test_a_plan_goes_its_way_and_every_step_is_kept(ledger: SqlLedger, clock: StandingClock) -> None:
+def test_a_plan_goes_its_way_and_every_step_is_kept(ledger: Ledger, clock: StandingClock) -> None:
     plan = plan_of()
     record = ledger.add_plan(plan)
     assert (record.plan, record.state, record.recorded_at, record.staged) == (plan, "planned", clock.now, None)
@@ -59,7 +59,7 @@ def test_a_plan_goes_its_way_and_every_step_is_kept(ledger: SqlLedger, clock: St
     assert (record.recorded_at, record.reported_at) == (AS_OF, AS_OF + 5)
 
 
-def test_the_same_plan_again_is_the_plan_that_is_there(ledger: SqlLedger, clock: StandingClock) -> None:
+def test_the_same_plan_again_is_the_plan_that_is_there(ledger: Ledger, clock: StandingClock) -> None:
     plan = gated(ledger, plan_of())
     clock.pass_us(5)
     record = ledger.add_plan(plan_of())
@@ -69,7 +69,7 @@ def test_the_same_plan_again_is_the_plan_that_is_there(ledger: SqlLedger, clock:
     assert len(ledger.plans()) == 1
 
 
-def test_a_topic_has_one_open_plan(ledger: SqlLedger) -> None:
+def test_a_topic_has_one_open_plan(ledger: Ledger) -> None:
     """DEL-1."""
     first = plan_of()
     ledger.add_plan(first)
@@ -83,14 +83,14 @@ def test_a_topic_has_one_open_plan(ledger: SqlLedger) -> None:
     ledger.add_plan(plan_of(as_of=AS_OF + 1))
 
 
-def test_the_first_outcome_stands(ledger: SqlLedger) -> None:
+def test_the_first_outcome_stands(ledger: Ledger) -> None:
     plan = published(ledger, plan_of())
     assert ledger.record_outcome(outcome_of(plan, "failed")) == outcome_of(plan, "published")
     assert ledger.record(plan.plan_id).outcome == outcome_of(plan, "published")
     assert [outcome.name for _, outcome in ledger.history()] == ["published"]
 
 
-def test_nothing_is_published_without_a_gate(ledger: SqlLedger) -> None:
+def test_nothing_is_published_without_a_gate(ledger: Ledger) -> None:
     plan = plan_of()
     ledger.add_plan(plan)
     ledger.record_staged(staged_of(plan))
@@ -102,14 +102,14 @@ def test_nothing_is_published_without_a_gate(ledger: SqlLedger) -> None:
     ledger.record_outcome(outcome_of(plan, "failed"))
 
 
-def test_the_gate_needs_something_staged(ledger: SqlLedger) -> None:
+def test_the_gate_needs_something_staged(ledger: Ledger) -> None:
     plan = plan_of()
     ledger.add_plan(plan)
     with pytest.raises(NotReady):
         ledger.record_report(report_of(plan))
 
 
-def test_another_staged_change_must_be_judged_again(ledger: SqlLedger, clock: StandingClock) -> None:
+def test_another_staged_change_must_be_judged_again(ledger: Ledger, clock: StandingClock) -> None:
     plan = gated(ledger, plan_of())
     ledger.record_staged(staged_of(plan))
     assert ledger.record(plan.plan_id).report is not None
@@ -118,7 +118,7 @@ def test_another_staged_change_must_be_judged_again(ledger: SqlLedger, clock: St
     assert (record.state, record.report, record.reported_at) == ("staged", None, None)
 
 
-def test_the_same_report_again_keeps_the_first_time_and_another_one_asks_anew(ledger: SqlLedger, clock: StandingClock) -> None:
+def test_the_same_report_again_keeps_the_first_time_and_another_one_asks_anew(ledger: Ledger, clock: StandingClock) -> None:
     """Else each rerun would lengthen the time in which an approval may be given."""
     plan = gated(ledger, plan_of(), asks=True)
     clock.pass_us(7)
@@ -128,7 +128,7 @@ def test_the_same_report_again_keeps_the_first_time_and_another_one_asks_anew(le
     assert ledger.record(plan.plan_id).reported_at == AS_OF + 7
 
 
-def test_what_a_person_has_judged_is_not_exchanged(ledger: SqlLedger) -> None:
+def test_what_a_person_has_judged_is_not_exchanged(ledger: Ledger) -> None:
     plan = gated(ledger, plan_of(), asks=True)
     ledger.record_approval(approval_of(plan))
     with pytest.raises(NotReady):
@@ -139,7 +139,7 @@ def test_what_a_person_has_judged_is_not_exchanged(ledger: SqlLedger) -> None:
     assert (record.staged, record.report) == (staged_of(plan), report_of(plan, asks=True))
 
 
-def test_what_is_being_published_is_not_exchanged(ledger: SqlLedger) -> None:
+def test_what_is_being_published_is_not_exchanged(ledger: Ledger) -> None:
     plan = gated(ledger, plan_of())
     ledger.record_publishing(plan.plan_id)
     ledger.record_publishing(plan.plan_id)
@@ -149,7 +149,7 @@ def test_what_is_being_published_is_not_exchanged(ledger: SqlLedger) -> None:
         ledger.record_report(report_of(plan, asks=True))
 
 
-def test_a_closed_plan_takes_nothing_more(ledger: SqlLedger) -> None:
+def test_a_closed_plan_takes_nothing_more(ledger: Ledger) -> None:
     plan = gated(ledger, plan_of(), asks=True)
     ledger.record_outcome(outcome_of(plan, "lapsed"))
     for write in (
@@ -162,7 +162,7 @@ def test_a_closed_plan_takes_nothing_more(ledger: SqlLedger) -> None:
             write()
 
 
-def test_an_answer_is_given_once(ledger: SqlLedger) -> None:
+def test_an_answer_is_given_once(ledger: Ledger) -> None:
     """DEL-3."""
     plan = gated(ledger, plan_of(), asks=True)
     first = approval_of(plan)
@@ -174,7 +174,7 @@ def test_an_answer_is_given_once(ledger: SqlLedger) -> None:
     assert ledger.record(plan.plan_id).approval == first
 
 
-def test_the_same_answer_is_returned_after_the_end_too(ledger: SqlLedger) -> None:
+def test_the_same_answer_is_returned_after_the_end_too(ledger: Ledger) -> None:
     plan = gated(ledger, plan_of(), asks=True)
     refusal = approval_of(plan, granted=False)
     ledger.record_approval(refusal)
@@ -183,13 +183,13 @@ def test_the_same_answer_is_returned_after_the_end_too(ledger: SqlLedger) -> Non
 
 
 @pytest.mark.parametrize("by", ["", "  "])
-def test_an_answer_names_a_person(ledger: SqlLedger, by: str) -> None:
+def test_an_answer_names_a_person(ledger: Ledger, by: str) -> None:
     plan = gated(ledger, plan_of(), asks=True)
     with pytest.raises(UnnamedApproval):
         ledger.record_approval(approval_of(plan, by=by))
 
 
-def test_only_a_plan_that_waits_can_be_answered(ledger: SqlLedger) -> None:
+def test_only_a_plan_that_waits_can_be_answered(ledger: Ledger) -> None:
     plan = gated(ledger, plan_of(), asks=False)
     with pytest.raises(NotReady):
         ledger.record_approval(approval_of(plan))
@@ -199,7 +199,7 @@ def test_only_a_plan_that_waits_can_be_answered(ledger: SqlLedger) -> None:
         ledger.record_approval(approval_of(other))
 
 
-def test_waiting_lists_the_questions_without_an_answer_longest_first(ledger: SqlLedger, clock: StandingClock) -> None:
+def test_waiting_lists_the_questions_without_an_answer_longest_first(ledger: Ledger, clock: StandingClock) -> None:
     late, early = plan_of(), plan_of(OTHER)
     ledger.add_plan(late)
     gated(ledger, early, asks=True)
@@ -215,12 +215,12 @@ def test_waiting_lists_the_questions_without_an_answer_longest_first(ledger: Sql
     assert ledger.waiting() == []
 
 
-def test_a_plan_that_passed_waits_for_nobody(ledger: SqlLedger) -> None:
+def test_a_plan_that_passed_waits_for_nobody(ledger: Ledger) -> None:
     gated(ledger, plan_of(), asks=False)
     assert ledger.waiting() == []
 
 
-def test_a_plan_is_found_by_a_unique_beginning(ledger: SqlLedger) -> None:
+def test_a_plan_is_found_by_a_unique_beginning(ledger: Ledger) -> None:
     plans = [published(ledger, plan_of(as_of=AS_OF + n)) for n in range(17)]  # 17 ids, 16 first digits: two share one
     ids = sorted(plan.plan_id for plan in plans)
     shared = next(a[0] for a, b in pairwise(ids) if a[0] == b[0])
@@ -231,7 +231,7 @@ def test_a_plan_is_found_by_a_unique_beginning(ledger: SqlLedger) -> None:
 
 
 @pytest.mark.parametrize("unknown", ["", "%", "_" * 32, "0" * 32, "x", "\\"])
-def test_an_unknown_plan_is_an_error(ledger: SqlLedger, unknown: str) -> None:
+def test_an_unknown_plan_is_an_error(ledger: Ledger, unknown: str) -> None:
     ledger.add_plan(plan_of())
     with pytest.raises(UnknownPlan):
         ledger.record(unknown)
@@ -239,7 +239,7 @@ def test_an_unknown_plan_is_an_error(ledger: SqlLedger, unknown: str) -> None:
         ledger.record_publishing(unknown)
 
 
-def test_writes_for_an_unknown_plan_are_errors(ledger: SqlLedger) -> None:
+def test_writes_for_an_unknown_plan_are_errors(ledger: Ledger) -> None:
     plan = plan_of()
     for write in (
         lambda: ledger.record_staged(staged_of(plan)),
@@ -253,7 +253,7 @@ def test_writes_for_an_unknown_plan_are_errors(ledger: SqlLedger) -> None:
     assert ledger.history() == []
 
 
-def test_published_is_found_by_topic_operation_and_interval(ledger: SqlLedger) -> None:
+def test_published_is_found_by_topic_operation_and_interval(ledger: Ledger) -> None:
     blocked = gated(ledger, plan_of(as_of=AS_OF + 1))
     ledger.record_outcome(outcome_of(blocked, "blocked"))
     published(ledger, plan_of())
@@ -266,7 +266,7 @@ def test_published_is_found_by_topic_operation_and_interval(ledger: SqlLedger) -
     assert ledger.find_published(OTHER, "message_cleaner", AS_OF) is None
 
 
-def test_an_offset_is_explained_by_the_plans_that_took_it(ledger: SqlLedger) -> None:
+def test_an_offset_is_explained_by_the_plans_that_took_it(ledger: Ledger) -> None:
     rows = RemoveRows(partition=1, base_offset=50, file="f", offsets="50,52-54,59", rows=5, reason="ttl")
     seal = SealSegment(partition=0, base_offset=200, next_offset=300)
     first = published(ledger, plan_of(actions=(seal, drop(0, 99), drop(150, 199), rows)))
@@ -287,7 +287,7 @@ def test_an_offset_is_explained_by_the_plans_that_took_it(ledger: SqlLedger) -> 
     assert ledger.plans_that_removed(OTHER, 0, 50) == []
 
 
-def test_an_erased_offset_may_lie_in_two_files_and_a_document_has_none(ledger: SqlLedger) -> None:
+def test_an_erased_offset_may_lie_in_two_files_and_a_document_has_none(ledger: Ledger) -> None:
     """A tag may stand on files that were written again since."""
     files = tuple(EraseRows(partition=0, base_offset=0, file=name, offsets="3,5", rows=2, live=2) for name in ("old", "rewritten"))
     erased = (Rewrite(table="log", table_uuid="t", rows=files, refs=(), undo=(), snapshots=(), files=()),)
@@ -297,7 +297,7 @@ def test_an_erased_offset_may_lie_in_two_files_and_a_document_has_none(ledger: S
     assert ledger.plans_that_removed(OTHER, 0, 5) == []
 
 
-def test_lists_read_no_plan_document(ledger: SqlLedger) -> None:
+def test_lists_read_no_plan_document(ledger: Ledger) -> None:
     """A plan may be of 8 MB."""
     gated(ledger, plan_of(), asks=True)
     asked: list[str] = []
@@ -308,7 +308,7 @@ def test_lists_read_no_plan_document(ledger: SqlLedger) -> None:
     assert not [text for text in asked if "document" in text]
 
 
-def test_plans_are_listed_newest_first(ledger: SqlLedger) -> None:
+def test_plans_are_listed_newest_first(ledger: Ledger) -> None:
     first = published(ledger, plan_of())
     second = plan_of(OTHER)
     ledger.add_plan(second)
@@ -321,7 +321,7 @@ def test_plans_are_listed_newest_first(ledger: SqlLedger) -> None:
     assert (summary.expected_rows, summary.expected_bytes, summary.as_of) == (100, 10, AS_OF)
 
 
-def test_since_when_something_may_be_needed_that_can_still_be_undone(ledger: SqlLedger, clock: StandingClock) -> None:
+def test_since_when_something_may_be_needed_that_can_still_be_undone(ledger: Ledger, clock: StandingClock) -> None:
     """By its plan's recording: the outcome may be written long after the commit (DEL-7)."""
     recorded = []
     for as_of, name in ((10, "published"), (20, "failed"), (30, "superseded")):
@@ -338,7 +338,7 @@ def test_since_when_something_may_be_needed_that_can_still_be_undone(ledger: Sql
     assert ledger.planned_since(TOPIC, {"retention"}, published_after=Instant(0)) is None
 
 
-def test_which_plans_can_still_be_undone(ledger: SqlLedger, clock: StandingClock) -> None:
+def test_which_plans_can_still_be_undone(ledger: Ledger, clock: StandingClock) -> None:
     plans, ended = [], []
     for as_of, name in ((10, "published"), (20, "failed"), (30, "superseded")):
         plans.append(gated(ledger, plan_of(as_of=as_of)).plan_id)
@@ -353,7 +353,7 @@ def test_which_plans_can_still_be_undone(ledger: SqlLedger, clock: StandingClock
     assert since(published_after=Instant(0)) and not ledger.published_since(TOPIC, {"retention"}, published_after=Instant(0))
 
 
-def test_of_two_undos_of_a_plan_the_one_counts_that_came_to_its_end(ledger: SqlLedger) -> None:
+def test_of_two_undos_of_a_plan_the_one_counts_that_came_to_its_end(ledger: Ledger) -> None:
     undos = [plan_of(as_of=as_of) for as_of in (10, 20, 30)]
     for undo, name in zip(undos, ("superseded", "published", "published"), strict=True):
         gated(ledger, undo)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from message_lifecycle.ledger.ledger import SqlLedger
+from message_lifecycle.ledger.ledger import Ledger
 from message_lifecycle.model.errors import UnknownPlan
 from message_lifecycle.model.instants import Instant
 from tests.ledgers import AS_OF, OTHER, TOPIC, StandingClock, idle_outcome, outcome_of, plan_of
 
 
-def test_a_run_knows_its_topics_plans_and_outcomes_in_order(ledger: SqlLedger) -> None:
+def test_a_run_knows_its_topics_plans_and_outcomes_in_order(ledger: Ledger) -> None:
     plan = plan_of()
     ledger.record_run_outcome("r1", idle_outcome(OTHER))
     ledger.add_plan(plan, run="r1")
@@ -24,7 +24,7 @@ def test_a_run_knows_its_topics_plans_and_outcomes_in_order(ledger: SqlLedger) -
     assert ledger.plans_of_run("r2") == []
 
 
-def test_a_plan_can_be_met_by_several_runs_and_a_run_meets_it_once(ledger: SqlLedger) -> None:
+def test_a_plan_can_be_met_by_several_runs_and_a_run_meets_it_once(ledger: Ledger) -> None:
     plan = plan_of()
     ledger.add_plan(plan, run="r1")
     ledger.add_plan(plan, run="r1")
@@ -38,7 +38,7 @@ def test_a_plan_can_be_met_by_several_runs_and_a_run_meets_it_once(ledger: SqlLe
     assert ledger.run_entries("r3") == []
 
 
-def test_the_same_run_outcome_again_adds_nothing_and_another_takes_its_place(ledger: SqlLedger) -> None:
+def test_the_same_run_outcome_again_adds_nothing_and_another_takes_its_place(ledger: Ledger) -> None:
     failed, done = idle_outcome(name="failed", detail="catalog down"), idle_outcome()
     assert ledger.record_run_outcome("r1", failed) == failed
     ledger.record_run_outcome("r1", failed)
@@ -48,20 +48,20 @@ def test_the_same_run_outcome_again_adds_nothing_and_another_takes_its_place(led
     assert [outcome for _, outcome in ledger.history()] == [done, failed]
 
 
-def test_equal_outcomes_of_two_runs_are_two(ledger: SqlLedger) -> None:
+def test_equal_outcomes_of_two_runs_are_two(ledger: Ledger) -> None:
     ledger.record_run_outcome("r1", idle_outcome())
     ledger.record_run_outcome("r2", idle_outcome())
     ledger.record_run_outcome(None, idle_outcome())
     assert len(ledger.history()) == 3
 
 
-def test_a_history_leaves_nothing_out_that_nobody_limits(ledger: SqlLedger) -> None:
+def test_a_history_leaves_nothing_out_that_nobody_limits(ledger: Ledger) -> None:
     for _ in range(51):
         ledger.record_run_outcome(None, idle_outcome())
     assert (len(ledger.history()), len(ledger.history(limit=50))) == (51, 50)
 
 
-def test_a_run_that_failed_leaves_its_plan_open_until_it_has_an_outcome(ledger: SqlLedger) -> None:
+def test_a_run_that_failed_leaves_its_plan_open_until_it_has_an_outcome(ledger: Ledger) -> None:
     plan = plan_of()
     ledger.add_plan(plan, run="r1")
     ledger.record_run_outcome("r1", outcome_of(plan, "failed"))
@@ -73,7 +73,7 @@ def test_a_run_that_failed_leaves_its_plan_open_until_it_has_an_outcome(ledger: 
     assert (entry.state, entry.outcome) == ("closed", outcome_of(plan, "superseded"))
 
 
-def test_a_run_that_found_nothing_due_is_recorded(ledger: SqlLedger, clock: StandingClock) -> None:
+def test_a_run_that_found_nothing_due_is_recorded(ledger: Ledger, clock: StandingClock) -> None:
     ledger.record_idle_run("r1", as_of=AS_OF, detail="nothing before noon")
     clock.pass_us(1)
     ledger.record_idle_run("r1", as_of=AS_OF, detail="nothing before noon")
@@ -85,7 +85,7 @@ def test_a_run_that_found_nothing_due_is_recorded(ledger: SqlLedger, clock: Stan
     assert [run.run_id for run in ledger.runs(limit=1)] == ["r2"]
 
 
-def test_history_is_newest_first_by_topic_with_its_time(ledger: SqlLedger, clock: StandingClock) -> None:
+def test_history_is_newest_first_by_topic_with_its_time(ledger: Ledger, clock: StandingClock) -> None:
     ledger.record_run_outcome("r1", idle_outcome())
     clock.pass_us(-5)  # the order is that of the commits, not that of a clock
     ledger.record_run_outcome("r2", idle_outcome(detail="again"))
@@ -97,7 +97,7 @@ def test_history_is_newest_first_by_topic_with_its_time(ledger: SqlLedger, clock
 class TestClaims:
     """Of two runs that look at one time, one carries a topic out."""
 
-    def test_the_first_run_takes_the_topic_and_may_ask_again(self, ledger: SqlLedger) -> None:
+    def test_the_first_run_takes_the_topic_and_may_ask_again(self, ledger: Ledger) -> None:
         assert ledger.claim("r1", TOPIC, since=Instant(0)) is None
         assert ledger.claim("r1", TOPIC, since=Instant(0)) is None
         assert ledger.claim("r2", TOPIC, since=Instant(0)) == "r1"
@@ -105,20 +105,20 @@ class TestClaims:
         (entry,) = ledger.run_entries("r1")
         assert (entry.topic, entry.plan_id, entry.outcome) == (TOPIC, None, None)
 
-    def test_other_topics_are_free(self, ledger: SqlLedger) -> None:
+    def test_other_topics_are_free(self, ledger: Ledger) -> None:
         ledger.claim("r1", TOPIC, since=Instant(0))
         assert ledger.claim("r2", OTHER, since=Instant(0)) is None
 
-    def test_a_claim_ends_with_the_plan(self, ledger: SqlLedger) -> None:
+    def test_a_claim_ends_with_the_plan(self, ledger: Ledger) -> None:
         ledger.claim("r1", TOPIC, since=Instant(0))
         ledger.add_plan(plan_of(), run="r1")
         assert ledger.claim("r2", TOPIC, since=Instant(0)) is None
 
-    def test_a_claim_ends_with_the_outcome(self, ledger: SqlLedger) -> None:
+    def test_a_claim_ends_with_the_outcome(self, ledger: Ledger) -> None:
         ledger.claim("r1", TOPIC, since=Instant(0))
         ledger.record_run_outcome("r1", idle_outcome(TOPIC, name="failed"))
         assert ledger.claim("r2", TOPIC, since=Instant(0)) is None
 
-    def test_a_claim_of_long_ago_counts_no_more(self, ledger: SqlLedger) -> None:
+    def test_a_claim_of_long_ago_counts_no_more(self, ledger: Ledger) -> None:
         ledger.claim("r1", TOPIC, since=Instant(0))
         assert ledger.claim("r2", TOPIC, since=ledger.now()) is None

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import event
 
-from message_lifecycle.ledger.ledger import SqlLedger
+from message_lifecycle.ledger.ledger import Ledger
 from message_lifecycle.model.errors import InvalidName, InvalidProgress, ReplicaProgress, UnknownConsumer
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.ports import DueState
+from message_lifecycle.model.records import DueState
 from tests.ledgers import OTHER, TOPIC
 
 
-def test_progress_is_kept_by_normal_name_and_partition(ledger: SqlLedger) -> None:
+def test_progress_is_kept_by_normal_name_and_partition(ledger: Ledger) -> None:
     assert ledger.commit(TOPIC, " My  Billing ", 1, 7, Instant(5)).consumer == "my.billing"
     ledger.commit(TOPIC, "my.billing", 0, INT64_MAX, None)
     ledger.commit(TOPIC, "audit", 0, 0, Instant(-5))
@@ -29,28 +29,28 @@ def test_progress_is_kept_by_normal_name_and_partition(ledger: SqlLedger) -> Non
 
 
 @pytest.mark.parametrize(("before", "given", "kept"), [(5, 9, 9), (9, 5, 9), (5, 5, 5), (None, 5, 5), (5, None, None), (None, None, None)])
-def test_the_time_of_a_commit_never_moves_back(ledger: SqlLedger, before: int | None, given: int | None, kept: int | None) -> None:
+def test_the_time_of_a_commit_never_moves_back(ledger: Ledger, before: int | None, given: int | None, kept: int | None) -> None:
     """A commit that comes late must not make a consumer look silent: its messages would go (P4)."""
     ledger.commit(TOPIC, "c", 0, 1, None if before is None else Instant(before))
     assert ledger.commit(TOPIC, "c", 0, 2, None if given is None else Instant(given)).at == kept
     assert [progress.at for progress in ledger.consumers(TOPIC)] == [kept]
 
 
-def test_a_consumer_may_reset(ledger: SqlLedger) -> None:
+def test_a_consumer_may_reset(ledger: Ledger) -> None:
     ledger.commit(TOPIC, "c", 0, 50, Instant(1))
     ledger.commit(TOPIC, "c", 0, 20, Instant(2))
     assert [progress.offset for progress in ledger.consumers(TOPIC)] == [20]
 
 
 @pytest.mark.parametrize(("partition", "offset"), [(0, -1), (-1, 0), (0, INT64_MAX + 1), (2**31, 0)])
-def test_impossible_progress_is_refused(ledger: SqlLedger, partition: int, offset: int) -> None:
+def test_impossible_progress_is_refused(ledger: Ledger, partition: int, offset: int) -> None:
     with pytest.raises(InvalidProgress):
         ledger.commit(TOPIC, "c", partition, offset, Instant(1))
     assert ledger.consumers(TOPIC) == []
 
 
 @pytest.mark.parametrize(("offset", "end_offset", "refused"), [(9, 10, False), (10, 10, True), (0, 0, True), (0, 1, False)])
-def test_progress_past_the_end_of_the_log_is_refused(ledger: SqlLedger, offset: int, end_offset: int, refused: bool) -> None:
+def test_progress_past_the_end_of_the_log_is_refused(ledger: Ledger, offset: int, end_offset: int, refused: bool) -> None:
     if not refused:
         ledger.commit(TOPIC, "c", 0, offset, Instant(1), end_offset=end_offset)
         return
@@ -58,7 +58,7 @@ def test_progress_past_the_end_of_the_log_is_refused(ledger: SqlLedger, offset: 
         ledger.commit(TOPIC, "c", 0, offset, Instant(1), end_offset=end_offset)
 
 
-def test_a_consumer_is_removed_whole_or_reported(ledger: SqlLedger) -> None:
+def test_a_consumer_is_removed_whole_or_reported(ledger: Ledger) -> None:
     ledger.commit(TOPIC, "c", 0, 1, Instant(1))
     ledger.commit(TOPIC, "c", 1, 1, Instant(1))
     ledger.commit(TOPIC, "d", 0, 1, Instant(1))
@@ -73,7 +73,7 @@ def test_a_consumer_is_removed_whole_or_reported(ledger: SqlLedger) -> None:
         ledger.commit(TOPIC, "a/b", 0, 1, None)
 
 
-def test_a_topic_that_is_made_anew_has_been_read_and_copied_by_nobody(ledger: SqlLedger) -> None:
+def test_a_topic_that_is_made_anew_has_been_read_and_copied_by_nobody(ledger: Ledger) -> None:
     """Offsets of a log that is gone name other messages now (EXP-6, TTL-6); who is registered stays, and binds."""
     third = TopicName.parse("stream/third")
     ledger.commit(TOPIC, "c", 0, 9, Instant(1))
@@ -88,7 +88,7 @@ def test_a_topic_that_is_made_anew_has_been_read_and_copied_by_nobody(ledger: Sq
     assert [(p.consumer, p.offset) for p in ledger.consumers(OTHER)] == [("c", 9), (str(third), -1)]
 
 
-def test_a_replica_is_registered_with_nothing_copied_and_never_falls_silent(ledger: SqlLedger) -> None:
+def test_a_replica_is_registered_with_nothing_copied_and_never_falls_silent(ledger: Ledger) -> None:
     ledger.register_replica(TOPIC, OTHER, 2)
     ledger.set_copied(TOPIC, OTHER, {1: 7})
     ledger.register_replica(TOPIC, OTHER, 2)  # again: nothing is forgotten
@@ -101,7 +101,7 @@ def test_a_replica_is_registered_with_nothing_copied_and_never_falls_silent(ledg
     assert all(progress.pins_at(Instant(INT64_MAX), 0) for progress in ledger.consumers(TOPIC))
 
 
-def test_nobody_moves_a_replica_on_by_hand(ledger: SqlLedger) -> None:
+def test_nobody_moves_a_replica_on_by_hand(ledger: Ledger) -> None:
     ledger.register_replica(TOPIC, OTHER, 1)
     with pytest.raises(ReplicaProgress, match="topic copy shop/returns"):
         ledger.commit(TOPIC, "Shop/Returns", 0, 5, None)
@@ -116,7 +116,7 @@ def test_nobody_moves_a_replica_on_by_hand(ledger: SqlLedger) -> None:
         ledger.commit(TOPIC, "shop/returns", 0, 5, None)
 
 
-def test_accepted_settings_are_kept_with_their_types(ledger: SqlLedger) -> None:
+def test_accepted_settings_are_kept_with_their_types(ledger: Ledger) -> None:
     assert ledger.accepted(TOPIC) is None
     ledger.set_accepted(TOPIC, {"message_expiry": 10})
     ledger.set_accepted(TOPIC, {"message_expiry": 9, "enabled": True, "max_removed_fraction": 1.0, "cleanup_policy": "delete"})
@@ -128,13 +128,13 @@ def test_accepted_settings_are_kept_with_their_types(ledger: SqlLedger) -> None:
 
 
 @pytest.fixture
-def statements(ledger: SqlLedger) -> Iterator[list[str]]:
+def statements(ledger: Ledger) -> Iterator[list[str]]:
     asked: list[str] = []
     event.listen(ledger._database.engine, "before_cursor_execute", lambda *args: asked.append(args[2]))
     yield asked
 
 
-def test_due_states_of_all_topics_come_in_one_query(ledger: SqlLedger, statements: list[str]) -> None:
+def test_due_states_of_all_topics_come_in_one_query(ledger: Ledger, statements: list[str]) -> None:
     states = {
         TopicName(stream="s", topic=f"t.{n}"): DueState(
             marker=str(n), policy_hash="p", next_due_at=None if n else Instant(-1), holders=(("c/0", "5"), ('"', "\\"))[:n]
@@ -149,7 +149,7 @@ def test_due_states_of_all_topics_come_in_one_query(ledger: SqlLedger, statement
     assert len([text for text in statements if text.lower().startswith("select")]) == 1
 
 
-def test_ingest_settings_are_kept_per_topic(ledger: SqlLedger) -> None:
+def test_ingest_settings_are_kept_per_topic(ledger: Ledger) -> None:
     assert ledger.ingest_settings(TOPIC) == {}
     ledger.set_ingest_setting(TOPIC, "shift_us", 1)
     ledger.set_ingest_setting(TOPIC, "shift_us", -86_400_000_000)

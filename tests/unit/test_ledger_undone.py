@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from message_lifecycle.ledger.ledger import SqlLedger
+from message_lifecycle.ledger.ledger import Ledger
 from message_lifecycle.model.errors import NotUndone, UnnamedApproval
 from message_lifecycle.model.undo import Undone
 from tests.ledgers import OTHER, TOPIC, outcome_of, plan_of, report_of, staged_of
@@ -12,7 +12,7 @@ from tests.ledgers import OTHER, TOPIC, outcome_of, plan_of, report_of, staged_o
 RANGES = ((0, 0, 4), (0, 9, 9), (2, 0, 2**63 - 1))
 
 
-def test_what_came_back_is_kept_once(ledger: SqlLedger) -> None:
+def test_what_came_back_is_kept_once(ledger: Ledger) -> None:
     ledger.set_undone(TOPIC, "p1", "u1", RANGES)
     (first,) = ledger.undone(TOPIC)
     assert first == Undone(plan_id="p1", topic=TOPIC, undone_by="u1", undone_at=first.undone_at, ranges=RANGES)
@@ -24,12 +24,12 @@ def test_what_came_back_is_kept_once(ledger: SqlLedger) -> None:
 @pytest.mark.parametrize(
     ("partition", "offset", "covered"), [(0, 0, True), (0, 4, True), (0, 5, False), (0, 9, True), (1, 0, False), (2, 2**63 - 1, True)]
 )
-def test_ranges_hold_both_of_their_ends(ledger: SqlLedger, partition: int, offset: int, covered: bool) -> None:
+def test_ranges_hold_both_of_their_ends(ledger: Ledger, partition: int, offset: int, covered: bool) -> None:
     ledger.set_undone(TOPIC, "p1", "u1", RANGES)
     assert ledger.undone(TOPIC)[0].covers(partition, offset) is covered
 
 
-def test_a_release_is_a_persons_word_and_the_first_stands(ledger: SqlLedger) -> None:
+def test_a_release_is_a_persons_word_and_the_first_stands(ledger: Ledger) -> None:
     ledger.set_undone(TOPIC, "p1", "u1", RANGES)
     with pytest.raises(UnnamedApproval):
         ledger.release_undone("p1", by="  ", text="why not")
@@ -41,7 +41,7 @@ def test_a_release_is_a_persons_word_and_the_first_stands(ledger: SqlLedger) -> 
     assert ledger.undone(TOPIC) == [first]
 
 
-def test_a_topic_that_is_made_anew_knows_nothing_of_the_old_one(ledger: SqlLedger) -> None:
+def test_a_topic_that_is_made_anew_knows_nothing_of_the_old_one(ledger: Ledger) -> None:
     ledger.set_undone(TOPIC, "p1", "u1", RANGES)
     ledger.set_undone(OTHER, "p2", "u2", RANGES)
     ledger.start_anew(TOPIC)
@@ -52,7 +52,7 @@ def test_a_topic_that_is_made_anew_knows_nothing_of_the_old_one(ledger: SqlLedge
     assert ledger.undone(TOPIC)[0].ranges == RANGES
 
 
-def test_when_a_plan_was_published_is_known_and_what_came_after_it(ledger: SqlLedger) -> None:
+def test_when_a_plan_was_published_is_known_and_what_came_after_it(ledger: Ledger) -> None:
     first, second = plan_of(as_of=10), plan_of(as_of=20)
     for plan in (first, second):
         ledger.add_plan(plan)

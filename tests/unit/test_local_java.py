@@ -1,14 +1,29 @@
-"""Which Java is taken, and what the shim before it takes away."""
+"""Which Java is taken, what the shim before it takes away, and proxy and trust as Java wants them told."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import struct
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from message_lifecycle.local.errors import JavaMissing
-from message_lifecycle.local.java import SPARK_MODULE_OPTION, find_java, parse_major, parse_version, shim_script
+from message_lifecycle.local.java import (
+    PASSWORD,
+    SALT,
+    SPARK_MODULE_OPTION,
+    find_java,
+    key_store,
+    parse_major,
+    parse_version,
+    proxy_options,
+    shim_script,
+    trust_options,
+    trusted_here,
+)
 from message_lifecycle.local.layout import Layout
 
 DEBIAN = 'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6-Debian-1deb12u1)\n'
@@ -116,3 +131,43 @@ def test_a_runtime_without_the_module_is_taken_behind_the_shim(tmp_path: Path) -
     find_java(layout, {"JAVA_HOME": str(fake_java(tmp_path / "j", "17.0.1", has_module=False)), "PATH": "/nowhere"})
     answer = subprocess.run([layout.java / "bin" / "java", SPARK_MODULE_OPTION, "-version"], capture_output=True, check=False)
     assert answer.returncode == 0
+
+
+def test_a_proxy_of_the_environment_becomes_options() -> None:
+    assert proxy_options({}) == ()
+    found = proxy_options({"https": "http://user:secret@proxy.example:3128", "http": "http://proxy.example"})
+    assert found == (
+        "-Dhttp.proxyHost=proxy.example",
+        "-Dhttp.proxyPort=80",
+        "-Dhttps.proxyHost=proxy.example",
+        "-Dhttps.proxyPort=3128",
+    )
+
+
+def bundle(folder: Path, *certificates: bytes) -> Path:
+    """A bundle as distributions write it, remarks between the certificates."""
+    file = folder / "bundle.crt"
+    blocks = [
+        f"# number {n}\n-----BEGIN CERTIFICATE-----\n{base64.encodebytes(der).decode()}-----END CERTIFICATE-----\n"
+        for n, der in enumerate(certificates)
+    ]
+    file.write_text("".join(blocks))
+    return file
+
+
+def test_every_certificate_of_the_machine_is_found(tmp_path: Path) -> None:
+    certificates = (b"first" * 40, b"second" * 40)
+    assert trusted_here({"SSL_CERT_FILE": str(bundle(tmp_path, *certificates))}) == certificates
+
+
+def test_the_store_holds_them_in_javas_format() -> None:
+    store = key_store((b"one", b"three"))
+    assert struct.unpack(">III", store[:12]) == (0xFEEDFEED, 2, 2)
+    assert b"\0\x05X.509" + struct.pack(">I", 3) + b"one" in store
+    assert store[-20:] == hashlib.sha1(PASSWORD.encode("utf-16-be") + SALT + store[:-20]).digest()
+
+
+def test_options_name_the_store(tmp_path: Path) -> None:
+    options = trust_options(tmp_path, {"SSL_CERT_FILE": str(bundle(tmp_path, b"one"))})
+    assert options[0] == f'"-Djavax.net.ssl.trustStore={tmp_path / "trusted.jks"}"'
+    assert (tmp_path / "trusted.jks").is_file()

@@ -1,20 +1,42 @@
-"""Ours are ended to the last one, and a number alone is never enough to signal anybody."""
+"""Ours are ended to the last one, and a number alone is never enough to signal anybody; two starts of one stack never overlap; a port is
+kept as long as it is free."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from message_lifecycle.local import processes
+from message_lifecycle.local.errors import StackBusy
 from message_lifecycle.local.layout import Layout
-from message_lifecycle.local.processes import Process, end, end_all, family, find_process, marked, wait_for_end, working_folder
+from message_lifecycle.local.processes import (
+    FIRST_PORT,
+    LAST_PORT,
+    LOOPBACK,
+    Process,
+    choose_port,
+    end,
+    end_all,
+    family,
+    find_process,
+    is_free,
+    kept_port,
+    marked,
+    only_one,
+    wait_for_end,
+    working_folder,
+)
 
 # A parent with a child in a session of its own, as a task's process is under Airflow's scheduler.
 PARENT = """
@@ -139,3 +161,84 @@ def test_the_log_of_the_run_before_is_kept(layout: Layout) -> None:
 def test_the_digest_tells_a_change_and_no_value() -> None:
     assert processes.digest({"a": "1"}) == processes.digest({"a": "1"}) != processes.digest({"a": "2"})
     assert "secret" not in processes.digest({"a": "secret"})
+
+
+def test_the_holder_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "lock"
+    with only_one(file), pytest.raises(StackBusy, match=r"process \d+"), only_one(file, wait_seconds=0.0):
+        raise AssertionError("entered twice")
+
+
+def test_it_is_free_again_afterwards_also_after_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "lock"
+    with pytest.raises(RuntimeError), only_one(file):
+        raise RuntimeError
+    with only_one(file, wait_seconds=0.0):
+        pass
+
+
+def test_sections_do_not_overlap(tmp_path: Path) -> None:
+    spans: list[tuple[float, float]] = []
+
+    def section() -> None:
+        with only_one(tmp_path / "lock"):
+            start = time.monotonic()
+            time.sleep(0.05)
+            spans.append((start, time.monotonic()))
+
+    threads = [threading.Thread(target=section) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    spans.sort()
+    assert len(spans) == 4
+    assert all(before[1] <= after[0] for before, after in pairwise(spans))
+
+
+def test_a_killed_holder_releases_it(tmp_path: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from message_lifecycle.local.processes import only_one\n"
+        "with only_one(Path(sys.argv[1])): print('held', flush=True); time.sleep(100)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "lock")], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(StackBusy), only_one(tmp_path / "lock", wait_seconds=0.0):
+            pass
+        holder.kill()
+        holder.wait()
+        with only_one(tmp_path / "lock", wait_seconds=0.0):
+            pass
+
+
+def test_a_port_is_chosen_once(tmp_path: Path) -> None:
+    file = tmp_path / "ports.json"
+    first = choose_port(file, "postgres")
+    assert FIRST_PORT <= first <= LAST_PORT
+    assert choose_port(file, "postgres") == first == kept_port(file, "postgres")
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_taken_port_is_replaced_and_others_stay(tmp_path: Path) -> None:
+    file = tmp_path / "ports.json"
+    postgres, airflow = choose_port(file, "postgres"), choose_port(file, "airflow")
+    with socket.socket() as other:
+        other.bind((LOOPBACK, postgres))
+        other.listen()
+        assert not is_free(postgres)
+        moved = choose_port(file, "postgres")
+    assert moved != postgres
+    assert json.loads(file.read_text()) == {"postgres": moved, "airflow": airflow}
+
+
+def test_two_services_never_share_a_port(tmp_path: Path) -> None:
+    file = tmp_path / "ports.json"
+    assert len({choose_port(file, f"service {number}") for number in range(50)}) == 50
+
+
+def test_a_broken_file_is_as_good_as_none(tmp_path: Path) -> None:
+    file = tmp_path / "ports.json"
+    file.write_text("{")
+    assert kept_port(file, "postgres") is None
+    assert is_free(choose_port(file, "postgres"))

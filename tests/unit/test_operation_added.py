@@ -13,7 +13,7 @@ import pytest
 from message_lifecycle.app import batch, steps, views
 from message_lifecycle.app.due import Asked, Due, due
 from message_lifecycle.app.operations import registry
-from message_lifecycle.app.operations.messages import OfMessages, facts_of
+from message_lifecycle.app.operations.messages import Cleaning, OfMessages, facts_of
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
@@ -32,7 +32,7 @@ from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import RemoveNullKeys, UndoPlan
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations import requests
+from message_lifecycle.operations import requests, undo
 
 NAME = TopicName(stream="toy", topic="orders")
 SECOND = 1_000_000
@@ -115,3 +115,17 @@ def test_the_verbs_carry_it_out_from_due_to_verify(world: World) -> None:
     assert (answer.due, answer.reason) == (False, "each has a key")
     with pytest.raises(NotUndoable):  # nobody has said that it may be taken back
         steps.plan(s, NAME, as_of=AS_OF, work=UndoPlan(plan_id=record.plan.plan_id))
+
+
+def test_what_gates_and_stores_know_of_the_operations_is_what_they_say_themselves() -> None:
+    """These lie below the registry, and cannot ask it."""
+    assert set(registry.names_of(lambda one: one.undoable)) == undo.TAKEN_BACK
+    assert set(registry.names_of(lambda one: one.marks)) == plans.MARKING
+    assert set(registry.names_of(lambda one: isinstance(one, Cleaning))) == plans.CLEANING
+
+
+def test_each_operation_says_why_its_plans_are_not_taken_back() -> None:
+    assert registry.named("retention").why_not_undone() is None
+    assert registry.named("erasure").why_not_undone() == "what is erased never comes back"
+    for name in ("reclaim", "reclaim of a deleted topic"):
+        assert registry.named(name).why_not_undone() == "what the operation reclaim does is not taken back"

@@ -16,7 +16,7 @@ from message_lifecycle.model.erasure import Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.message import Archived, Message, archived
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.plan import CLEANING, Plan
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ FRAME = "archive"
 
 
 def archives(plan: Plan) -> bool:
-    """What a person asks to have removed is kept nowhere."""
-    return plan.operation in CLEANING and bool(plan.expected.removed_rows) and Policy.of_values(plan.policy).archive_to is not None
+    """Of a plan that removes by the topic's own rules: what a person asks to have removed is kept nowhere."""
+    return bool(plan.expected.removed_rows) and Policy.of_values(plan.policy).archive_to is not None
 
 
 def archive(s: Services, plan: Plan) -> None:
@@ -83,7 +83,7 @@ def former_holders(s: Services, name: TopicName, policy: Policy, matches: Matche
 
 def _used(s: Services, name: TopicName) -> list[Path]:
     """Every folder into which something of the topic was archived, by the ledger's history."""
-    done = (outcome.plan_id for _, outcome in s.ledger.history(name, operations=CLEANING) if outcome.archived)
+    done = (outcome.plan_id for _, outcome in s.ledger.history(name) if outcome.archived)
     written = (s.ledger.record(plan_id).plan for plan_id in done if plan_id is not None)
     return sorted({Path(to) for plan in written if (to := Policy.of_values(plan.policy).archive_to) is not None})
 

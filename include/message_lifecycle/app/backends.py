@@ -22,8 +22,9 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.operations.verdict import Verdict
 
 if TYPE_CHECKING:
+    from message_lifecycle.ledger.ledger import Ledger
     from message_lifecycle.model.settings import Value
-    from message_lifecycle.ports import Eraser, Gate, Groups, Ledger
+    from message_lifecycle.ports import Eraser, Gate, Groups
     from message_lifecycle.stores.record_log.log import RecordLogs
     from message_lifecycle.stores.record_log.store import RecordLogStore
     from message_lifecycle.stores.redis_streams.server import Server

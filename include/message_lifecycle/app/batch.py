@@ -17,8 +17,8 @@ from message_lifecycle.model.instants import Instant, format_instant, parse_inst
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.plan import Operation, Plan
+from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.request import EraseKey
-from message_lifecycle.ports import PlanRecord
 
 log = logging.getLogger("lifecycle")
 Subject = TypeVar("Subject", TopicName, PlanRecord)

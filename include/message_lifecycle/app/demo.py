@@ -31,21 +31,33 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Policy, Value
 
-# Compact, then expire: what is not in the view yet the cleaner keeps.
-DAGS = {
-    "log_compaction": "The scheduler runs log compaction (due, plan and stage, gate, publish, verify)",
-    "message_cleaner": "The scheduler runs the message cleaner (due, plan and stage, mark, gate, publish, verify)",
-    "snapshot_with_purge": "The scheduler makes the document's snapshot and purges what every client has (due, plan and stage, gate, publish, verify)",
-}
-RECLAIM = "storage_reclaim"
-_DONE = {
-    **DAGS,
-    RECLAIM: "Airflow gives back the space of what was removed longer ago than the undo window (due, plan, gate, publish, verify)",
-}
-_INTERVALS: dict[str, Literal["compaction_interval", "snapshots_interval"]] = {
-    "log_compaction": "compaction_interval",
-    "snapshot_with_purge": "snapshots_interval",
-}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A DAG that the demo lets run, in words. `interval`: the setting of its schedule; None: it is triggered."""
+
+    dag_id: str
+    told: str
+    interval: Literal["interval", "compaction_interval", "snapshots_interval"] | None
+
+
+_STEPS = "due, plan and stage, gate, publish, verify"
+COMPACTION = Shown(dag_id="log_compaction", told=f"The scheduler runs log compaction ({_STEPS})", interval="compaction_interval")
+CLEANER = Shown(
+    dag_id="message_cleaner",
+    told="The scheduler runs the message cleaner (due, plan and stage, mark, gate, publish, verify)",
+    interval="interval",
+)
+DOCUMENTS = Shown(
+    dag_id="snapshot_with_purge",
+    told=f"The scheduler makes the document's snapshot and purges what every client has ({_STEPS})",
+    interval="snapshots_interval",
+)
+RECLAIM = Shown(
+    dag_id="storage_reclaim",
+    told="Airflow gives back the space of what was removed longer ago than the undo window (due, plan, gate, publish, verify)",
+    interval=None,
+)
 FLIGHTS = TopicName(stream="demo", topic="flights")
 PARTITIONS = 2
 # Half a year of a year's flights: under half of them is older, so no person is asked.
@@ -95,10 +107,11 @@ def main() -> int:
         landed = _land(progress)
         _land_document(lake(), progress)
         api = airflow.connect(layout)
-        outcomes = {dag_id: _run(api, progress, dag_id) for dag_id in DAGS}
-        _report_view(progress, outcomes["log_compaction"], landed[FLIGHTS])
-        _report(progress, outcomes["message_cleaner"], landed)
-        _report_document(lake(), progress, outcomes["snapshot_with_purge"])
+        # Compact, then expire: what is not in the view yet the cleaner keeps.
+        compacted, cleaned, purged = (_run(api, progress, dag) for dag in (COMPACTION, CLEANER, DOCUMENTS))
+        _report_view(progress, compacted, landed[FLIGHTS])
+        _report(progress, cleaned, landed)
+        _report_document(lake(), progress, purged)
         _take_back(lake(), progress, WITH_TTL)
         _report_space(lake(), progress, _run(api, progress, RECLAIM), FLIGHTS)
         _erase_one(lake(), progress, WITH_TTL)
@@ -141,15 +154,16 @@ def _land(progress: Progress) -> dict[TopicName, Landed]:
     return landed
 
 
-def _run(api: airflow.AirflowApi, progress: Progress, dag_id: str) -> list[dict[str, Any]]:
+def _run(api: airflow.AirflowApi, progress: Progress, dag: Shown) -> list[dict[str, Any]]:
     """Unpause the DAG and wait until the scheduler has run it to an end; returns the outcomes of the run."""
-    with progress.step(_DONE[dag_id]):
+    dag_id = dag.dag_id
+    with progress.step(dag.told):
         api.wait_for_dag(dag_id, seconds=120)
         before = _runs(api, dag_id)
         api.set_paused(dag_id, False)
         run_id = (
             _scheduled_run(api, dag_id, {run["dag_run_id"] for run in before})
-            if dag_id != RECLAIM and _owes_a_run(dag_id, before)  # whose day, of which the scheduler makes a run, has ended before we began
+            if _owes_a_run(dag, before)  # whose day, of which the scheduler makes a run, has ended before we began
             else _triggered(api, dag_id)
         )
         state = api.wait_for_run(dag_id, run_id, seconds=_RUN_SECONDS)
@@ -167,9 +181,11 @@ def _runs(api: airflow.AirflowApi, dag_id: str) -> list[dict[str, Any]]:
     return found
 
 
-def _owes_a_run(dag_id: str, before: list[dict[str, Any]]) -> bool:
+def _owes_a_run(dag: Shown, before: list[dict[str, Any]]) -> bool:
     """Whether the newest interval had no run yet; the scheduler makes one for each, and no second."""
-    interval = timedelta(seconds=interval_seconds(_INTERVALS.get(dag_id, "interval")))
+    if dag.interval is None:
+        return False
+    interval = timedelta(seconds=interval_seconds(dag.interval))
     ends = [datetime.fromisoformat(run["data_interval_end"]) for run in before if run["run_type"] == "scheduled"]
     return not ends or datetime.now(UTC) >= max(ends) + interval
 

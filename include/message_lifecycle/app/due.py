@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from message_lifecycle.model.names import TopicName
     from message_lifecycle.model.outcome import Outcome
     from message_lifecycle.model.plan import Plan
-    from message_lifecycle.ports import PlanSummary
+    from message_lifecycle.model.records import PlanSummary
 
 Found = TypeVar("Found")
 

@@ -11,7 +11,7 @@ from message_lifecycle.model.facts import READERS
 from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.ports import DueState
+from message_lifecycle.model.records import DueState
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services

@@ -25,9 +25,9 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.plan import Operation
+from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.model.tables import Deletion
-from message_lifecycle.ports import PlanRecord
 
 _ERASURE: tuple[Operation, ...] = ("erasure",)
 _SHORT = 12

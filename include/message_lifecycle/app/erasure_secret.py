@@ -18,7 +18,7 @@ from message_lifecycle.model.names import TopicName
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
-    from message_lifecycle.ports import ErasureMemory
+    from message_lifecycle.ledger.ledger import Ledger
 
 SECRET_FILE = "LIFECYCLE_ERASURE_SECRET_FILE"
 """Names the file; the file itself holds 32 random bytes or more, as one line of text."""
@@ -67,7 +67,7 @@ def match_of(s: Services, requests: Iterable[ErasureRequest]) -> KeyMatch:
     return KeyMatch.of(s.key_secret(False), (request.key for request in requests))
 
 
-def forbidden_keys(ledger: ErasureMemory, key_secret: Callable[[bool], KeySecret], topic: TopicName) -> KeyMatch | None:
+def forbidden_keys(ledger: Ledger, key_secret: Callable[[bool], KeySecret], topic: TopicName) -> KeyMatch | None:
     """What may not come into the topic; None, and no secret asked for, where nothing is forbidden, as nearly everywhere."""
     found = ledger.forbidden(topic)
     return KeyMatch.of(key_secret(False), (request.key for request in found)) if found else None

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date
+from typing import TYPE_CHECKING
 
 from message_lifecycle.app.config import load_config
 from message_lifecycle.app.intake import IngestOptions, IngestResult, Intake, take_files
 from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Value
-from message_lifecycle.ports import Ledger
+
+if TYPE_CHECKING:
+    from message_lifecycle.ledger.ledger import Ledger
 
 __all__ = ["IngestResult", "describe", "ingest"]
 

@@ -19,10 +19,12 @@ from message_lifecycle.app.erasure_secret import forbidden_keys, secret_of_place
 from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.errors import BadInput, BatchNotOpen, InvalidAppend, IsADocumentTopic, Refused
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.records import SourceFile
 from message_lifecycle.model.settings import Policy, Value, resolve
-from message_lifecycle.ports import Ledger, SourceFile, Topic, Topics
+from message_lifecycle.ports import Topic, Topics
 
 if TYPE_CHECKING:
+    from message_lifecycle.ledger.ledger import Ledger
     from message_lifecycle.sources.files import InputFile
     from message_lifecycle.sources.messages import FieldMapping, TtlRules
     from message_lifecycle.stores.iceberg.exactly_once import Appended

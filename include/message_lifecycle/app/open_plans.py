@@ -9,8 +9,8 @@ from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant, seconds
 from message_lifecycle.model.outcome import OutcomeName
 from message_lifecycle.model.plan import PLAN_FORMAT, Plan
+from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.ports import PlanRecord
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from message_lifecycle.app.erasure_secret import secret_of_place
 from message_lifecycle.model.backends import Backend
@@ -19,7 +19,6 @@ from message_lifecycle.ports import (
     Eraser,
     Gate,
     Groups,
-    Ledger,
     MessageReader,
     MessageStore,
     QuarantineStore,
@@ -29,6 +28,9 @@ from message_lifecycle.ports import (
     ViewReader,
     ViewStore,
 )
+
+if TYPE_CHECKING:
+    from message_lifecycle.ledger.ledger import Ledger  # SQLAlchemy comes with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,9 +20,9 @@ from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, OutcomeName, Published, Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Withheld, decide
-from message_lifecycle.ports import PlanRecord
 
 REPLANS = 3
 """How often a run plans again after the table changed under it, before it gives up as `starved`."""

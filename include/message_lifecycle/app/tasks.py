@@ -14,14 +14,13 @@ from message_lifecycle.app.due import due as judge_due
 from message_lifecycle.app.operations.registry import Scheduled, named
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.wiring import lake
-from message_lifecycle.model.backends import check_operation
-from message_lifecycle.model.errors import LifecycleError, NotInABackend, PlanConflict, UnknownTopic
+from message_lifecycle.model.errors import LifecycleError, PlanConflict, UnknownTopic
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant, parse_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.plan import Operation
+from message_lifecycle.model.records import PlanRecord, RunEntry
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.ports import PlanRecord, RunEntry
 
 log = logging.getLogger("lifecycle")
 
@@ -50,8 +49,10 @@ def due(*, run: str, as_of: str, topics: list[str], dry_run: bool = False, work:
     s = lake()
     instant = parse_instant(as_of)
     s.ledger.check_as_of(instant, resolve(topic={}, server=s.server).clock_skew_us)
-    names = [_held_where(s, TopicName.parse(topic), work) for topic in topics] if topics else named(work).all_topics(s)
-    found = judge_due(s, names, as_of=instant, run=run, work=work, named=bool(topics))
+    given = [TopicName.parse(topic) for topic in topics]
+    for name in given:
+        named(work).check_place(s, name)
+    found = judge_due(s, given or named(work).all_topics(s), as_of=instant, run=run, work=work, named=bool(topics))
     failed = [_not_judged(s, run, answer, instant, work) for answer in found if answer.error is not None and _is_news(answer.error, topics)]
     if not dry_run:
         found = [_taken(s, run, answer) if answer.due else answer for answer in found]
@@ -78,15 +79,6 @@ def requested_erasure(*, run: str, request_id: str) -> dict[str, Any]:
         request = erasure_requests.settle_latest(s, request)
     found = {"request_id": request.request_id, "state": request.state, "as_of": format_instant(now)}
     return {**found, "topics": [str(name) for name in topics]}
-
-
-def _held_where(s: Services, name: TopicName, work: Scheduled) -> TopicName:
-    """Raises UnsupportedLimit, NotInABackend."""
-    if name in s.backends:
-        check_operation(s.backends[name], work, where=f"topic {name}")
-    elif work == "retention":
-        raise NotInABackend(str(name), [str(known) for known in sorted(s.backends)])
-    return name
 
 
 def _taken(s: Services, run: str, answer: Due) -> Due:
@@ -159,7 +151,7 @@ def verify(*, run: str, plan_id: str | None = None, work: Operation = "message_c
     outcomes = [_outcome(s, run, entry, work, answered=plan_id is not None) for entry in judged]
     for outcome in outcomes:
         log.info("%s: %s %s %s", outcome.topic, outcome.name, dict(outcome.removed), outcome.detail)
-    if work == "erasure":
+    if named(work).by_request:
         _settle(s, entries)
     failed = [outcome for outcome in outcomes if outcome.name in ("blocked", "starved", "failed")]
     if failed:

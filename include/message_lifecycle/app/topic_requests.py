@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.operations import deleted_reclaim
-from message_lifecycle.app.operations.topics import undo_until
+from message_lifecycle.app.operations.topics import TopicDelete, undo_until
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.app.views.values import View, when
 from message_lifecycle.model.errors import NothingDeleted, UnknownTopic
@@ -42,7 +42,7 @@ def delete_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome
 def _finish(s: Services, name: TopicName) -> None:
     """Of a run that died between its commit and its outcome, the outcome is written."""
     open_ = s.ledger.open_plan(name)
-    if open_ is not None and open_.plan.operation == "topic_delete" and s.deleter is not None and s.deleter.moved(open_.plan) is not None:
+    if open_ is not None and open_.plan.operation == TopicDelete.name and s.deleter is not None and s.deleter.moved(open_.plan) is not None:
         steps.verify(s, open_.plan.plan_id)
 
 

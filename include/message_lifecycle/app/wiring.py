@@ -23,8 +23,8 @@ from message_lifecycle.model.settings import Value
 
 if TYPE_CHECKING:
     from message_lifecycle.app.scenario import MakeWorld, World  # pydantic comes with it: only where a scenario runs
-    from message_lifecycle.ledger.ledger import SqlLedger
-    from message_lifecycle.ports import Groups, Ledger
+    from message_lifecycle.ledger.ledger import Ledger
+    from message_lifecycle.ports import Groups
     from message_lifecycle.stores.iceberg.catalog import Tables
     from message_lifecycle.stores.record_log.log import RecordLogs
     from message_lifecycle.stores.redis_streams.server import Server
@@ -95,7 +95,7 @@ def _own_lifetimes(messages: Any) -> Any:
 
 # One of each a process: they hold connections, and a server's pages ask for a lake with every request.
 @cache
-def _ledger(url: str) -> SqlLedger:
+def _ledger(url: str) -> Ledger:
     from message_lifecycle.ledger.ledger import open_ledger
 
     return open_ledger(url)

@@ -191,7 +191,7 @@ def add_rows(connection: Connection, table: Table, rows: Sequence[dict[str, Any]
 
 
 class Part:
-    """One concern of the ledger; `ledger.SqlLedger` is all of them over one database."""
+    """One concern of the ledger; `ledger.Ledger` is all of them over one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

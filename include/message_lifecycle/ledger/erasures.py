@@ -36,7 +36,10 @@ _STATE: tuple[tuple[Column[Any], ColumnElement[bool] | None], ...] = (
 
 
 class Erasures(Part):
-    """Requests are never changed but in their state; the same request again changes nothing."""
+    """Requests are never changed but in their state; the same request again changes nothing.
+
+    What is about an erased document alone goes with it: its clients, its settings, its owner. Records of what was done stay, with a word
+    where the name stood."""
 
     def add_erasure(
         self, request_id: str, key: KeyDigest, *, topics: Sequence[TopicName], forbid: bool, requested_by: str, why: str
@@ -124,6 +127,29 @@ class Erasures(Part):
             raise NoReceipt(found.request_id, found.state)
         return kept
 
+    def document_topics(self) -> Sequence[TopicName]:
+        """Of which it may name documents: also those that were deleted since, or whose name a topic of messages has now."""
+        of_documents = [select(column.table.c.topic) for column, _ in _STATE]
+        of_documents += [select(kept.c.topic).where(kept.c.operation == _OPERATION) for kept in (tables.plans, tables.outcomes)]
+        with self._database.reading() as connection:
+            return [topic_of(key) for key in sorted(connection.execute(union(*of_documents)).scalars())]
+
+    def forget_document(self, topic: TopicName, matches: Matches, *, word: str) -> None:
+        """In one transaction; done before, it changes nothing. `word` takes the name's place: something that is no name."""
+        names = _Names(matches, word)
+        with self._database.writing() as connection:
+            claim_topic(connection, topic)
+            _forget_state(connection, topic, names)
+            for plan_id in connection.execute(select(tables.plans.c.plan_id).where(tables.plans.c.topic == key_of(topic))).scalars().all():
+                _tell_plan(connection, plan_id, names)
+            of_topic = tables.outcomes.c.topic == key_of(topic)
+            for event, text in connection.execute(select(tables.outcomes.c.event, tables.outcomes.c.outcome).where(of_topic)).all():
+                _put(connection, tables.outcomes, tables.outcomes.c.event == event, outcome=(text, names.in_json(text)))
+            # A run that found nothing due says why, of every topic.
+            idle = tables.runs.c.detail.contains(key_of(topic), autoescape=True)
+            for run_id, text in connection.execute(select(tables.runs.c.run_id, tables.runs.c.detail).where(idle)).all():
+                _put(connection, tables.runs, tables.runs.c.run_id == run_id, detail=(text, names.in_text(text)))
+
 
 def _kept(connection: Connection, request: ErasureRequest) -> str | None:
     kept: str | None = connection.execute(
@@ -161,37 +187,6 @@ def _request(row: Row[Any]) -> ErasureRequest:
         detail=row.detail,
         lifted=None if lifted is None else Lifted(by=lifted["by"], why=lifted["why"], at=Instant(lifted["at"])),
     )
-
-
-class Forgetting(Part):
-    """Beside `Documents`, which knows documents by their names.
-
-    What is about the document alone goes with it: its clients, its settings, its owner. Records of what was done stay, with a word where
-    the name stood.
-    """
-
-    def document_topics(self) -> Sequence[TopicName]:
-        """Of which it may name documents: also those that were deleted since, or whose name a topic of messages has now."""
-        of_documents = [select(column.table.c.topic) for column, _ in _STATE]
-        of_documents += [select(kept.c.topic).where(kept.c.operation == _OPERATION) for kept in (tables.plans, tables.outcomes)]
-        with self._database.reading() as connection:
-            return [topic_of(key) for key in sorted(connection.execute(union(*of_documents)).scalars())]
-
-    def forget_document(self, topic: TopicName, matches: Matches, *, word: str) -> None:
-        """In one transaction; done before, it changes nothing. `word` takes the name's place: something that is no name."""
-        names = _Names(matches, word)
-        with self._database.writing() as connection:
-            claim_topic(connection, topic)
-            _forget_state(connection, topic, names)
-            for plan_id in connection.execute(select(tables.plans.c.plan_id).where(tables.plans.c.topic == key_of(topic))).scalars().all():
-                _tell_plan(connection, plan_id, names)
-            of_topic = tables.outcomes.c.topic == key_of(topic)
-            for event, text in connection.execute(select(tables.outcomes.c.event, tables.outcomes.c.outcome).where(of_topic)).all():
-                _put(connection, tables.outcomes, tables.outcomes.c.event == event, outcome=(text, names.in_json(text)))
-            # A run that found nothing due says why, of every topic.
-            idle = tables.runs.c.detail.contains(key_of(topic), autoescape=True)
-            for run_id, text in connection.execute(select(tables.runs.c.run_id, tables.runs.c.detail).where(idle)).all():
-                _put(connection, tables.runs, tables.runs.c.run_id == run_id, detail=(text, names.in_text(text)))
 
 
 class _Names:

@@ -25,10 +25,11 @@ _undone, _ranges = tables.undone, tables.undone_ranges
 
 
 class Holds(Part):
-    """Each is placed once and released once, by a named person with a reason."""
+    """Each hold is placed once and released once, by a named person with a reason. Each plan is taken back once; the first undo of it
+    stands that came to its end, and nothing takes its messages again without a person's word."""
 
     def holds(self, topic: TopicName | None = None, *, released: bool = False) -> Sequence[Hold]:
-        """In the order in which they were placed."""
+        """Of one topic or of all, those that stand or `released` ones too, in the order in which they were placed."""
         query = select(_holds).order_by(_holds.c.placed_at, _holds.c.hold_id)
         if topic is not None:
             query = query.where(_holds.c.topic == key_of(topic))
@@ -47,7 +48,9 @@ class Holds(Part):
         return _hold_of(rows[0])
 
     def add_hold(self, hold: Hold) -> Hold:
-        """Keep it. Raises InvalidHold where nobody or no reason is named."""
+        """Keep it; the same again changes nothing. Whoever adds one has the topic's lock: it then waits for a publish in flight.
+
+        Raises InvalidHold where nobody or no reason is named."""
         _check_word(hold.placed_by, hold.why)
         with self._database.writing() as connection:
             add_if_absent(
@@ -63,7 +66,7 @@ class Holds(Part):
         return self.hold(hold.hold_id)
 
     def release_hold(self, hold_id: str, *, by: str, why: str) -> Hold:
-        """End it. Raises UnknownHold, InvalidHold, HoldReleased where somebody else, or with another reason, was first."""
+        """From now on it keeps nothing. The same word again returns the first. Raises UnknownHold, InvalidHold, HoldReleased where somebody else, or with another reason, was first."""
         _check_word(by, why)
         found = self.hold(hold_id)
         with self._database.writing() as connection:
@@ -74,6 +77,48 @@ class Holds(Part):
             elif (row.released_by, row.released_why) != (by, why):
                 raise HoldReleased(found.hold_id, row.released_by, format_instant(Instant(row.released_at)))
         return self.hold(found.hold_id)
+
+    def set_undone(self, topic: TopicName, plan_id: str, undone_by: str, ranges: Iterable[Range]) -> None:
+        """Keep that the plan was taken back by the plan `undone_by`, and what came back. The same again changes nothing; where an undo came
+        to the first of its two commits alone, the one that brings the rest takes its place."""
+        with self._database.writing() as connection:
+            row = _row(connection, plan_id)
+            if row is not None:
+                if row.undone_by != undone_by and _gave_way(connection, row.undone_by):
+                    connection.execute(update(_undone).where(_undone.c.plan_id == plan_id).values(undone_by=undone_by))
+                return
+            at = self._database.now(connection)
+            connection.execute(insert(_undone).values(plan_id=plan_id, topic=key_of(topic), undone_by=undone_by, undone_at=at))
+            rows = [
+                {"plan_id": plan_id, "partition": partition, "first_offset": first, "last_offset": last}
+                for partition, first, last in ranges
+            ]
+            add_rows(connection, _ranges, rows)
+
+    def undone(self, topic: TopicName) -> Sequence[Undone]:
+        """All of the topic's, released ones too, the first first."""
+        query = select(_undone).where(_undone.c.topic == key_of(topic)).order_by(_undone.c.undone_at, _undone.c.plan_id)
+        with self._database.reading() as connection:
+            return [_read(connection, row) for row in connection.execute(query).all()]
+
+    def undoing(self, plan_id: str) -> Undone | None:
+        """How the plan was taken back; None: it was not."""
+        with self._database.reading() as connection:
+            row = _row(connection, plan_id)
+            return None if row is None else _read(connection, row)
+
+    def release_undone(self, plan_id: str, *, by: str, text: str) -> Undone:
+        """From now on the rules take its messages again; the first release stands. Raises NotUndone, UnnamedApproval."""
+        if not by.strip():
+            raise UnnamedApproval(plan_id)
+        with self._database.writing() as connection:
+            first = (_undone.c.plan_id == plan_id) & _undone.c.released_at.is_(None)
+            at = self._database.now(connection)
+            connection.execute(update(_undone).where(first).values(released_at=at, released_by=by, word=text))
+            row = _row(connection, plan_id)
+            if row is None:
+                raise NotUndone(plan_id)
+            return _read(connection, row)
 
 
 def _check_word(by: str, why: str) -> None:
@@ -119,55 +164,6 @@ def _what_of(row: Row[Any]) -> What:
     if row.kind == "range":
         return HeldRange(partition=row.partition, first=row.first_offset, last=row.last_offset)
     raise CorruptRecord(f"hold {row.hold_id}", f"its kind is {row.kind!r}, this program knows topic, key and range")
-
-
-class UndoneMemory(Part):
-    """Plans that were taken back, and the messages that came back with them: nothing takes those again without a person's word.
-
-    Each plan is taken back once; the first undo of it stands that came to its end.
-    """
-
-    def set_undone(self, topic: TopicName, plan_id: str, undone_by: str, ranges: Iterable[Range]) -> None:
-        """Keep that the plan was taken back by the plan `undone_by`, and what came back. The same again changes nothing; where an undo came
-        to the first of its two commits alone, the one that brings the rest takes its place."""
-        with self._database.writing() as connection:
-            row = _row(connection, plan_id)
-            if row is not None:
-                if row.undone_by != undone_by and _gave_way(connection, row.undone_by):
-                    connection.execute(update(_undone).where(_undone.c.plan_id == plan_id).values(undone_by=undone_by))
-                return
-            at = self._database.now(connection)
-            connection.execute(insert(_undone).values(plan_id=plan_id, topic=key_of(topic), undone_by=undone_by, undone_at=at))
-            rows = [
-                {"plan_id": plan_id, "partition": partition, "first_offset": first, "last_offset": last}
-                for partition, first, last in ranges
-            ]
-            add_rows(connection, _ranges, rows)
-
-    def undone(self, topic: TopicName) -> Sequence[Undone]:
-        """All of the topic's, released ones too, the first first."""
-        query = select(_undone).where(_undone.c.topic == key_of(topic)).order_by(_undone.c.undone_at, _undone.c.plan_id)
-        with self._database.reading() as connection:
-            return [_read(connection, row) for row in connection.execute(query).all()]
-
-    def undoing(self, plan_id: str) -> Undone | None:
-        """How the plan was taken back; None: it was not."""
-        with self._database.reading() as connection:
-            row = _row(connection, plan_id)
-            return None if row is None else _read(connection, row)
-
-    def release_undone(self, plan_id: str, *, by: str, text: str) -> Undone:
-        """From now on the rules take its messages again; the first release stands. Raises NotUndone, UnnamedApproval."""
-        if not by.strip():
-            raise UnnamedApproval(plan_id)
-        with self._database.writing() as connection:
-            first = (_undone.c.plan_id == plan_id) & _undone.c.released_at.is_(None)
-            at = self._database.now(connection)
-            connection.execute(update(_undone).where(first).values(released_at=at, released_by=by, word=text))
-            row = _row(connection, plan_id)
-            if row is None:
-                raise NotUndone(plan_id)
-            return _read(connection, row)
 
 
 def forget_undone(connection: Connection, topic: TopicName) -> None:

@@ -19,8 +19,8 @@ from message_lifecycle.ledger.database import Part, add_rows, claim_topic, key_o
 from message_lifecycle.model.errors import BatchNotOpen, ChangedFile, OpenBatch, RepeatedFile, UnknownBatch
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.records import Batch, SourceFile
 from message_lifecycle.model.settings import Value
-from message_lifecycle.ports import Batch, SourceFile
 
 _batches = tables.batches
 _files = tables.batch_files

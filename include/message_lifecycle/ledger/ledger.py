@@ -1,10 +1,10 @@
-"""The memory of intentions: one SQL database (PostgreSQL in use, SQLite in unit tests) behind `ports.Ledger`."""
+"""The memory of intentions: one SQL database (PostgreSQL in use, SQLite in unit tests)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from sqlalchemy import Connection, func, select, update
 
@@ -12,19 +12,16 @@ from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.backup import Backup, backup, restore
 from message_lifecycle.ledger.database import Clock, Database, Locks, Part, key_of, lock_row, put
 from message_lifecycle.ledger.documents import Documents, forget_documents
-from message_lifecycle.ledger.erasures import Erasures, Forgetting
-from message_lifecycle.ledger.holds import Holds, UndoneMemory, forget_undone
+from message_lifecycle.ledger.erasures import Erasures
+from message_lifecycle.ledger.holds import Holds, forget_undone
 from message_lifecycle.ledger.ingest import Ingest, forget_ingest
 from message_lifecycle.ledger.migrations import migrate, require_current
-from message_lifecycle.ledger.plans import PlanReader, PlanWriter
+from message_lifecycle.ledger.plans import Plans
 from message_lifecycle.ledger.runs import Runs
-from message_lifecycle.ledger.topics import Consumers, TopicState, forget_progress
+from message_lifecycle.ledger.topics import TopicState, forget_progress
 from message_lifecycle.model.errors import FutureAsOf, LedgerMismatch, LifecycleError
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
 from message_lifecycle.model.names import TopicName
-
-if TYPE_CHECKING:
-    from message_lifecycle.ports import Ledger
 
 _ANY_TOPIC = ""
 
@@ -119,9 +116,7 @@ def _identity(connection: Connection) -> tuple[str, int]:
     return row.uuid, row.sequence
 
 
-class SqlLedger(
-    Identity, PlanReader, PlanWriter, Runs, Consumers, Documents, Forgetting, TopicState, UndoneMemory, Ingest, Holds, Erasures, Locks
-):
+class Ledger(Identity, Plans, Runs, TopicState, Documents, Ingest, Holds, Erasures, Locks):
     """Everything the ledger keeps. Every write is one transaction; a database that fails is LedgerUnavailable."""
 
     @property
@@ -156,12 +151,7 @@ class SqlLedger(
         self.close()
 
 
-if TYPE_CHECKING:
-    # The type checker's proof that nothing of the port is missing.
-    _: type[Ledger] = SqlLedger
-
-
-def open_ledger(url: str, *, clock: Clock | None = None) -> SqlLedger:
+def open_ledger(url: str, *, clock: Clock | None = None) -> Ledger:
     """The ledger at that address. `clock`: instead of the database's, for tests and scenarios.
 
     Raises InvalidLedgerUrl, LedgerUnavailable, LedgerNotMigrated, LedgerTooNew.
@@ -174,7 +164,7 @@ def open_ledger(url: str, *, clock: Clock | None = None) -> SqlLedger:
     except LifecycleError:
         database.close()
         raise
-    return SqlLedger(database)
+    return Ledger(database)
 
 
 def migrate_ledger(url: str) -> tuple[int, int]:

@@ -20,13 +20,13 @@ from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
 from message_lifecycle.model.plan import PLAN_FORMAT, Operation, Plan
-from message_lifecycle.ports import PlanRecord, PlanSummary
+from message_lifecycle.model.records import PlanRecord, PlanSummary
 
 _plans = tables.plans
 _PLAN_ID_LENGTH = 32
 
 
-class PlanReader(Part):
+class Plans(Part):
     """Everything that comes with a whole plan may be of 8 MB; `plans` and `waiting` read no plan's document."""
 
     def record(self, plan_id: str) -> PlanRecord:
@@ -70,7 +70,7 @@ class PlanReader(Part):
         return None if found is None else Instant(found)
 
     def published_since(self, topic: TopicName, operations: Collection[Operation], *, published_after: Instant) -> frozenset[str]:
-        """See `ports.PlanReader`."""
+        """Ids of the plans of these operations whose outcome came after that time, as `published_at` tells it."""
         with self._database.reading() as connection:
             return frozenset(connection.execute(_since(select(_plans.c.plan_id), topic, operations, published_after)).scalars())
 
@@ -88,7 +88,8 @@ class PlanReader(Part):
         return None if found is None else Instant(found)
 
     def published_after(self, topic: TopicName, plan_id: str, operation: Operation, *, or_failed: bool = False) -> Sequence[PlanRecord]:
-        """See `ports.PlanReader`."""
+        """The operation's plans that were published after that plan was, oldest first. `or_failed`: those, too, of which something else
+        was found after their commit, and those that failed before it."""
         first = select(_plans.c.outcome_event).where(_plans.c.plan_id == plan_id).scalar_subquery()
         query = _whole_plans().where(
             _plans.c.topic == key_of(topic),
@@ -134,7 +135,8 @@ class PlanReader(Part):
             return [_summary(row) for row in connection.execute(query)]
 
     def waiting(self) -> Sequence[PlanSummary]:
-        """See `ports.PlanReader`."""
+        """Plans that need a person and have no answer yet, the longest waiting first. One that an earlier version made waits no more: it is
+        planned, and asked, again."""
         query = (
             select(_plans)
             .where(_plans.c.state == "gated", _plans.c.judgement == "needs_approval", _plans.c.approval.is_(None))
@@ -143,76 +145,6 @@ class PlanReader(Part):
         )
         with self._database.reading() as connection:
             return [_summary(row) for row in connection.execute(query)]
-
-
-def state_of_plans() -> Select[Any]:
-    return select(_plans, tables.outcomes.c.outcome).outerjoin(tables.outcomes, tables.outcomes.c.event == _plans.c.outcome_event)
-
-
-def _since(query: Select[Any], topic: TopicName, operations: Collection[Operation], published_after: Instant) -> Select[Any]:
-    """Of plans whose outcome came after that time, as `published_at` tells it."""
-    outcomes = tables.outcomes
-    return query.join(outcomes, _plans.c.outcome_event == outcomes.c.event).where(
-        _plans.c.topic == key_of(topic),
-        _plans.c.operation.in_(sorted(operations)),
-        _plans.c.outcome_name.in_(("published", "failed")),
-        outcomes.c.recorded_at > published_after,
-    )
-
-
-def _whole_plans() -> Select[Any]:
-    documents = tables.plan_documents
-    return state_of_plans().add_columns(documents.c.document, documents.c.text_id).join(documents, documents.c.plan_id == _plans.c.plan_id)
-
-
-def _load(connection: Connection, query: Select[Any]) -> list[PlanRecord]:
-    return [record_of(row, plan_from_json(row.document, row.plan_id, row.text_id)) for row in connection.execute(query)]
-
-
-def record_of(row: Row[Any], plan: Plan) -> PlanRecord:
-    return PlanRecord(
-        plan=plan,
-        state=row.state,
-        recorded_at=Instant(row.recorded_at),
-        staged=None if row.staged is None else from_json(Staged, row.staged),
-        report=None if row.report is None else from_json(GateReport, row.report),
-        approval=None if row.approval is None else from_json(Approval, row.approval),
-        outcome=None if row.outcome is None else from_json(Outcome, row.outcome),
-        reported_at=row.reported_at,
-        requested_by=row.requested_by,
-    )
-
-
-def _summary(row: Row[Any]) -> PlanSummary:
-    return PlanSummary(
-        plan_id=row.plan_id,
-        operation=row.operation,
-        topic=topic_of(row.topic),
-        as_of=row.as_of,
-        state=row.state,
-        recorded_at=row.recorded_at,
-        expected_rows=row.expected_rows,
-        expected_bytes=row.expected_bytes,
-        judgement=row.judgement,
-        reported_at=row.reported_at,
-        approval=None if row.approval is None else from_json(Approval, row.approval),
-        outcome=row.outcome_name,
-    )
-
-
-def _by_beginning(connection: Connection, beginning: str) -> str:
-    # An empty beginning is no beginning; a `%` in it is only a character.
-    query = select(_plans.c.plan_id).where(_plans.c.plan_id.startswith(beginning, autoescape=True)).order_by(_plans.c.plan_id)
-    found = connection.execute(query.limit(3)).scalars().all() if beginning else []
-    if not found:
-        raise UnknownPlan(beginning)
-    if len(found) > 1:
-        raise AmbiguousPlan(beginning, tuple(found))
-    return str(found[0])
-
-
-class PlanWriter(Part):
-    """The way of one plan, from its recording to its outcome."""
 
     def add_plan(self, plan: Plan, *, run: str | None = None, requested_by: str | None = None) -> PlanRecord:
         """Record a plan, for that run; a plan that is there already is returned as it is. Raises OpenPlan (DEL-1). `requested_by`: the
@@ -321,6 +253,72 @@ class PlanWriter(Part):
             event = write_outcome(connection, outcome, at=self._database.now(connection))
             _set(connection, row, state="closed", outcome_name=outcome.name, outcome_event=event)
         return outcome
+
+
+def state_of_plans() -> Select[Any]:
+    return select(_plans, tables.outcomes.c.outcome).outerjoin(tables.outcomes, tables.outcomes.c.event == _plans.c.outcome_event)
+
+
+def _since(query: Select[Any], topic: TopicName, operations: Collection[Operation], published_after: Instant) -> Select[Any]:
+    """Of plans whose outcome came after that time, as `published_at` tells it."""
+    outcomes = tables.outcomes
+    return query.join(outcomes, _plans.c.outcome_event == outcomes.c.event).where(
+        _plans.c.topic == key_of(topic),
+        _plans.c.operation.in_(sorted(operations)),
+        _plans.c.outcome_name.in_(("published", "failed")),
+        outcomes.c.recorded_at > published_after,
+    )
+
+
+def _whole_plans() -> Select[Any]:
+    documents = tables.plan_documents
+    return state_of_plans().add_columns(documents.c.document, documents.c.text_id).join(documents, documents.c.plan_id == _plans.c.plan_id)
+
+
+def _load(connection: Connection, query: Select[Any]) -> list[PlanRecord]:
+    return [record_of(row, plan_from_json(row.document, row.plan_id, row.text_id)) for row in connection.execute(query)]
+
+
+def record_of(row: Row[Any], plan: Plan) -> PlanRecord:
+    return PlanRecord(
+        plan=plan,
+        state=row.state,
+        recorded_at=Instant(row.recorded_at),
+        staged=None if row.staged is None else from_json(Staged, row.staged),
+        report=None if row.report is None else from_json(GateReport, row.report),
+        approval=None if row.approval is None else from_json(Approval, row.approval),
+        outcome=None if row.outcome is None else from_json(Outcome, row.outcome),
+        reported_at=row.reported_at,
+        requested_by=row.requested_by,
+    )
+
+
+def _summary(row: Row[Any]) -> PlanSummary:
+    return PlanSummary(
+        plan_id=row.plan_id,
+        operation=row.operation,
+        topic=topic_of(row.topic),
+        as_of=row.as_of,
+        state=row.state,
+        recorded_at=row.recorded_at,
+        expected_rows=row.expected_rows,
+        expected_bytes=row.expected_bytes,
+        judgement=row.judgement,
+        reported_at=row.reported_at,
+        approval=None if row.approval is None else from_json(Approval, row.approval),
+        outcome=row.outcome_name,
+    )
+
+
+def _by_beginning(connection: Connection, beginning: str) -> str:
+    # An empty beginning is no beginning; a `%` in it is only a character.
+    query = select(_plans.c.plan_id).where(_plans.c.plan_id.startswith(beginning, autoescape=True)).order_by(_plans.c.plan_id)
+    found = connection.execute(query.limit(3)).scalars().all() if beginning else []
+    if not found:
+        raise UnknownPlan(beginning)
+    if len(found) > 1:
+        raise AmbiguousPlan(beginning, tuple(found))
+    return str(found[0])
 
 
 def _forget_if_it_gave_way(connection: Connection, plan_id: str) -> None:

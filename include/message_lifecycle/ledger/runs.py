@@ -17,7 +17,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.plan import Operation
-from message_lifecycle.ports import Run, RunEntry
+from message_lifecycle.model.records import Run, RunEntry
 
 _met = tables.run_topics
 _NO_PLAN = ""

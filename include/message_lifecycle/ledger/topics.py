@@ -13,19 +13,17 @@ from message_lifecycle.model.errors import InvalidProgress, ReplicaProgress, Unk
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName, normalise_name, reader_name
+from message_lifecycle.model.records import DueState
 from message_lifecycle.model.settings import Value
-from message_lifecycle.ports import DueState
 
 _consumers = tables.consumers
 _INT32_MAX = 2**31 - 1
 _NOTHING_YET = -1
 
 
-class Consumers(Part):
-    """Progress per topic, consumer and partition; a consumer is registered by its first commit.
-
-    A replica stands here under its `stream/topic`, which no consumer can have as its name.
-    """
+class TopicState(Part):
+    """Progress stands per topic, consumer and partition; a consumer is registered by its first commit, and a replica stands under its
+    `stream/topic`, which no consumer can have as its name. Of all else each value replaces the one before."""
 
     def commit(
         self,
@@ -112,22 +110,6 @@ class Consumers(Part):
             rows = connection.execute(select(*pair).where(_consumers.c.replica == 1).distinct().order_by(*pair)).all()
         return [(topic_of(row.topic), topic_of(row.consumer)) for row in rows]
 
-
-def forget_progress(connection: Connection, topic: TopicName) -> None:
-    """All that is registered for the topic or for what it copies goes on from nothing; who is registered, stays (EXP-6, TTL-6).
-
-    Offsets of a log that is gone name other messages now: taken for progress, they would let go what nobody has read."""
-    own = (_consumers.c.consumer == str(topic)) & (_consumers.c.replica == 1)
-    connection.execute(update(_consumers).where((_consumers.c.topic == key_of(topic)) | own).values(offset=_NOTHING_YET))
-
-
-def _is(topic: TopicName, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    return _consumers.c.topic == key_of(topic), _consumers.c.consumer == name
-
-
-class TopicState(Part):
-    """Each value replaces the one before."""
-
     def set_accepted(self, topic: TopicName, values: Mapping[str, Value | None], *, by: str | None = None, text: str | None = None) -> None:
         """Keep the settings under which the topic's removals are accepted now; `by`, `text`: a person's word for them (DEL-3)."""
         with self._database.writing() as connection:
@@ -200,3 +182,15 @@ class TopicState(Part):
             )
             for row in rows
         }
+
+
+def forget_progress(connection: Connection, topic: TopicName) -> None:
+    """All that is registered for the topic or for what it copies goes on from nothing; who is registered, stays (EXP-6, TTL-6).
+
+    Offsets of a log that is gone name other messages now: taken for progress, they would let go what nobody has read."""
+    own = (_consumers.c.consumer == str(topic)) & (_consumers.c.replica == 1)
+    connection.execute(update(_consumers).where((_consumers.c.topic == key_of(topic)) | own).values(offset=_NOTHING_YET))
+
+
+def _is(topic: TopicName, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return _consumers.c.topic == key_of(topic), _consumers.c.consumer == name

@@ -23,32 +23,27 @@ from message_lifecycle.operations.required import required
 TAKEN_BACK: frozenset[Operation] = frozenset(
     ("message_cleaner", "retention", "message_request", "purge_compacted", "snapshot_with_purge", "quarantine", "topic_delete")
 )
-"""Operations that take messages out of the log, changes and snapshots of documents, or refused rows, and whose plans can be taken back."""
+"""Operations whose plans can be taken back, for stores: a table's history names them. The registry says the same."""
 _OF_AGES = ("message_expiry", "max_age_seconds", "allow_msg_ttl", "ttl_overrides_age", "zero_ttl")
 _IN_NO_VIEW = ("expiry", "ttl", "retention_age", "compacted")
-_NOT: dict[Operation, str] = {
-    "erasure": "what is erased never comes back",
-    "compaction": "a compaction takes nothing from the log, which still has what the view leaves out",
-    "marker_generation": "it made the markers owed for what another writer removed, which is gone; `lifecycle message delete` removes single markers",
-    "undo": "it is an undo itself. What it brought back goes again once it is released (`lifecycle undo --release`), or by a request that names it",
-}
 
 
 def check(
     plan: Plan,
     *,
+    why_not: str | None,
     outcome: OutcomeName | None,
     published_at: Instant | None,
     now: Instant,
     undo_window_us: int,
     table_uuid: str,
 ) -> None:
-    """Whether the plan may be taken back at all. `published_at`: by the ledger's clock; None: it has changed
+    """Whether the plan may be taken back at all. `why_not`: what its operation says against it. `published_at`: by the ledger's clock; None: it has changed
     nothing. Raises CannotUndo's leaves."""
     if outcome not in ("published", "failed") or published_at is None:
         raise NotPublished(plan.plan_id, outcome or "open")
-    if plan.operation not in TAKEN_BACK:
-        raise NotUndoable(plan.plan_id, _NOT.get(plan.operation, f"what the operation {plan.operation} does is not taken back"))
+    if why_not is not None:
+        raise NotUndoable(plan.plan_id, why_not)
     if plan.requirements.table_uuid != table_uuid:
         raise NotUndoable(plan.plan_id, "its table is another one now: the topic was made anew")
     ended_at = Instant(published_at + undo_window_us)

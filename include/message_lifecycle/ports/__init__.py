@@ -1,30 +1,9 @@
-"""The seams: what the verbs need of a store, a gate and a ledger. Each is small; the memory store is the reference."""
+"""The seams: what the verbs need of a store and a gate. Each is small; the memory store is the reference."""
 
-from message_lifecycle.ports.documents import DocumentMemory as DocumentMemory
 from message_lifecycle.ports.documents import DocumentReader as DocumentReader
 from message_lifecycle.ports.documents import DocumentStore as DocumentStore
 from message_lifecycle.ports.erasure import Eraser as Eraser
 from message_lifecycle.ports.erasure import KeySearch as KeySearch
-from message_lifecycle.ports.erasures import ErasureMemory as ErasureMemory
-from message_lifecycle.ports.holds import HoldMemory as HoldMemory
-from message_lifecycle.ports.ledger import Batch as Batch
-from message_lifecycle.ports.ledger import BatchWriter as BatchWriter
-from message_lifecycle.ports.ledger import DueState as DueState
-from message_lifecycle.ports.ledger import Ledger as Ledger
-from message_lifecycle.ports.ledger import LedgerIdentity as LedgerIdentity
-from message_lifecycle.ports.ledger import LedgerLists as LedgerLists
-from message_lifecycle.ports.ledger import LedgerReader as LedgerReader
-from message_lifecycle.ports.ledger import PlanReader as PlanReader
-from message_lifecycle.ports.ledger import PlanRecord as PlanRecord
-from message_lifecycle.ports.ledger import PlanState as PlanState
-from message_lifecycle.ports.ledger import PlanSummary as PlanSummary
-from message_lifecycle.ports.ledger import PlanWriter as PlanWriter
-from message_lifecycle.ports.ledger import Run as Run
-from message_lifecycle.ports.ledger import RunEntry as RunEntry
-from message_lifecycle.ports.ledger import RunWriter as RunWriter
-from message_lifecycle.ports.ledger import SourceFile as SourceFile
-from message_lifecycle.ports.ledger import TopicMemory as TopicMemory
-from message_lifecycle.ports.ledger import TopicWriter as TopicWriter
 from message_lifecycle.ports.quarantine import QuarantineStore as QuarantineStore
 from message_lifecycle.ports.reclaiming import DeletedReclaimer as DeletedReclaimer
 from message_lifecycle.ports.reclaiming import PastReader as PastReader

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from message_lifecycle.model.change import SnapshotDocument
-from message_lifecycle.model.document import Change, DocumentState, DocumentTables, OwnChanges, OwnSettings, Snapshot, Synced
-from message_lifecycle.model.erasure import Matches
+from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
@@ -96,44 +95,4 @@ class DocumentStore(Protocol):
 
     def discard_documents(self, plan: Plan) -> None:
         """Forget what was staged for the plan; nothing there is success."""
-        ...
-
-
-class DocumentMemory(Protocol):
-    """What the ledger keeps of documents: how far clients have synchronised, and settings below the topic's."""
-
-    def synced(self, topic: TopicName, document: str | None = None) -> Sequence[Synced]:
-        """In order of (document, client); of one document, or of all."""
-        ...
-
-    def replace_synced(self, topic: TopicName, document: str, client: str, *, seen: Synced | None, to: Synced | None) -> bool:
-        """Make the client's row `to`, in one step and only if it is `seen` until then; whether it was. None is no row: who is still at
-        0 has none, and does not pin (SNP-5)."""
-        ...
-
-    def heard_of(self, topic: TopicName, document: str, client: str, at: Instant) -> bool:
-        """The client is not silent (SNP-3): its row's time moves on, if it is an older one; whether it was."""
-        ...
-
-    def detach(self, topic: TopicName, document: str, client: str) -> bool:
-        """Whether there was a row."""
-        ...
-
-    def detach_silent(self, topic: TopicName, rows: Sequence[Synced]) -> int:
-        """Take these rows away, each only if it is still that one; how many went."""
-        ...
-
-    def document_topics(self) -> Sequence[TopicName]:
-        """All of which documents may be named, those that are gone among them."""
-        ...
-
-    def forget_document(self, topic: TopicName, matches: Matches, *, word: str) -> None:
-        """Keep nothing of a document that was erased: no client, setting or owner of it, and where plans and outcomes name it, `word`."""
-        ...
-
-    def own_settings(self, topic: TopicName) -> OwnSettings: ...
-
-    def alter_own_settings(self, topic: TopicName, changes: OwnChanges, *, check: Callable[[OwnSettings], None]) -> None:
-        """All of it or nothing. `check` is given everything as it will be, raises where that does not go together, and asks the ledger
-        nothing."""
         ...

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from message_lifecycle.app.operations.registry import Scheduled
     from message_lifecycle.app.scenario import MakeWorld, World
     from message_lifecycle.app.services import Services
-    from message_lifecycle.ledger.ledger import SqlLedger
+    from message_lifecycle.ledger.ledger import Ledger
 
 DIFFERENT = 1
 """Something does not hold: a scenario's expectation, a topic's health."""
@@ -61,7 +61,7 @@ class Wiring:
     ledger_url: Callable[[], str] = _ledger_url
     worlds: Mapping[str, MakeWorld] = field(default_factory=lambda: {backend: _world(backend) for backend in BACKENDS})
 
-    def ledger(self) -> SqlLedger:
+    def ledger(self) -> Ledger:
         """The ledger alone, for its own care. Raises LedgerNotMigrated and what else `open_ledger` raises."""
         from message_lifecycle.ledger.ledger import open_ledger
 

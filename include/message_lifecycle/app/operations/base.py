@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from message_lifecycle.app.operations import words
 from message_lifecycle.app.services import policy_of
+from message_lifecycle.model.backends import check_operation
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
 
 if TYPE_CHECKING:
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
     from message_lifecycle.model.names import TopicName
     from message_lifecycle.model.outcome import Check, Outcome, Published, Staged
     from message_lifecycle.model.plan import Plan
+    from message_lifecycle.model.records import PlanRecord
     from message_lifecycle.model.settings import Policy
     from message_lifecycle.operations.verdict import Verdict
-    from message_lifecycle.ports import PlanRecord, Topic
+    from message_lifecycle.ports import Topic
 
 Scheduled = Literal[
     "message_cleaner", "retention", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge", "reclaim", "quarantine"
@@ -78,12 +80,27 @@ class Operation:
     """Once done, it is never planned again."""
     marks: ClassVar[bool] = False
     """It may leave a key without a live message, and then makes the key's marker (MRK-1, MRK-2)."""
+    removes: ClassVar[bool] = True
+    """How it ended last tells how the topic's removals stand. Compaction takes nothing from the log (CMP-9), and what is reclaimed has left
+    it before."""
+    takes_messages: ClassVar[bool] = True
+    """What its plan counts goes from the log: messages, or changes of documents."""
+    counts_messages: ClassVar[bool] = True
+    """Its outcome tells how many messages there were, and how many stay."""
+    undoable: ClassVar[bool] = False
+    """A plan of it can be taken back (DEL-7)."""
+    not_undone: ClassVar[str] = ""
+    """Why not, where more is to say than that it is not."""
 
     # What it is for
 
     def is_of(self, plan: Plan, work: Work) -> bool:
         """Whether the plan was made for this very work."""
         return plan.operation == work and plan.parent is None
+
+    def why_not_undone(self) -> str | None:
+        """Why a plan of it is not taken back; None: it can be."""
+        return None if self.undoable else self.not_undone or f"what the operation {self.name} does is not taken back"
 
     def again(self, plan: Plan) -> Work:
         """What to plan again for, where the plan no longer fits."""
@@ -103,6 +120,11 @@ class Operation:
     def all_topics(self, s: Services) -> Sequence[TopicName]:
         """Where a schedule looks, if nobody names topics."""
         return s.topics.list()
+
+    def check_place(self, s: Services, name: TopicName) -> None:
+        """Whether the operation works where the topic lies, which a person named. Raises UnsupportedLimit, NotInABackend."""
+        if name in s.backends:
+            check_operation(s.backends[name], self.name, where=f"topic {name}")
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
         """Those of the topics that the operation is for. `named`: a person named them."""
@@ -229,6 +251,19 @@ class Operation:
         """The plan that had done before what this one found done (DEL-5)."""
         found = s.ledger.find_published(plan.topic, plan.operation, plan.as_of)
         return None if found is None or found.plan.parent != plan.parent else found.plan.plan_id
+
+
+class OfSpace(Operation):
+    """What gives back the space of what has left the topic before: what it takes are files, and no messages are counted."""
+
+    name = "reclaim"
+    removes, takes_messages, counts_messages = False, False, False
+
+    def summary(self, plan: Plan) -> str:
+        return f"{plan.expected.removed_bytes} of {plan.expected.bytes_in} bytes come back"
+
+    def question(self, plan: Plan, going: int) -> str:
+        return words.question_of_space(plan)
 
 
 def accept_one(s: Services, plan: Plan, setting: str) -> None:

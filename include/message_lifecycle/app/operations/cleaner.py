@@ -12,6 +12,7 @@ from message_lifecycle.app.operations.messages import Cleaning, facts_of
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.sparing import holds_of, spared_in_view
 from message_lifecycle.gates.messages import message_cleaner_suite, retention_suite
+from message_lifecycle.model.errors import NotInABackend
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.view import NONE_OUTLIVED
 from message_lifecycle.operations import message_cleaner, retention_run
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
     from message_lifecycle.model.names import TopicName
     from message_lifecycle.model.outcome import Staged
     from message_lifecycle.model.plan import Plan
+    from message_lifecycle.model.records import DueState
     from message_lifecycle.model.rows import RowAnswer, RowQuestion
     from message_lifecycle.model.settings import Policy
-    from message_lifecycle.ports import DueState
 
 _TRIES = 4
 """How often what must wait is taken out of the plan: what stays may make more of it wait. Then everything waits."""
@@ -74,6 +75,11 @@ class Retention(Cleaning):
     def all_topics(self, s: Services) -> Sequence[TopicName]:
         """A table's retention is the cleaner's."""
         return sorted(s.backends)
+
+    def check_place(self, s: Services, name: TopicName) -> None:
+        if name not in s.backends:
+            raise NotInABackend(str(name), [str(known) for known in sorted(s.backends)])
+        super().check_place(s, name)
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         if (waiting := asked.question(name)) is not None:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from message_lifecycle.model.names import TopicName
     from message_lifecycle.model.outcome import Published, Staged
     from message_lifecycle.model.plan import Plan
+    from message_lifecycle.model.records import PlanRecord
     from message_lifecycle.model.settings import Policy
-    from message_lifecycle.ports import PlanRecord
 
 
 class Compaction(Operation):
@@ -43,6 +43,8 @@ class Compaction(Operation):
 
     name = "compaction"
     works_beside, wants_spark = True, True
+    removes, takes_messages = False, False
+    not_undone = "a compaction takes nothing from the log, which still has what the view leaves out"
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
         """Whether a topic that a person named asks for compaction, and for how much, is no matter."""
@@ -122,6 +124,7 @@ class PurgeCompacted(OfMessages):
     """Takes from the log whole segments that the view covers (CMP-9)."""
 
     name = "purge_compacted"
+    undoable = True
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         policy = policy_of(s, name)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from message_lifecycle.app import sparing
 from message_lifecycle.app.frames import with_figures
 from message_lifecycle.app.operations import words
-from message_lifecycle.app.operations.base import Deed, Frames, Operation, Work
+from message_lifecycle.app.operations.base import Deed, Frames, OfSpace, Work
 from message_lifecycle.app.operations.topics import deleted_by, policy_of_deleted, undo_until
 from message_lifecycle.gates.tables import deleted_reclaim_suite
 from message_lifecycle.model import plan as plans
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
     from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model.outcome import Check
-    from message_lifecycle.ports import DeletedReclaimer, PlanRecord, Topic
+    from message_lifecycle.model.records import PlanRecord
+    from message_lifecycle.ports import DeletedReclaimer, Topic
 
 log = logging.getLogger("lifecycle")
 _DELETION: tuple[plans.Operation, ...] = ("topic_delete",)
@@ -56,10 +57,9 @@ class DroppedTopic(Deed):
 TABLES = DroppedTopic()
 
 
-class DeletedReclaim(Operation):
+class DeletedReclaim(OfSpace):
     """Gives back the space of a topic that was deleted and cannot be brought back any more."""
 
-    name = "reclaim"
     gives_way, once = True, True
 
     def is_of(self, plan: Plan, work: Work) -> bool:
@@ -90,9 +90,6 @@ class DeletedReclaim(Operation):
         )
         return deleted_reclaim.plan(facts, policy, as_of=as_of)
 
-    def summary(self, plan: Plan) -> str:
-        return f"{plan.expected.removed_bytes} of {plan.expected.bytes_in} bytes come back"
-
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         """The store's frames, and of the ledger how many holds stand now, and whether the topic can be brought back again."""
         frames = reclaimer_of(s, plan.topic).drop_evidence(plan, policy)
@@ -101,9 +98,6 @@ class DeletedReclaim(Operation):
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return deleted_reclaim_suite(plan, policy)
-
-    def question(self, plan: Plan, going: int) -> str:
-        return words.question_of_space(plan)
 
     def lines(self, plan: Plan, going: words.Removed, failed: Sequence[Check]) -> list[str]:
         return words.of_space(plan, "They are all that is left of the topic that was deleted", failed)

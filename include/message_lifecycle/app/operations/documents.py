@@ -31,11 +31,11 @@ from message_lifecycle.app.operations.undo import Undo, check, later, remember
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.gates.documents import documents_suite
 from message_lifecycle.model.errors import LifecycleError, NotADocumentTopic, PlanConflict, Unavailable
+from message_lifecycle.model.records import DueState
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import document_undo, snapshot_with_purge
 from message_lifecycle.operations.snapshot_with_purge import live_clients, lowest_synced, needs_more, tightened
-from message_lifecycle.ports import DueState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from message_lifecycle.model.names import TopicName
     from message_lifecycle.model.outcome import Check, Published, Staged
     from message_lifecycle.model.plan import Plan
+    from message_lifecycle.model.records import PlanRecord
     from message_lifecycle.operations.verdict import Verdict
-    from message_lifecycle.ports import PlanRecord
 
 _AGE = "changes_max_age"
 
@@ -121,7 +121,7 @@ class SnapshotWithPurge(OfDocuments):
     """Makes the snapshots that are due, and purges the changes that all clients have (SNP-1, SNP-4)."""
 
     name = "snapshot_with_purge"
-    wants_spark = True
+    wants_spark, undoable = True, True
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
         """Topics of messages are left out, but for those that a person named."""

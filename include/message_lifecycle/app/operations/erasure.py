@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from message_lifecycle.app import archiving, sparing
 from message_lifecycle.app.erasure_secret import match_of
 from message_lifecycle.app.operations.base import Deed, Frames, Operation, Work
+from message_lifecycle.app.operations.registry import names_of
 from message_lifecycle.app.receipts import keep
 from message_lifecycle.app.sparing import holds_of, ids_of
 from message_lifecycle.gates.tables import erasure_suite
@@ -24,14 +25,14 @@ from message_lifecycle.model.rows import offsets_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import erasure
 from message_lifecycle.operations.required import required, required_of_documents
-from message_lifecycle.operations.undo import TAKEN_BACK
 from message_lifecycle.operations.verdict import Verdict
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
     from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model.hold import Hold
-    from message_lifecycle.ports import Eraser, PlanRecord
+    from message_lifecycle.model.records import PlanRecord
+    from message_lifecycle.ports import Eraser
 
 INTAKE = ("ingest", "copy")
 """Locks of what brings keys in."""
@@ -78,6 +79,7 @@ class Erasure(Operation):
 
     name = "erasure"
     by_request = True
+    not_undone = "what is erased never comes back"
 
     def is_of(self, plan: Plan, work: Work) -> bool:
         return isinstance(work, EraseKey) and plan.erasure is not None and plan.erasure.request_id == work.request_id
@@ -130,7 +132,9 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: EraseKey, *, as_of
     of = ErasureOf(request_id=request.request_id, digest=request.key.digest, secret=request.key.secret)
     matches = match_of(s, [request]).matches
     _refuse_lost_archives(s, name)
-    undoable = s.ledger.published_since(name, TAKEN_BACK, published_after=Instant(s.ledger.now() - policy.undo_window_us))
+    undoable = s.ledger.published_since(
+        name, names_of(lambda one: one.undoable), published_after=Instant(s.ledger.now() - policy.undo_window_us)
+    )
     found = eraser_of(s, name).find_key(name, matches, policy, as_of=as_of, undoable=undoable)
     _refuse_former_archives(s, name, policy, matches)
     _refuse_held(s, name, policy, matches, found, as_of=as_of, undoable=undoable)

@@ -27,6 +27,9 @@ class MarkerGeneration(OfMessages):
 
     name = "marker_generation"
     gives_way, marks = True, True
+    not_undone = (
+        "it made the markers owed for what another writer removed, which is gone; `lifecycle message delete` removes single markers"
+    )
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         if policy_of(s, name).marker_ttl_us is None:

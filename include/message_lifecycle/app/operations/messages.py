@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from message_lifecycle.model.names import TopicName
     from message_lifecycle.model.outcome import Outcome, Published, Staged
     from message_lifecycle.model.plan import Plan
+    from message_lifecycle.model.records import PlanRecord
     from message_lifecycle.model.view import ViewState
     from message_lifecycle.operations.verdict import Verdict
-    from message_lifecycle.ports import PlanRecord
 
 _LIMITS = get_args(LimitReason)
 
@@ -105,7 +105,7 @@ class OfMessages(Operation):
         return done[-1]
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        of_log = archiving.evidence(s, plan, s.store.evidence(plan, staged, policy))
+        of_log = s.store.evidence(plan, staged, policy)
         of_view = plan.on_view.mark or plan.on_view.back or plan.past_horizon
         return {**of_log, **s.compactor.evidence(plan, staged, policy)} if of_view else of_log
 
@@ -151,7 +151,10 @@ class OfMessages(Operation):
 class Cleaning(OfMessages):
     """What removes by the topic's own rules. Nothing of what these take is left afterwards but what somebody holds (DEL-6)."""
 
-    marks = True
+    marks, undoable = True, True
+
+    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
+        return archiving.evidence(s, plan, super().evidence(s, plan, staged, policy))
 
     def before(self, s: Services, verdict: Verdict, deed: Deed) -> None:
         archiving.require(s, verdict.plan)

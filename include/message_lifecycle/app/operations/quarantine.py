@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model.hold import Hold
     from message_lifecycle.model.outcome import Published, Staged
+    from message_lifecycle.model.records import PlanRecord
     from message_lifecycle.model.settings import Policy
     from message_lifecycle.operations.verdict import Verdict
-    from message_lifecycle.ports import PlanRecord, QuarantineStore
+    from message_lifecycle.ports import QuarantineStore
 
 _NOTHING = QuarantineState(table_uuid="", snapshot_id=None, files=())
 _THERE = "what it took is there again already"
@@ -63,6 +64,7 @@ class Quarantine(OfQuarantine):
     """Takes files whose rows have all reached their age, by metadata alone."""
 
     name = "quarantine"
+    takes_messages, undoable = False, True
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         if (waiting := asked.question(name)) is not None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.app.due import Asked, Due
 from message_lifecycle.app.operations import words
-from message_lifecycle.app.operations.base import Deed, Frames, Operation, Work, accept_one
+from message_lifecycle.app.operations.base import Deed, Frames, OfSpace, Work, accept_one
 from message_lifecycle.app.operations.deleted_reclaim import DeletedReclaim, begun_plan, due_by_name, forget_ended
+from message_lifecycle.app.operations.registry import names_of
 from message_lifecycle.app.sparing import holds_of, ids_of
 from message_lifecycle.gates.tables import reclaim_suite
 from message_lifecycle.model import plan as plans
@@ -21,7 +22,6 @@ from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import ReclaimFacts
 from message_lifecycle.operations import reclaim
-from message_lifecycle.operations.undo import TAKEN_BACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from message_lifecycle.model.names import TopicName
     from message_lifecycle.model.outcome import Check, Outcome, Published, Staged
     from message_lifecycle.model.plan import Plan
+    from message_lifecycle.model.records import PlanRecord
     from message_lifecycle.model.request import ReclaimDeleted
     from message_lifecycle.operations.verdict import Verdict
-    from message_lifecycle.ports import PlanRecord
 
 _RECLAIM: tuple[plans.Operation, ...] = ("reclaim",)
 
@@ -51,10 +51,9 @@ class ForgottenHistory(Deed):
 HISTORY = ForgottenHistory()
 
 
-class Reclaim(Operation):
+class Reclaim(OfSpace):
     """Gives back the space of a topic that stands."""
 
-    name = "reclaim"
     gives_way = True
 
     def all_topics(self, s: Services) -> Sequence[TopicName]:
@@ -100,7 +99,9 @@ class Reclaim(Operation):
             tables=tables,
             snapshot_id=next(main, None),
             needed_since=_needed_since(s, name),
-            undoable_since=s.ledger.planned_since(name, TAKEN_BACK, published_after=Instant(s.ledger.now() - policy.undo_window_us)),
+            undoable_since=s.ledger.planned_since(
+                name, names_of(lambda one: one.undoable), published_after=Instant(s.ledger.now() - policy.undo_window_us)
+            ),
             # What a hold names may lie in files of the past, and nobody looks into them (DEL-8).
             held=tuple(hold.told for hold in holds),
             heeded=ids_of(holds),
@@ -108,17 +109,11 @@ class Reclaim(Operation):
         )
         return reclaim.plan(facts, policy, as_of=as_of, ask=partial(s.reclaimer.loose, name))
 
-    def summary(self, plan: Plan) -> str:
-        return f"{plan.expected.removed_bytes} of {plan.expected.bytes_in} bytes come back"
-
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         return s.reclaimer.reclaim_evidence(plan, policy)
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return reclaim_suite(plan, policy)
-
-    def question(self, plan: Plan, going: int) -> str:
-        return words.question_of_space(plan)
 
     def lines(self, plan: Plan, going: words.Removed, failed: Sequence[Check]) -> list[str]:
         return words.of_space(plan, "What it had removed longer ago than the undo window could then not be taken back any more", failed)

@@ -17,8 +17,11 @@ from message_lifecycle.model.change import Commit
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from message_lifecycle.app.services import Services
     from message_lifecycle.gates.suite import Suite
+    from message_lifecycle.model import plan as plans
     from message_lifecycle.model.instants import Instant
     from message_lifecycle.model.names import TopicName
     from message_lifecycle.model.outcome import Staged
@@ -74,6 +77,11 @@ def deeds(plan: Plan) -> list[Deed]:
 def _loaded(place: str) -> Any:
     module, name = place.split(".")
     return getattr(import_module(f"message_lifecycle.app.operations.{module}"), name)
+
+
+def names_of(so: Callable[[Operation], bool]) -> tuple[plans.Operation, ...]:
+    """The operations of which it is so, as plans and outcomes name them."""
+    return tuple(dict.fromkeys(operation.name for operation in map(named, OPERATIONS) if so(operation)))
 
 
 def of_plan(s: Services, plan: Plan) -> Operation:
@@ -134,4 +142,4 @@ def again(s: Services, plan: Plan) -> Work:
     return of_plan(s, plan).again(plan)
 
 
-__all__ = ["Operation", "Scheduled", "Work", "again", "deeds", "kind_of", "named", "of_plan", "of_work", "preview", "suite_of"]
+__all__ = ["Operation", "Scheduled", "Work", "again", "deeds", "kind_of", "named", "names_of", "of_plan", "of_work", "preview", "suite_of"]

@@ -10,6 +10,7 @@ from message_lifecycle.app.frames import with_frame
 from message_lifecycle.app.live_view import keep_view
 from message_lifecycle.app.operations.base import Deed, Frames, Operation, Work
 from message_lifecycle.app.operations.erasure import writers_waited_for
+from message_lifecycle.app.operations.registry import kind_of
 from message_lifecycle.app.operations.undo import Undo
 from message_lifecycle.gates.tables import topic_suite
 from message_lifecycle.model.errors import HeldByLegalHold, LaterPlan, NameTaken, NotDeletable, UndoSourceGone, UnknownTopic
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
     from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model.hold import Hold
-    from message_lifecycle.ports import PlanRecord, TopicDeleter
+    from message_lifecycle.model.records import PlanRecord
+    from message_lifecycle.ports import TopicDeleter
 
 _OF_UNDO = ("restored", "rows", "twice", "markers_left", "difference")
 _OF_NOTHING = ("rows_in", "rows_restored", "rows_removed", "rows_kept", "asks")
@@ -65,7 +67,7 @@ class TopicDelete(OfWholeTopic):
     """Deletes a topic. Whatever a hold names lies in it, so a hold refuses it (DEL-8)."""
 
     name = "topic_delete"
-    by_request = True
+    by_request, undoable = True, True
 
     def is_of(self, plan: Plan, work: Work) -> bool:
         return isinstance(work, DeleteTopic) and plan.operation == self.name
@@ -171,6 +173,7 @@ def _plan_return(s: Services, work: UndoPlan, *, as_of: Instant) -> Plan:
     s.ledger.check_as_of(as_of, policy.clock_skew_us)
     undo.check(
         deletion,
+        why_not=kind_of(deletion).why_not_undone(),
         outcome=None if record.outcome is None else record.outcome.name,
         published_at=s.ledger.published_at(deletion.plan_id),
         now=s.ledger.now(),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from message_lifecycle.app import sparing
 from message_lifecycle.app.operations.base import Deed, Operation, Work
 from message_lifecycle.app.operations.messages import OfMessages, view_as_relied_on
-from message_lifecycle.app.operations.registry import deeds
+from message_lifecycle.app.operations.registry import deeds, kind_of
 from message_lifecycle.gates.undo import undo_suite
 from message_lifecycle.model import plan as plans
 from message_lifecycle.model.errors import HeldByLegalHold, LaterPlan, PlanConflict, UndoSourceGone
@@ -21,13 +21,13 @@ from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan, ViewRequirements
+from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.rows import offsets_of, ranges_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.undo import Range, Returning, ReturningView, Undone, ranges_in
 from message_lifecycle.model.view import ViewState
 from message_lifecycle.operations import undo
-from message_lifecycle.ports import PlanRecord
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
@@ -39,7 +39,8 @@ class Undo(Operation):
     """What taking back has in common, whatever comes back. Its first commit is the last thing that a hold or other settings can stop."""
 
     name = "undo"
-    by_request, gives_back = True, True
+    by_request, gives_back, takes_messages = True, True, False
+    not_undone = "it is an undo itself. What it brought back goes again once it is released (`lifecycle undo --release`), or by a request that names it"
 
     def is_of(self, plan: Plan, work: Work) -> bool:
         return isinstance(work, UndoPlan) and plan.operation == self.name and plan.parent == work.plan_id
@@ -169,6 +170,7 @@ def check(s: Services, record: PlanRecord, policy: Policy, table_uuid: str, has_
         outcome, published_at = "published", record.reported_at
     undo.check(
         plan,
+        why_not=kind_of(plan).why_not_undone(),
         outcome=outcome,
         published_at=published_at,
         now=s.ledger.now(),

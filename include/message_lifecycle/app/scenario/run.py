@@ -33,12 +33,12 @@ from message_lifecycle.model.marker import is_marker
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.rows import offsets_of
 from message_lifecycle.model.settings import Value, server_settings, topic_changes, topic_settings
 from message_lifecycle.model.topic_config import origin_of
 from message_lifecycle.operations.admission import ERASED
 from message_lifecycle.operations.lifetime import Refusal
-from message_lifecycle.ports import PlanRecord
 
 Position = tuple[int, int]
 

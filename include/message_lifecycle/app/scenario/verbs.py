@@ -20,8 +20,8 @@ from message_lifecycle.model.errors import InvalidScenario
 from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.request import EraseKey, PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, UndoPlan
-from message_lifecycle.ports import PlanRecord
 
 Stored = dict[str, list[int]]
 """server_seqs by document."""

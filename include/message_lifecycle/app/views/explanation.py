@@ -20,12 +20,12 @@ from message_lifecycle.model.instants import Instant, deadline, format_instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.rows import RemovalReason
 from message_lifecycle.model.rules import holds
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import age_rules
 from message_lifecycle.operations.visibility import is_hidden
-from message_lifecycle.ports import PlanRecord
 
 
 def explain_message(s: Services, name: TopicName, partition: int, offset: int, *, as_of: Instant) -> View:

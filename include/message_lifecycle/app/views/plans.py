@@ -12,8 +12,8 @@ from message_lifecycle.model.change import Change, Commit, Forget, Move, Quarant
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.outcome import Approval, GateReport, Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.ports import PlanRecord
 
 
 def plan_view(plan: Plan) -> View:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import get_args
 
-from message_lifecycle.app.operations.registry import preview
+from message_lifecycle.app.operations.registry import named, names_of, preview
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.values import View, held_view, outcome_view, when
 from message_lifecycle.model.errors import BackendUnavailable, LifecycleError, Unavailable
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.plan import Held, Operation, Plan
+from message_lifecycle.model.plan import Held, Plan
+from message_lifecycle.model.records import PlanSummary
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.topic_config import origin_of
-from message_lifecycle.ports import PlanSummary
 
-_REMOVING: tuple[Operation, ...] = tuple(operation for operation in get_args(Operation) if operation not in ("compaction", "reclaim"))
-"""What takes messages from the log; compaction takes none (CMP-9), and what is reclaimed has left it before."""
-_NOT_OF_THE_LOG: tuple[Operation, ...] = ("compaction", "quarantine", "reclaim", "undo")
-"""Whose questions are not about messages that go from the log."""
 _BAD_ENDS = ("blocked", "starved", "failed")
 # Old plans of other ends are passed over in search of the last removal; beyond so many nobody asks any more.
 _PLANS_SEARCHED = 50
@@ -52,7 +47,7 @@ def topic_status(s: Services, name: TopicName, *, now: Instant, waiting: Sequenc
         return _documents_status(s, name, policy, now, waiting)
     would = preview(s, name, as_of=now)
     asked = open_question(s.ledger.waiting() if waiting is None else waiting, name, policy, now)
-    last = next(iter(s.ledger.history(name, limit=1, operations=_REMOVING)), None)
+    last = next(iter(s.ledger.history(name, limit=1, operations=names_of(lambda one: one.removes))), None)
     holder = _word_of_a_person(asked, last, policy, now)
     since = would.due_since
     late = since is not None and holder is None and now - since > policy.max_overdue_us
@@ -178,7 +173,7 @@ def _question(asked: PlanSummary, policy: Policy) -> View:
     return {
         "plan_id": asked.plan_id,
         # What is no message of the log, or comes back to it, is told on the plan's own page.
-        "messages": None if asked.operation in _NOT_OF_THE_LOG else asked.expected_rows,
+        "messages": asked.expected_rows if named(asked.operation).takes_messages else None,
         "since": when(asked.reported_at),
         "lapses_at": when(Instant(asked.reported_at + policy.approval_ttl_us)),
     }
@@ -186,6 +181,7 @@ def _question(asked: PlanSummary, policy: Policy) -> View:
 
 def _last_removal(s: Services, name: TopicName) -> View | None:
     for plan in s.ledger.plans(name, limit=_PLANS_SEARCHED):
-        if plan.outcome == "published" and plan.operation in _REMOVING and plan.operation != "undo":  # which brings back
+        operation = named(plan.operation)
+        if plan.outcome == "published" and operation.removes and not operation.gives_back:
             return {"plan_id": plan.plan_id, "at": when(plan.recorded_at), "as_of": when(plan.as_of), "messages": plan.expected_rows}
     return None

@@ -13,7 +13,7 @@ from itertools import groupby
 from message_lifecycle.app.documents import Described, Pulled
 from message_lifecycle.app.documents import describe as describe_documents
 from message_lifecycle.app.open_plans import belongs_to_another, waits
-from message_lifecycle.app.operations.registry import preview
+from message_lifecycle.app.operations.registry import kind_of, named, preview
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.plans import plan_view
 from message_lifecycle.app.views.state import last_compaction, topic_status
@@ -24,11 +24,11 @@ from message_lifecycle.model.facts import LogState, Progress
 from message_lifecycle.model.instants import Instant, is_dead
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Staged
+from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.settings import BY_NAME, OWN_SETTINGS, Policy, resolve
 from message_lifecycle.model.topic_config import api_level, origin_of
 from message_lifecycle.model.view import ViewState
 from message_lifecycle.operations.snapshot_with_purge import silent_from
-from message_lifecycle.ports import PlanRecord
 
 _RUNS_SHOWN = 10
 _GOOD_ENDS = ("published", "no_op")
@@ -170,7 +170,7 @@ def compaction_status(s: Services, name: TopicName) -> View:
     s.topics.describe(name)
     ended = last_compaction(s, name)
     under_way = s.ledger.open_plan(name)
-    record = under_way if under_way is not None and under_way.plan.operation == "compaction" else None
+    record = under_way if under_way is not None and kind_of(under_way.plan) is named("compaction") else None
     (view, missing), ends = _compacted(s, name), s.reader.end_offsets(name)
     if missing is None and view is None and s.ledger.accepted_view(name) is not None:
         missing = f"its view was published, and its table is not there any more; to begin anew: lifecycle compact {name} --anew"

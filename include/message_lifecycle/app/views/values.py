@@ -7,6 +7,7 @@ import base64
 from collections.abc import Iterable
 from typing import Any, assert_never
 
+from message_lifecycle.app.operations.registry import named
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
@@ -41,6 +42,7 @@ def held_view(held: Iterable[Held]) -> list[View]:
 
 def outcome_view(outcome: Outcome, at: Instant | None = None) -> View:
     """How a run ended for one topic; `at`: when that was recorded."""
+    counts = named(outcome.operation).counts_messages
     return {
         "at": when(at),
         "topic": str(outcome.topic),
@@ -59,9 +61,8 @@ def outcome_view(outcome: Outcome, at: Instant | None = None) -> View:
         "reclaimed_bytes": outcome.reclaimed_bytes,
         "markers": outcome.markers,
         "cancelled_markers": outcome.cancelled_markers,
-        "messages_before": None if outcome.operation == "reclaim" else outcome.rows_in,
-        # No message goes with what only the past needs, and none was counted.
-        "messages_kept": None if outcome.operation == "reclaim" else outcome.rows_kept,
+        "messages_before": outcome.rows_in if counts else None,
+        "messages_kept": outcome.rows_kept if counts else None,
         "more": outcome.more,
         "held": held_view(outcome.held),
         "warnings": list(outcome.warnings),

@@ -1,0 +1,251 @@
+"""What Spark is given: its files and PyIceberg's, the zip for executors, one class archive for all who share a folder."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier, Event
+from zipfile import ZipFile
+
+import pytest
+
+from message_lifecycle.local import spark
+from message_lifecycle.local.java import Java
+from message_lifecycle.local.layout import Layout
+from message_lifecycle.local.postgres import Address
+from message_lifecycle.local.processes import only_one
+from message_lifecycle.local.spark import (
+    LOG_SETTINGS,
+    build_py_files,
+    find_archive,
+    record_archive,
+    training_conf,
+    write_pyiceberg_conf,
+    write_spark_conf,
+)
+
+ADDRESS = Address(port=20001, password="not-shown")
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    found = Layout(project=tmp_path, state=tmp_path / "a state")
+    found.prepare()
+    return found
+
+
+def properties(text: str) -> dict[str, str]:
+    return dict(line.split(" ", 1) for line in text.splitlines())
+
+
+@pytest.fixture
+def conf(layout: Layout) -> dict[str, str]:
+    write_spark_conf(layout, ADDRESS, (layout.jars / "a.jar", layout.jars / "b.jar"), layout.class_archives / "x.jsa")
+    return properties((layout.spark_conf / "spark-defaults.conf").read_text())
+
+
+def test_the_files_are_private(layout: Layout, conf: dict[str, str]) -> None:
+    write_pyiceberg_conf(layout, ADDRESS)
+    for file in (layout.spark_conf / "spark-defaults.conf", layout.spark_conf / "log4j2.properties", layout.state / ".pyiceberg.yaml"):
+        assert file.stat().st_mode & 0o777 == 0o600, file
+
+
+def test_the_catalog(layout: Layout, conf: dict[str, str]) -> None:
+    assert conf["spark.sql.catalog.lake.uri"] == "jdbc:postgresql://127.0.0.1:20001/lake"
+    assert conf["spark.sql.catalog.lake.jdbc.schema-version"] == "V1"
+    assert conf["spark.sql.catalog.lake.warehouse"] == str(layout.warehouse)
+    assert conf["spark.sql.session.timeZone"] == "UTC"
+
+
+def test_options_survive_a_path_with_spaces(layout: Layout, conf: dict[str, str]) -> None:
+    options = shlex.split(conf["spark.driver.extraJavaOptions"])
+    assert f"-XX:SharedArchiveFile={layout.class_archives / 'x.jsa'}" in options
+    assert any(option.startswith("-Dlog4j2.configurationFile=file:///") and "%20" in option for option in options)
+    assert conf["spark.driver.extraClassPath"] == f"{layout.jars / 'a.jar'}:{layout.jars / 'b.jar'}"
+
+
+def test_the_password_stands_in_the_catalogs_settings_and_nowhere_else(conf: dict[str, str]) -> None:
+    assert [key for key, value in conf.items() if "not-shown" in value] == ["spark.sql.catalog.lake.jdbc.password"]
+
+
+def test_without_an_archive_no_option_names_one(layout: Layout) -> None:
+    write_spark_conf(layout, ADDRESS, (), None)
+    assert "SharedArchiveFile" not in (layout.spark_conf / "spark-defaults.conf").read_text()
+
+
+def test_the_recorded_run_leaves_the_users_catalog_alone(layout: Layout) -> None:
+    found = properties(training_conf(layout, ADDRESS, (), layout.state / "r.jsa", layout.state / "w"))
+    assert not [key for key in found if key.startswith("spark.sql.catalog.lake")]
+
+
+def test_pyiceberg_has_the_same_catalog(layout: Layout) -> None:
+    write_pyiceberg_conf(layout, ADDRESS)
+    assert (layout.state / ".pyiceberg.yaml").read_text() == (
+        "catalog:\n  lake:\n"
+        '    type: "sql"\n'
+        '    uri: "postgresql+psycopg://lifecycle:not-shown@127.0.0.1:20001/lake"\n'
+        f'    warehouse: "{layout.warehouse}"\n'
+    )
+
+
+def test_whoever_is_told_to_be_quiet_is_there() -> None:
+    """A class that has moved with a new Spark would be loud again, in the middle of what a person reads."""
+    found = importlib.util.find_spec("pyspark")
+    assert found is not None
+    assert found.origin is not None
+    quiet = {line.split(" = ")[1].replace(".", "/") for line in LOG_SETTINGS.splitlines() if ".name = org." in line}
+    assert quiet
+    for jar in (Path(found.origin).parent / "jars").glob("*.jar"):
+        if jar.name.startswith(("spark-", "hadoop-client-api")):
+            with ZipFile(jar) as packed:
+                quiet -= {name for name in quiet if f"{name}.class" in packed.NameToInfo}
+    assert quiet == set()
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    folder = tmp_path / "message_lifecycle"
+    (folder / "model" / "__pycache__").mkdir(parents=True)
+    (folder / "__init__.py").write_text("")
+    (folder / "model" / "__init__.py").write_text("FOUND = 'in the zip'\n")
+    (folder / "model" / "__pycache__" / "x.pyc").write_bytes(b"x")
+    (folder / "model" / "defaults.toml").write_text("")
+    return folder
+
+
+def test_the_package_is_the_top_level(layout: Layout, package: Path) -> None:
+    with ZipFile(build_py_files(layout, package)) as archive:
+        assert archive.namelist() == [
+            "message_lifecycle/__init__.py",
+            "message_lifecycle/model/__init__.py",
+            "message_lifecycle/model/defaults.toml",
+        ]
+
+
+def test_python_imports_from_it(layout: Layout, package: Path) -> None:
+    program = (
+        f"import sys; sys.path.insert(0, {str(build_py_files(layout, package))!r}); from message_lifecycle.model import FOUND; print(FOUND)"
+    )
+    answer = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True, cwd=layout.state)
+    assert answer.stdout.strip() == "in the zip"
+
+
+def test_equal_code_gives_equal_bytes(layout: Layout, package: Path) -> None:
+    first = build_py_files(layout, package)
+    content, written = first.read_bytes(), first.stat().st_ino
+    os.utime(package / "__init__.py", (0, 0))
+    assert build_py_files(layout, package).stat().st_ino == written
+    (package / "model" / "__init__.py").write_text("FOUND = 'changed'\n")
+    assert build_py_files(layout, package).read_bytes() != content
+
+
+def test_the_real_package_goes_in(layout: Layout) -> None:
+    with ZipFile(build_py_files(layout)) as archive:
+        assert "message_lifecycle/local/spark.py" in archive.namelist()
+
+
+WHOLE = "a whole archive"
+# As a JVM does: it starts with an archive that is whole, and crashes with another.
+JAVA = f"""#!/bin/sh
+for a do case $a in -XX:SharedArchiveFile=*) [ "$(cat "${{a#*=}}")" = "{WHOLE}" ] || exit 1;; esac; done
+"""
+SUBMIT = """#!/bin/sh
+echo recorded >> {folder}/runs
+recording=$(sed -n 's/.*ArchiveClassesAtExit=\\([^"]*\\)".*/\\1/p' "$2")
+printf '%s' '{content}' > "$recording"
+exit {status}
+"""
+
+
+def program(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+Submit = Callable[..., None]
+
+
+@pytest.fixture
+def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submit:
+    """Makes a `spark-submit` that records this, and ends so."""
+    monkeypatch.setattr(spark, "spark_home", lambda: tmp_path / "spark")
+
+    def make(content: str = WHOLE, status: int = 0) -> None:
+        program(tmp_path / "spark" / "bin" / "spark-submit", SUBMIT.format(folder=tmp_path, content=content, status=status))
+
+    make()
+    return make
+
+
+@pytest.fixture
+def java(tmp_path: Path) -> Java:
+    server = tmp_path / "runtime" / "lib" / "server"
+    server.mkdir(parents=True)
+    (server / "classes.jsa").touch()
+    program(tmp_path / "java" / "bin" / "java", JAVA)
+    return Java(home=tmp_path / "java", runtime=tmp_path / "runtime", version="17")
+
+
+def sharing(folder: Path, name: str) -> Layout:
+    found = Layout(project=folder, state=folder / name, shared_tools=folder / "tools")
+    found.prepare()
+    return found
+
+
+def recorded(layout: Layout, java: Java, cancelled: Event | None = None) -> Path | None:
+    return record_archive(layout, java, (layout.jars / "a.jar",), ADDRESS, os.environ, cancelled or Event())
+
+
+def runs(folder: Path) -> int:
+    file = folder / "runs"
+    return len(file.read_text().splitlines()) if file.is_file() else 0
+
+
+def test_of_several_at_once_one_records_it_for_all(tmp_path: Path, java: Java, submit: Submit) -> None:
+    layouts = [sharing(tmp_path, name) for name in ("one", "two", "three")]
+    together = Barrier(len(layouts))
+
+    def record(layout: Layout) -> Path | None:
+        together.wait()
+        return recorded(layout, java)
+
+    with ThreadPoolExecutor(len(layouts)) as threads:
+        (found,) = set(threads.map(record, layouts))
+    assert found is not None
+    assert found.read_text() == WHOLE
+    assert runs(tmp_path) == 1
+    assert {find_archive(layout, java, (layout.jars / "a.jar",)) for layout in layouts} == {found}
+
+
+@pytest.mark.parametrize(("content", "status"), [("a whole arch", 0), (WHOLE, 1)], ids=["cut off", "failed"])
+def test_what_is_not_whole_gets_no_name(tmp_path: Path, java: Java, submit: Submit, content: str, status: int) -> None:
+    layout = sharing(tmp_path, "one")
+    submit(content, status)
+    assert recorded(layout, java) is None
+    assert find_archive(layout, java, (layout.jars / "a.jar",)) is None
+    assert [entry.name for entry in layout.class_archives.iterdir()] == ["lock"]
+    submit()
+    assert recorded(layout, java) is not None
+
+
+def test_who_is_cancelled_does_not_wait_for_another(tmp_path: Path, java: Java, submit: Submit) -> None:
+    layout, cancelled = sharing(tmp_path, "one"), Event()
+    cancelled.set()
+    with only_one(layout.class_archives / "lock"):
+        assert recorded(layout, java, cancelled) is None
+    assert runs(tmp_path) == 0
+
+
+def test_it_replaces_those_of_other_jars(tmp_path: Path, java: Java, submit: Submit) -> None:
+    layout = sharing(tmp_path, "one")
+    old = layout.class_archives / "old.jsa"
+    old.touch()
+    assert recorded(layout, java) is not None
+    assert not old.exists()
