@@ -15,10 +15,11 @@ from pyspark.sql import SparkSession
 from tests.spark.kill_points import ROOT
 from tests.spark.lake import EXPIRY_S, LEDGER, Lake, Rows, tables
 
-from message_lifecycle.model.errors import CommitUnknown, PlanConflict, SparkUnavailable
-from message_lifecycle.stores.iceberg import java, session
+from message_lifecycle.model.errors import CatalogUnavailable, CommitUnknown, PlanConflict, SparkUnavailable
+from message_lifecycle.model.settings import resolve
+from message_lifecycle.stores.iceberg import java, session, view_file
 from message_lifecycle.stores.iceberg.fence import Ancestor, fenced_commit
-from message_lifecycle.stores.iceberg.session import engine, java_table
+from message_lifecycle.stores.iceberg.session import engine, java_table, sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
 
 pytestmark = pytest.mark.spark
@@ -36,8 +37,7 @@ def no_spark(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSessi
     for name in session._SUBMITTED:
         monkeypatch.delenv(name, raising=False)
     yield engine(_nobody)
-    assert java._of_process is not None
-    java._of_process[1].end()
+    java.end()
 
 
 def _nobody() -> SparkSession:
@@ -80,9 +80,26 @@ def test_the_fence_is_asked_without_spark(lake: Lake, no_spark: SparkSession) ->
     assert lake.offsets(name) == [0, 2, 3]
 
 
+def test_views_are_written_without_spark(lake: Lake, no_spark: SparkSession) -> None:
+    name, settings = lake.topic(), {"max_age_seconds": 60.0}
+    for at, policy in enumerate((lake.policy(name), resolve(topic=settings, server={}))):
+        assert lake.topics.live_view(name, policy) == f"lake.{name.namespace}.{name.table('live')}"
+        lake.append(name, Rows(base=at, times=(1,)))
+        assert lake.session.sql(f"SELECT * FROM {sql_table(name, kind='live')}").count() == 0
+    view_file.drop((name.namespace, name.table("live")))
+    assert lake.session.sql(f"SHOW VIEWS IN lake.{name.namespace} LIKE '{name.table('live')}'").count() == 0
+
+
+def test_a_view_that_cannot_be_told_to_the_catalog_says_so(lake: Lake, no_spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = lake.topic()
+    monkeypatch.setenv("SPARK_CONF_DIR", "/nowhere")
+    with pytest.raises(CatalogUnavailable, match="SPARK_CONF_DIR"):
+        lake.topics.live_view(name, lake.policy(name))
+
+
 def test_a_commit_that_is_not_back_by_the_deadline_is_unknown(lake: Lake, no_spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "DEADLINE_SECONDS", 3)
-    monkeypatch.setattr(java, "_of_process", None)
+    java.end()
     impatient = engine(_nobody)
     update = java_table(impatient, lake.topic()).newAppend()
 

@@ -58,6 +58,12 @@ class Jvm:
     def knows_sql(self) -> bool:
         return False
 
+    @property
+    def warehouse(self) -> str | None:
+        """Where new tables and views lie, if that is for us to say: to a server, it may be a name."""
+        found = self._settings.get(f"{PROPERTIES}.warehouse", "").rstrip("/")
+        return found if "/" in found else None
+
     @cached_property
     def lake(self) -> Java:
         """Iceberg's own catalog, as Spark's configuration describes it."""
@@ -74,6 +80,10 @@ def catalog_of(jvm: Java, settings: Mapping[str, str], hadoop: Java) -> Java:
         if key.startswith(f"{PROPERTIES}."):
             given.put(key.removeprefix(f"{PROPERTIES}."), value)
     return jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(CATALOG, given, hadoop)
+
+
+def identifier(engine: Jvm, place: tuple[str, str]) -> Java:
+    return engine._jvm.org.apache.iceberg.catalog.TableIdentifier.of(texts(engine, *place))
 
 
 def texts(engine: Jvm, *values: str) -> Java:
@@ -127,17 +137,27 @@ def java_message(error: Java) -> str:
     return str(error.java_exception.getMessage())  # of an error that has a class
 
 
-_of_process: tuple[int, Jvm] | None = None
+_of_process: tuple[int, Mapping[str, str], Jvm] | None = None
 _starting = threading.Lock()
 
 
 def jvm_of_process() -> Jvm:
-    """The JVM of this process; made on the first call, and by each process that was forked since anew. Raises SparkUnavailable."""
+    """The JVM of this process; made on the first call, anew after a fork, and for another configuration. Raises SparkUnavailable."""
     global _of_process
     with _starting:
-        if _of_process is None or _of_process[0] != os.getpid():
-            _of_process = os.getpid(), _start(settings())
-        return _of_process[1]
+        found = settings()
+        if _of_process is None or _of_process[:2] != (os.getpid(), found):
+            end()
+            _of_process = os.getpid(), found, _start(found)
+        return _of_process[2]
+
+
+def end() -> None:
+    """End the JVM of this process, where one was started."""
+    global _of_process
+    if _of_process is not None:
+        _of_process[2].end()
+        _of_process = None
 
 
 def settings() -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from message_lifecycle.model.errors import SparkUnavailable, UnknownTopic
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg.java import PROPERTIES, Jvm, catalog_of, java_class, jvm_of_process, settings, texts
+from message_lifecycle.stores.iceberg.java import PROPERTIES, Jvm, catalog_of, end, identifier, java_class, jvm_of_process, settings
 from message_lifecycle.stores.iceberg.java import Java as Java
 from message_lifecycle.stores.iceberg.layout import CATALOG
 
@@ -79,11 +79,11 @@ def spark_session(app_name: str) -> SparkSession:
     return cast("SparkSession", _of_process)
 
 
-def engine(session: Callable[[], SparkSession]) -> SparkSession:
+def engine(session: Callable[[], SparkSession] | None = None) -> SparkSession:
     """Iceberg's Java library for a deed that asks no SQL: Spark's JVM where this process has one or was started by it; else one without
     Spark, which costs a quarter. It is typed as a session, which would do as well."""
     if _of_process is not None or any(name in os.environ for name in _SUBMITTED) or _RESOLVED in settings():
-        return session()
+        return spark_session("lifecycle") if session is None else session()
     return cast("SparkSession", jvm_of_process())
 
 
@@ -92,8 +92,9 @@ def gateway_of(session: SparkSession) -> Java:
 
 
 def end_session() -> None:
-    """Stop the session of this process, where one was made: who takes its files away must come after."""
+    """Stop the session of this process, and the JVM without one, where they were made: who takes their files away must come after."""
     global _of_process
+    end()
     if _of_process is not None:
         _of_process.sparkContext.stop()
         _of_process = None
@@ -156,16 +157,13 @@ def java_table(session: SparkSession, name: TopicName, *, kind: str = "") -> Jav
     from pyspark.errors import AnalysisException
 
     if isinstance(session, Jvm) and not session.knows_sql:
-        jvm: Java = session._jvm
         try:
-            return session.lake.loadTable(
-                jvm.org.apache.iceberg.catalog.TableIdentifier.of(texts(session, name.namespace, name.table(kind)))
-            )
+            return session.lake.loadTable(identifier(session, (name.namespace, name.table(kind))))
         except Py4JJavaError as error:
             if java_class(error) in ("NoSuchTableException", "NoSuchNamespaceException"):
                 raise UnknownTopic(str(name)) from None
             raise
-    jvm = session._jvm
+    jvm: Java = session._jvm
     try:
         table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, sql_table(name, kind=kind))
     except AnalysisException as error:
