@@ -34,7 +34,7 @@ def no_spark(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSessi
     """This process as one in which nobody has started Spark; the session is another's, and is for making topics."""
     monkeypatch.setattr(session, "_of_process", None)
     monkeypatch.setattr(java, "_of_process", None)
-    for name in session._SUBMITTED:
+    for name in (session._SUBMITTED, session._ARGUMENTS):
         monkeypatch.delenv(name, raising=False)
     yield engine(_nobody)
     java.end()
@@ -143,6 +143,19 @@ def test_it_dies_with_its_process(lake: Lake) -> None:
     while _lives(int(killed.stdout)) and time.monotonic() < until:
         time.sleep(0.1)
     assert not _lives(int(killed.stdout))
+
+
+def test_what_spark_has_submitted_takes_its_jvm_and_starts_no_engine(lake: Lake, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os\nfrom pyspark import SparkContext\nfrom message_lifecycle.stores.iceberg import java\n"
+        "from message_lifecycle.stores.iceberg.session import engine\n"
+        "print('found', engine().lake.name(), engine()._jvm.java.lang.ProcessHandle.current().pid() == os.getppid(),\n"
+        "      SparkContext._active_spark_context, java._of_process)\n"
+    )
+    submit = Path(os.environ["SPARK_HOME"]) / "bin" / "spark-submit"
+    told = subprocess.run([submit, program], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert "found lake True None None" in told
 
 
 def test_a_configuration_without_the_catalog_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

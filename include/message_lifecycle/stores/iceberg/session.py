@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from message_lifecycle.model.errors import SparkUnavailable, UnknownTopic
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-# Set where spark-submit has started this process, so that a JVM is there, or where settings stand that no file has.
-_SUBMITTED = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS")
-# Spark alone finds jars by such names.
-_RESOLVED = "spark.jars.packages"
+# Set where spark-submit has started this process: its JVM is there.
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+# Settings that no file has, and names by which Spark alone finds jars.
+_ARGUMENTS, _RESOLVED = "PYSPARK_SUBMIT_ARGS", "spark.jars.packages"
 
 
 class LazySession(Jvm):
@@ -81,10 +81,21 @@ def spark_session(app_name: str) -> SparkSession:
 
 def engine(session: Callable[[], SparkSession] | None = None) -> SparkSession:
     """Iceberg's Java library for a deed that asks no SQL: Spark's JVM where this process has one or was started by it; else one without
-    Spark, which costs a quarter. It is typed as a session, which would do as well."""
-    if _of_process is not None or any(name in os.environ for name in _SUBMITTED) or _RESOLVED in settings():
+    Spark, which costs a quarter. It is typed as a session, which would do as well. Raises SparkUnavailable."""
+    if _of_process is None and _SUBMITTED in os.environ:
+        return cast("SparkSession", _submitted())
+    if _of_process is not None or _ARGUMENTS in os.environ or _RESOLVED in settings():
         return spark_session("lifecycle") if session is None else session()
     return cast("SparkSession", jvm_of_process())
+
+
+@cache
+def _submitted() -> Jvm:
+    """The JVM that has started this process, without the part of Spark that runs tasks."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return Jvm(SparkContext._gateway, dict(SparkConf().getAll()))
 
 
 def gateway_of(session: SparkSession) -> Java:
