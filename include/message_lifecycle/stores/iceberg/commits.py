@@ -72,7 +72,7 @@ def _found_after(error: LifecycleError, table: Java, plan_id: str, since: int | 
     except Py4JError:
         # Whoever did not answer may not answer this either: what is not known stays so.
         if isinstance(error, CommitUnknown):
-            raise error from None
+            raise error from error.__cause__
         raise
 
 
