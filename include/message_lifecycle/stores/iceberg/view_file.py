@@ -42,6 +42,8 @@ def put(place: Place, text: str, *, new: bool) -> None:
         kind = java_class(error)
         if kind in _OVERTAKEN:
             raise TableBusy(f"writing the view {'.'.join(place)}", 1) from error
+        if kind == "NoSuchNamespaceException":
+            raise CatalogUnavailable(f"Spark's configuration names one without the namespace {place[0]}") from error
         if kind == "UnsupportedOperationException":
             raise CatalogUnavailable("it keeps no views; views need a SQL (JDBC) catalog of schema version V1") from error
         raise
