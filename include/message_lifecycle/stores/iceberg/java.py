@@ -112,8 +112,8 @@ def take_calls(gateway: Java) -> None:
 
 
 # How a catalog says that it does not know how a commit ended: Iceberg's word for it, and what the JDBC catalog lets through when
-# it loses its database within the commit.
-UNKNOWN_RESULT = ("CommitStateUnknownException", "UncheckedSQLException")
+# it loses its database within the commit, and the REST catalog when it loses its server.
+UNKNOWN_RESULT = ("CommitStateUnknownException", "UncheckedSQLException", "RESTException")
 
 
 def result_unknown(error: Exception) -> bool:
