@@ -51,7 +51,7 @@ def main() -> int:
     finally:
         for name in names:
             catalog.drop_table((name.namespace, name.table()))
-            view_file.drop(catalog, (name.namespace, name.table(LIVE)))
+            view_file.drop((name.namespace, name.table(LIVE)))
         catalog.drop_namespace(names[0].namespace)
     for what, costs in (("lifecycle due, 100 idle topics", ours), ("PyIceberg loads the 100 tables", peer)):
         cpu, wall = (statistics.median(cost[index] for cost in costs) for index in (0, 1))

@@ -1,8 +1,9 @@
 """Dropping 60 % of a topic's segments: facts, plan, stage and publish of the exact list of files, in one warm application.
 
 The peer is what anyone would write in Spark on an equal table: `DELETE` by a range of segments, then `expire_snapshots`. Both run
-in this process, one after the other, and each figure is a median with its ratio to the peer's. The tables have no data: all of
-this is metadata, and the files are only named. Run: `python -m bench segment_drop [SEGMENTS ...]`.
+in this process, one after the other, and each figure is a median with its ratio to the peer's. Then each runs once in a process of its own,
+from its start to its end: there, ours does without Spark. The tables have no data: all of this is metadata, and the files are only named.
+Run: `python -m bench segment_drop [SEGMENTS ...]`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 from statistics import median
+from typing import cast
 
 from pyspark.sql import SparkSession
 from tests.spark.lake import SECOND, Lake
@@ -108,18 +110,36 @@ def _prepared(lake: Lake, session: SparkSession, shape: Shape) -> TopicName:
     return name
 
 
-def _driver_mb(lake: Lake, session: SparkSession, shape: Shape) -> float:
-    """Resident memory of a driver that does nothing but one drop: a process of its own, for here the tables were made as well."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """A process that does nothing but one drop: seconds from its start to its end, and the memory of it and its JVM."""
+
+    wall: float
+    cpu: float
+    resident_mb: float
+
+
+def _driver(lake: Lake, session: SparkSession, shape: Shape, who: str) -> Driver:
     name = _prepared(lake, session, shape)
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.segment_drop", "--driver", str(name), str(shape.segments)], capture_output=True, text=True, check=True
-    )
-    return float(done.stdout.split()[-1])
+    command = [sys.executable, "-m", "bench.segment_drop", "--driver", str(name), "--who", who, str(shape.segments)]
+    began = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    cpu, resident_mb = map(float, done.stdout.split()[-2:])
+    return Driver(wall=time.perf_counter() - began, cpu=cpu, resident_mb=resident_mb)
 
 
-def drive(session: SparkSession, name: TopicName, shape: Shape) -> None:
-    ours(Lake(session, stream=name.stream), name, shape, Times())
-    print(f"{_resident_mb():.0f}")
+def drive(name: TopicName, shape: Shape, who: str) -> None:
+    if who == "peer":
+        peer(Lake(_session(), stream=name.stream), name, shape, Times())
+    else:
+        ours(Lake(cast("SparkSession", None), stream=name.stream), name, shape, Times())  # it asks for none
+    print(f"{cpu_seconds():.2f} {_resident_mb():.0f}")
+
+
+def _session() -> SparkSession:
+    session = spark_session("bench")
+    session.sparkContext.setLogLevel("ERROR")
+    return session
 
 
 def measure(session: SparkSession, lake: Lake, segments: int, repeats: int) -> bool:
@@ -137,8 +157,12 @@ def measure(session: SparkSession, lake: Lake, segments: int, repeats: int) -> b
         print(f"  {label + 'all':28}{times.total(times.wall):8.2f}{times.total(times.cpu):8.2f}")
     wall = mine.total(mine.wall)
     print(f"  ratio to the peer: wall {wall / theirs.total(theirs.wall):.2f}, CPU {mine.total(mine.cpu) / theirs.total(theirs.cpu):.2f}")
-    resident = _driver_mb(lake, session, shape)
-    print(f"  a driver of its own, Python and JVM: {resident:.0f} MB (limit {MAX_RESIDENT_MB})")
+    mine_alone, theirs_alone = (_driver(lake, session, shape, who) for who in ("ours", "peer"))
+    for label, driver in (("a process of its own", mine_alone), ("peer: a process of its own", theirs_alone)):
+        print(f"  {label:28}{driver.wall:8.2f}{driver.cpu:8.2f}  {driver.resident_mb:.0f} MB")
+    print(f"  ratio to the peer: wall {mine_alone.wall / theirs_alone.wall:.2f}, CPU {mine_alone.cpu / theirs_alone.cpu:.2f}")
+    resident = mine_alone.resident_mb
+    print(f"  Python and JVM: {resident:.0f} MB (limit {MAX_RESIDENT_MB})")
     limit = LIMITS.get(segments)
     if limit is None:
         return True
@@ -151,13 +175,13 @@ def main() -> int:
     parser.add_argument("segments", nargs="*", type=int, default=sorted(LIMITS))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--driver", metavar="TOPIC", help=argparse.SUPPRESS)
+    parser.add_argument("--who", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     load_environment()
-    session = spark_session("bench")
-    session.sparkContext.setLogLevel("ERROR")
     if arguments.driver:
-        drive(session, TopicName.parse(arguments.driver), Shape(segments=arguments.segments[0], rows=ROWS))
+        drive(TopicName.parse(arguments.driver), Shape(segments=arguments.segments[0], rows=ROWS), arguments.who)
         return 0
+    session = _session()
     lake = Lake(session, stream=f"bench-{token_hex(4)}")
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores: above that, read CPU")
     try:

@@ -269,6 +269,7 @@ def _as_planned(t: Teller) -> None:
     expire = Forget(table="", table_uuid="t", snapshots=(1, 2), refs=("old",), kept=(("the branch's own rules", 3),), files=(files,))
     refused = QuarantinedFile(file="data/q.parquet", rows=3, size_bytes=7, oldest_at=NOW, newest_at=t.at)
     named = {
+        "kept": replace(like, changes=(replace(like.on_log, keep="/archive"),)),
         "reclaim": replace(like, operation="reclaim", changes=(expire,)),
         "quarantine": replace(
             like,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, PlanConflict, TableBusy
 from message_lifecycle.stores.iceberg.commits import AlreadyPublished, commit_once
@@ -105,6 +106,16 @@ def test_a_commit_that_nobody_finds_is_unknown() -> None:
     table = Table()
     with pytest.raises(CommitUnknown):
         once(table, ending(table, None))
+
+
+@pytest.mark.parametrize(("error", "ends_with"), [(UNKNOWN, CommitUnknown), (CONFLICT, Py4JNetworkError)])
+def test_what_cannot_be_looked_up_stays_unknown(error: LifecycleError, ends_with: type[Exception]) -> None:
+    class Dead(Table):
+        def refresh(self) -> None:
+            raise Py4JNetworkError("the line went dead")
+
+    with pytest.raises(ends_with):
+        once(Dead(), ending(Dead(), error))
 
 
 def test_a_plan_is_not_looked_for_before_the_snapshot_that_it_was_made_of() -> None:

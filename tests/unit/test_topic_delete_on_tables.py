@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 from pyiceberg.catalog.sql import IcebergTables
-from sqlalchemy import update
+from sqlalchemy import insert, update
 from sqlalchemy.orm import Session
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.live_view import keep_view
 from message_lifecycle.model.errors import NotDeletable, NotReady, PlanConflict, UnknownTopic
 from message_lifecycle.model.request import DeleteTopic, UndoPlan
-from message_lifecycle.stores.iceberg import table_file
+from message_lifecycle.stores.iceberg import table_file, view_file
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics
 from message_lifecycle.stores.iceberg.compaction.view_table import HORIZONS, RAW_PROPERTY
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED, LATEST, LIVE, SCRATCH_PROPERTY, by_partition
@@ -45,9 +47,22 @@ def test_all_tables_go_and_come_back_with_their_history(tmp_path: Path) -> None:
     assert not [name for name in properties if name.startswith("lifecycle._deleted")]
 
 
-def test_the_views_beside_a_topic_go_with_it_and_are_made_anew(tmp_path: Path) -> None:
+def test_the_views_beside_a_topic_go_with_it_and_are_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A view that stays would fail, or show another topic of the name."""
     past = topic_in(tmp_path)
+
+    def put(place: Place, text: str, *, new: bool) -> None:
+        """As Java writes it, as far as it is read again."""
+        told = {"current-version-id": 1, "versions": [{"version-id": 1, "representations": [{"dialect": "spark", "sql": text}]}]}
+        document = tmp_path / f"{place[1]}-{token_hex(4)}.json"
+        document.write_text(json.dumps(told))
+        values = {"catalog_name": past.catalog.name, "table_namespace": place[0], "table_name": place[1], "iceberg_type": "VIEW"}
+        assert new
+        with Session(past.catalog.engine) as session:
+            session.execute(insert(IcebergTables).values(**values, metadata_location=str(document)))
+            session.commit()
+
+    monkeypatch.setattr(view_file, "put", put)
     past.append(3, days_old=0, kind=COMPACTED, **{HORIZONS: by_partition({0: 4})})
     for kind in ("", COMPACTED):  # beside a scenario's topic no views are kept
         properties = {SCRATCH_PROPERTY: None, RAW_PROPERTY: str(past.log.metadata.table_uuid)}

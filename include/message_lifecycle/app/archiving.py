@@ -27,8 +27,8 @@ FRAME = "archive"
 
 
 def archives(plan: Plan) -> bool:
-    """Of a plan that removes by the topic's own rules: what a person asks to have removed is kept nowhere."""
-    return bool(plan.expected.removed_rows) and Policy.of_values(plan.policy).archive_to is not None
+    """What a person asks to have removed is kept nowhere."""
+    return plan.on_log.keep is not None
 
 
 def archive(s: Services, plan: Plan) -> None:
@@ -108,6 +108,6 @@ def _going(s: Services, plan: Plan) -> Iterator[Message]:
 def _archive(plan: Plan) -> ParquetArchive:
     from message_lifecycle.stores.archive.parquet import ParquetArchive
 
-    folder = Policy.of_values(plan.policy).archive_to
+    folder = plan.on_log.keep
     assert folder is not None, "asked only where there is one"
     return ParquetArchive(Path(folder))

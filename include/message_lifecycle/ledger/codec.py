@@ -215,7 +215,7 @@ def changes_of(actions: Sequence[Content], source_id: object, *, gives_back: boo
 
     def commit_on(table: str) -> Content:
         empty: Content = {part: [] for part in _COMMIT}
-        return commits.setdefault(table, {"kind": "commit", "table": table, "source_id": None, **empty})
+        return commits.setdefault(table, {"kind": "commit", "table": table, "source_id": None, "keep": None, **empty})
 
     for action in actions:
         kind = action.get("kind")
@@ -273,7 +273,12 @@ def _to_6(plan: Content) -> None:
     actions = plan.pop("actions", None)
     if len(_objects(actions)) != len(actions if isinstance(actions, list) else "none"):
         raise NeverWritten("it has no list of actions")
-    _add(plan, changes=changes_of(_objects(actions), plan.pop("source_id", None), gives_back=plan.get("operation") == "undo"))
+    changes = changes_of(_objects(actions), plan.pop("source_id", None), gives_back=plan.get("operation") == "undo")
+    of_rules, settings = plan.get("operation") in ("message_cleaner", "retention"), dict(plan.get("policy") or ())
+    for change in changes if of_rules and (plan.get("expected") or {}).get("removed") else ():
+        if change["kind"] == "commit" and change["table"] == "log":
+            change["keep"] = settings.get("archive_to")
+    _add(plan, changes=changes)
 
 
 PLAN_STEPS: Mapping[int, Callable[[Content], None]] = {3: _to_4, 4: _to_5, 5: _to_6}

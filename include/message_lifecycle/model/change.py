@@ -177,11 +177,13 @@ class Commit:
     files_back: tuple[QuarantinedFile, ...] = ()
     source_id: int | None = None
     """The table's snapshot that holds what comes back."""
+    keep: str | None = None
+    """The folder of an archive that keeps what goes (RET-7)."""
     kind: Literal["commit"] = "commit"
 
     @property
     def is_empty(self) -> bool:
-        return replace(self, table=NOTHING.table, source_id=None) == NOTHING
+        return replace(self, table=NOTHING.table, source_id=None, keep=None) == NOTHING
 
     def taken(self) -> Iterator[tuple[int, range]]:
         """Partitions, and runs of offsets that go of them."""

@@ -58,7 +58,7 @@ def removal(
     for entry in taken.rows:
         removed[entry.reason] += entry.rows
     whole_files = _whole_files(answer, taken.rows)
-    changes = that_change(_change(taken, facts))
+    changes = that_change(_change(taken, facts, policy.archive_to if removed.total() else None))
     return Plan(
         operation=operation,
         topic=log.topic,
@@ -293,7 +293,7 @@ def _next_due(walks: Mapping[int, Walk], answer: RowAnswer, taken: _Taken, reade
     return min((instant for instant in times if instant is not None), default=None)
 
 
-def _change(taken: _Taken, facts: Facts) -> Commit:
+def _change(taken: _Taken, facts: Facts, keep: str | None) -> Commit:
     going = sorted(taken.whole + taken.by_row, key=lambda entry: place_of(entry.segment))
     # Segments that follow each other in the log go as one run: names stay exact, plans stay short.
     runs = groupby(enumerate(taken.whole), key=lambda entry: (entry[1].segment.partition, entry[1].position - entry[0]))
@@ -315,6 +315,7 @@ def _change(taken: _Taken, facts: Facts) -> Commit:
             )
             for rows in sorted(taken.rows, key=lambda due: (due.partition, due.base_offset, due.file, _REASONS.index(due.reason)))
         ),
+        keep=keep,
     )
 
 

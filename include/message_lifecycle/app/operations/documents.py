@@ -99,9 +99,6 @@ class OfSnapshots(OfChanges):
         done = s.documents.carrying(plan.topic, plan.plan_id)[1]
         return None if done is None else replace(done, restored=0)
 
-    def has_begun(self, s: Services, plan: Plan) -> bool:
-        return any(done is not None for done in s.documents.carrying(plan.topic, plan.plan_id))
-
 
 CHANGES, SNAPSHOTS = OfChanges(), OfSnapshots()
 

@@ -103,18 +103,17 @@ def set_refs(table: Java, change: Callable[[Java], Java], *, what: str) -> None:
     Iceberg takes a commit of data up again when another one came first, but not such a change: it only says that a refresh is required. So
     `change` is given Iceberg's ManageSnapshots anew for each attempt, and finds `table` at the state that the attempt builds on.
     """
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JError
 
-    from message_lifecycle.stores.iceberg.session import UNKNOWN_RESULT, java_class
+    from message_lifecycle.stores.iceberg.java import java_class, result_unknown
 
     for _ in range(_ATTEMPTS):
         try:
             change(table.manageSnapshots()).commit()
-        except Py4JJavaError as error:
-            kind = java_class(error)
-            if kind in UNKNOWN_RESULT:
+        except Py4JError as error:
+            if result_unknown(error):
                 raise CommitUnknown(what) from error
-            if kind != "CommitFailedException":
+            if java_class(error) != "CommitFailedException":
                 raise
             table.refresh()
         else:

@@ -249,10 +249,8 @@ class IcebergTopics:
         text = f"SELECT {columns} FROM {sql_table(name)} WHERE {rule_sql.holds_not(age_rules.hidden(policy))}"
         place = name.namespace, name.table(LIVE)
         location = self._tables.pointers.one(place)
-        found = None if location is None else (location, self._tables.at(place, location).content)
-        if found is None or view_file.text_of(found[1], place=place) != text:
-            with reaching_catalog():
-                view_file.put(self._tables.catalog, place, text, old=found)
+        if location is None or view_file.text_of(self._tables.at(place, location).content, place=place) != text:
+            view_file.put(place, text, new=location is None)
         return ".".join((CATALOG, *place))
 
     def _topic_at(self, place: Place, location: str) -> TopicName | None:

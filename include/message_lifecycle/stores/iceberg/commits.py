@@ -48,8 +48,7 @@ def commit_once(
     except AlreadyPublished:
         pass
     except (PlanConflict, CommitUnknown, CommitRefused) as error:
-        table.refresh()
-        if find(table, plan_id, since=since) is None:
+        if _found_after(error, table, plan_id, since) is None:
             if not isinstance(error, CommitRefused):
                 raise
             # Iceberg's guard came before ours, and knows no plans: say who was first.
@@ -62,6 +61,19 @@ def commit_once(
     if found is None:
         raise CommitUnknown(f"publishing plan {plan_id}")
     return found
+
+
+def _found_after(error: LifecycleError, table: Java, plan_id: str, since: int | None) -> Ancestor | None:
+    from py4j.protocol import Py4JError
+
+    try:
+        table.refresh()
+        return find(table, plan_id, since=since)
+    except Py4JError:
+        # Whoever did not answer may not answer this either: what is not known stays so.
+        if isinstance(error, CommitUnknown):
+            raise error from error.__cause__
+        raise
 
 
 def properties(verdict: Verdict, ledger: tuple[str, int], removed: Sequence[tuple[str, int]] | None = None) -> dict[str, str]:

@@ -93,9 +93,9 @@ def _by_name(jvm: Java, prefix: str, names: Iterable[str]) -> Java:
 def _one_of(jvm: Java, of_class: str, method: str, texts: Iterable[str]) -> Java:
     """A predicate on files: whether the method gives one of the texts."""
     guava = _guava(jvm)
-    known = guava.collect.ImmutableSet.copyOf(guava.base.Splitter.on("\n").splitToList("\n".join(texts)))
     # Guava's own set refuses to be asked for null.
-    contained = getattr(guava.base.Predicates, "in")(jvm.java.util.HashSet(known))
+    known = jvm.java.util.HashSet(guava.base.Splitter.on("\n").splitToList("\n".join(texts)))
+    contained = getattr(guava.base.Predicates, "in")(known)
     return guava.base.Predicates.compose(contained, _text_of(jvm, of_class, method))
 
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, TableBusy
+from message_lifecycle.stores.iceberg.java import Java, java_class, java_message, result_unknown, take_calls
 from message_lifecycle.stores.iceberg.layout import STATE_KEYS, LogSummary
-from message_lifecycle.stores.iceberg.session import UNKNOWN_RESULT, Java, java_class
+from message_lifecycle.stores.iceberg.session import gateway_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,14 +109,9 @@ def fenced_commit(session: SparkSession, updates: Iterable[tuple[Java, Judge]], 
     always came first (nothing was changed); CommitUnknown when the catalog did not say how it ended (DEL-4: look for the
     commit, clean nothing up).
     """
-    from py4j.protocol import Py4JJavaError
-    from pyspark.java_gateway import ensure_callback_server_started
+    from py4j.protocol import Py4JError
 
-    # Listens on the loopback for the life of the driver, so only steps that commit start it.
-    gateway: Java = session.sparkContext._gateway
-    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # PySpark gives it no types
-    # Its port is bound, but py4j listens only once its own thread runs: on a busy machine the commit may ask before that.
-    gateway._callback_server.server_socket.listen()
+    take_calls(gateway_of(session))
     fences: list[Fence] = []
     try:
         for update, judge in updates:
@@ -123,15 +119,15 @@ def fenced_commit(session: SparkSession, updates: Iterable[tuple[Java, Judge]], 
             update.validateWith(fences[-1]).commit()
         if transaction is not None:
             transaction.commitTransaction()
-    except Py4JJavaError as error:
+    except Py4JError as error:
         for fence in fences:
             if fence.refusal is not None:
                 raise fence.refusal from None
-        kind = java_class(error)
-        if kind in UNKNOWN_RESULT:
+        if result_unknown(error):
             raise CommitUnknown(what) from error
+        kind = java_class(error)
         if kind == "CommitFailedException":
             raise TableBusy(what, max(fence.attempts for fence in fences)) from error
         if kind == "ValidationException":
-            raise CommitRefused(what, str(error.java_exception.getMessage())) from error
+            raise CommitRefused(what, java_message(error)) from error
         raise

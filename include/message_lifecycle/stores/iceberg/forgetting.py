@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from message_lifecycle.stores.iceberg.layout import DELETED
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
-from message_lifecycle.stores.iceberg.view_file import at_place
+from message_lifecycle.stores.iceberg.renaming import at_place
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

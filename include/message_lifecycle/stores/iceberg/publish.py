@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import LifecycleError, PlanConflict, TableBusy
@@ -48,7 +48,7 @@ def publish(
 ) -> Published:
     """Make the plan's one commit on main, or report the one that is there. Raises PlanConflict, TableBusy, CommitUnknown.
 
-    `dropped`: the DataFileSet that the staged snapshot took out, where this process made it; else it is read from there.
+    `dropped`: the DataFileSet that the staged snapshot took out, where that is all it did and this process made it; else it is read from there.
     """
     plan_id = verdict.staged.plan_id
     plan, staged_id = verdict.plan, verdict.staged.snapshot_id
@@ -61,9 +61,7 @@ def publish(
     staged = None if staged_id is None else table.snapshot(staged_id)
     if plan.is_empty or staged is None or base_id is None or staged_id == base_id:
         raise PlanConflict(plan_id, f"nothing is staged for it (snapshot {staged_id})")
-    change = Change.of(session, table, chain(table, staged, base_id))
-    if dropped is not None:
-        change = replace(change, dropped=dropped)
+    change = Change.of(session, table, chain(table, staged, base_id)) if dropped is None else Change.of_files(dropped)
     commit = _Commit(session=session, table=table, verdict=verdict, base_id=base_id, properties=properties(verdict, ledger), steps=steps)
 
     def attempt() -> None:

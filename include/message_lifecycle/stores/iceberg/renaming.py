@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from sqlalchemy import CursorResult, delete, update
@@ -12,10 +12,11 @@ from sqlalchemy.orm import Session
 
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.table_file import Written
-from message_lifecycle.stores.iceberg.view_file import VIEW, at_place
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+
+_VIEW = "VIEW"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,14 @@ class Moved:
     to: Place
 
 
+def at_place(catalog: SqlCatalog, place: Place) -> tuple[Any, ...]:
+    return (
+        IcebergTables.catalog_name == catalog.name,
+        IcebergTables.table_namespace == place[0],
+        IcebergTables.table_name == place[1],
+    )
+
+
 def rename(catalog: Catalog, moves: Sequence[Moved], views: Iterable[Place], *, steps: Callable[[str], None]) -> bool:
     """Give all of them their names and metadata, and drop the views, or change nothing; False: a table has moved on.
 
@@ -33,7 +42,7 @@ def rename(catalog: Catalog, moves: Sequence[Moved], views: Iterable[Place], *, 
     assert isinstance(catalog, SqlCatalog)
     with Session(catalog.engine) as session:
         for place in views:
-            session.execute(delete(IcebergTables).where(*at_place(catalog, place), IcebergTables.iceberg_type == VIEW))
+            session.execute(delete(IcebergTables).where(*at_place(catalog, place), IcebergTables.iceberg_type == _VIEW))
         for move in moves:
             place = (".".join(move.written.identifier[:-1]), move.written.identifier[-1])
             done = session.execute(

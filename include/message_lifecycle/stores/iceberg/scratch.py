@@ -1,4 +1,4 @@
-"""Scratch streams taken away whole: tables, views and files, without a JVM, for Spark's own DROP looks at every file first."""
+"""Scratch streams taken away whole: tables, views and files, without Spark, for its own DROP looks at every file first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def drop_stream(catalog: Catalog, namespace: str) -> None:
         if is_local(location):
             shutil.rmtree(local_path(location), ignore_errors=True)
         for kind in (LIVE, LATEST):
-            view_file.drop(catalog, (namespace, f"{identifier[-1]}__{kind}"))
+            view_file.drop((namespace, f"{identifier[-1]}__{kind}"))
     catalog.drop_namespace(namespace)
 
 

@@ -6,31 +6,36 @@ the embedded default and on a cluster.
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from message_lifecycle.model.errors import SparkUnavailable, UnknownTopic
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.java import PROPERTIES, Jvm, catalog_of, end, identifier, java_class, jvm_of_process, settings
+from message_lifecycle.stores.iceberg.java import Java as Java
 from message_lifecycle.stores.iceberg.layout import CATALOG
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-# Java objects seen through py4j have no types that Python could check.
-Java = Any
-_PROPERTIES = f"spark.sql.catalog.{CATALOG}"
+# Set where spark-submit has started this process: its JVM is there.
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+# Settings that no file has, and names by which Spark alone finds jars.
+_ARGUMENTS, _RESOLVED = "PYSPARK_SUBMIT_ARGS", "spark.jars.packages"
 
 
-class LazySession:
+class LazySession(Jvm):
     """A Spark session of which the part that knows SQL is made by the first question in SQL: a run that only starts tasks and commits
     by Iceberg's own calls does without, and that is a quarter of what starting costs."""
 
     def __init__(self, context: SparkContext) -> None:
+        super().__init__(context._gateway, dict(context.getConf().getAll()))
         self.sparkContext = context
-        self._jvm: Java = context._jvm
         self._made: SparkSession | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -49,12 +54,7 @@ class LazySession:
 
     @cached_property
     def lake(self) -> Java:
-        """Iceberg's own catalog, as the session's configuration describes it."""
-        given = self._jvm.java.util.HashMap()
-        for key, value in self.sparkContext.getConf().getAll():
-            if key.startswith(f"{_PROPERTIES}."):
-                given.put(key.removeprefix(f"{_PROPERTIES}."), value)
-        return self._jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(CATALOG, given, self.sparkContext._jsc.hadoopConfiguration())
+        return catalog_of(self._jvm, self._settings, self.sparkContext._jsc.hadoopConfiguration())
 
 
 _of_process: LazySession | None = None
@@ -73,15 +73,39 @@ def spark_session(app_name: str) -> SparkSession:
         raise SparkUnavailable(f"the Java process did not start: {error}") from error
     if _of_process is None or _of_process.sparkContext is not context:
         # Asked once: each time, the whole configuration would come over from Java.
-        if context.getConf().get(_PROPERTIES) is None:
-            raise SparkUnavailable(f"its configuration names no catalog {CATALOG!r} ({_PROPERTIES})")
+        if context.getConf().get(PROPERTIES) is None:
+            raise SparkUnavailable(f"its configuration names no catalog {CATALOG!r} ({PROPERTIES})")
         _of_process = LazySession(context)
     return cast("SparkSession", _of_process)
 
 
+def engine(session: Callable[[], SparkSession] | None = None) -> SparkSession:
+    """Iceberg's Java library for a deed that asks no SQL: Spark's JVM where this process has one or was started by it; else one without
+    Spark, which costs a quarter. It is typed as a session, which would do as well. Raises SparkUnavailable."""
+    if _of_process is None and _SUBMITTED in os.environ:
+        return cast("SparkSession", _submitted())
+    if _of_process is not None or _ARGUMENTS in os.environ or _RESOLVED in settings():
+        return spark_session("lifecycle") if session is None else session()
+    return cast("SparkSession", jvm_of_process())
+
+
+@cache
+def _submitted() -> Jvm:
+    """The JVM that has started this process, without the part of Spark that runs tasks."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return Jvm(SparkContext._gateway, dict(SparkConf().getAll()))
+
+
+def gateway_of(session: SparkSession) -> Java:
+    return session.gateway if isinstance(session, Jvm) else session.sparkContext._gateway
+
+
 def end_session() -> None:
-    """Stop the session of this process, where one was made: who takes its files away must come after."""
+    """Stop the session of this process, and the JVM without one, where they were made: who takes their files away must come after."""
     global _of_process
+    end()
     if _of_process is not None:
         _of_process.sparkContext.stop()
         _of_process = None
@@ -143,16 +167,15 @@ def java_table(session: SparkSession, name: TopicName, *, kind: str = "") -> Jav
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import AnalysisException
 
-    if isinstance(session, LazySession) and not session.knows_sql:
-        place = session._jvm.org.apache.iceberg.catalog.TableIdentifier.of
+    if isinstance(session, Jvm) and not session.knows_sql:
         try:
-            return session.lake.loadTable(place(_texts(session, name.namespace, name.table(kind))))
+            return session.lake.loadTable(identifier(session, (name.namespace, name.table(kind))))
         except Py4JJavaError as error:
             if java_class(error) in ("NoSuchTableException", "NoSuchNamespaceException"):
                 raise UnknownTopic(str(name)) from None
             raise
+    jvm: Java = session._jvm
     try:
-        jvm: Java = session._jvm
         table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, sql_table(name, kind=kind))
     except AnalysisException as error:
         if error.getCondition() in ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"):
@@ -163,28 +186,8 @@ def java_table(session: SparkSession, name: TopicName, *, kind: str = "") -> Jav
     return table
 
 
-def _texts(session: LazySession, *texts: str) -> Java:
-    """A Java array, as a method with any number of arguments takes it."""
-    gateway: Java = session.sparkContext._gateway
-    array = gateway.new_array(session._jvm.java.lang.String, len(texts))
-    for at, text in enumerate(texts):
-        array[at] = text
-    return array
-
-
 def forget_cached(session: SparkSession, name: TopicName, *, kind: str = "") -> None:
     """Make SQL of this session see commits that were made past it."""
-    if isinstance(session, LazySession) and not session.knows_sql:
+    if isinstance(session, Jvm) and not session.knows_sql:
         return
     session.catalog.refreshTable(sql_table(name, kind=kind))
-
-
-# How a catalog says that it does not know how a commit ended: Iceberg's word for it, and what the JDBC catalog lets through when
-# it loses its database within the commit.
-UNKNOWN_RESULT = ("CommitStateUnknownException", "UncheckedSQLException")
-
-
-def java_class(error: Exception) -> str:
-    """Simple name of the Java exception behind a Py4JJavaError; the cause chain is not followed."""
-    java_exception = getattr(error, "java_exception", None)
-    return "" if java_exception is None else str(java_exception.getClass().getSimpleName())

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
@@ -41,8 +42,7 @@ def stage(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, server: M
         return Staged(plan_id=plan_id, branch=branch_of(plan_id), snapshot_id=int(found.snapshotId())), None
     going = _files(session, plan, plan_id, table)
     branch = make_branch(table, plan, base_id)
-    whole = set(plan.selection.files)
-    by_row = [action for action in plan.on_log.mark if action.file not in whole]
+    by_row = removed_by_row(plan)
     if plan.selection.files:
         jvm: Java = session._jvm
         drop = table.newOverwrite().deleteFiles(going, jvm.org.apache.iceberg.util.DeleteFileSet.create())
@@ -59,6 +59,12 @@ def stage(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, server: M
         drop_stage(table, plan_id)
         raise PlanConflict(plan_id, f"its work removed {removed} messages, the plan names {plan.expected.removed_rows}")
     return Staged(plan_id=plan_id, branch=branch, snapshot_id=int(staged.snapshotId())), None if by_row else going
+
+
+def removed_by_row(plan: Plan) -> list[RemoveRows]:
+    """What goes by offsets: of files that do not go whole."""
+    whole = set(plan.selection.files)
+    return [action for action in plan.on_log.mark if action.file not in whole]
 
 
 def _files(session: SparkSession, plan: Plan, plan_id: str, table: Java) -> Java:

@@ -28,6 +28,10 @@ class Change:
         return bool(self.vectors) or not self.dropped.isEmpty()
 
     @classmethod
+    def of_files(cls, dropped: Java) -> Change:
+        return cls(dropped=dropped, vectors=(), replaced=(), added=())
+
+    @classmethod
     def of(cls, session: SparkSession, table: Java, staged: list[Java]) -> Change:
         """`staged`: the branch's snapshots, newest first. What one adds and a later one takes away cancels out."""
         jvm: Java = session._jvm

@@ -41,8 +41,8 @@ class IcebergStore(IcebergReader):
         self._session = session
         self._server = server
         self._steps = steps or (lambda _: None)
-        # What the last stage took out, by its snapshot: a publish in the same process need not read it back.
-        self._dropped: dict[int | None, object] = {}
+        # What the last stage took out, by its snapshot and its JVM: a publish in the same process need not read it back.
+        self._dropped: dict[tuple[int | None, SparkSession], object] = {}
 
     def stage(self, plan: Plan) -> Staged:
         from message_lifecycle.stores.iceberg.stage import stage
@@ -52,13 +52,21 @@ class IcebergStore(IcebergReader):
             return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
         io = self._tables.load(plan.topic).io
         with engine_failures():
+            session = self._engine(plan)
             if plan.operation == "undo":
-                staged, dropped = stage_undo(self._session(), io, plan, plan.plan_id, self._server), None
+                staged, dropped = stage_undo(session, io, plan, plan.plan_id, self._server), None
             else:
-                staged, dropped = stage(self._session(), io, plan, plan.plan_id, self._server)
-        self._dropped = {} if dropped is None else {staged.snapshot_id: dropped}
+                staged, dropped = stage(session, io, plan, plan.plan_id, self._server)
+        self._dropped = {} if dropped is None else {(staged.snapshot_id, session): dropped}
         self._steps("after_stage")
         return staged
+
+    def _engine(self, plan: Plan) -> SparkSession:
+        """Spark is needed for rows alone: what only drops whole files is done by Iceberg's library."""
+        from message_lifecycle.stores.iceberg.session import engine
+        from message_lifecycle.stores.iceberg.stage import removed_by_row
+
+        return self._session() if plan.operation == "undo" or removed_by_row(plan) else engine(self._session)
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
         from message_lifecycle.stores.iceberg.marks import mark
@@ -84,9 +92,11 @@ class IcebergStore(IcebergReader):
     def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
         from message_lifecycle.stores.iceberg.publish import publish
 
-        dropped = self._dropped.get(verdict.staged.snapshot_id)
+        marks = verdict.staged.markers is not None and verdict.staged.markers.count > 0
         with engine_failures():
-            done = publish(self._session(), verdict, self._server, ledger=ledger, steps=self._steps, dropped=dropped)
+            session = self._session() if marks else self._engine(verdict.plan)
+            dropped = self._dropped.get((verdict.staged.snapshot_id, session))
+            done = publish(session, verdict, self._server, ledger=ledger, steps=self._steps, dropped=dropped)
         if verdict.plan.operation == "undo" and verdict.plan.parent is not None:
             remove_branch(self._tables, verdict.plan, undo_ref(verdict.plan.parent))
         return done

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from message_lifecycle.model.errors import CommitUnknown, PlanConflict, TableBusy
 from message_lifecycle.stores.iceberg.compaction.job import NewFile, NewVector
 from message_lifecycle.stores.iceberg.data_files import files_named, vectors_of
-from message_lifecycle.stores.iceberg.session import UNKNOWN_RESULT, Java, java_class
+from message_lifecycle.stores.iceberg.java import Java, java_class, java_message, result_unknown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ def commit(
     data files that lose their vectors and get none. `partitioned_by`: name of the table's one partition field.
 
     Raises PlanConflict where a file to be replaced is not there any more, TableBusy, CommitUnknown."""
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JError
 
     head = table.snapshot(branch)
     update = table.newRowDelta().toBranch(branch)
@@ -70,14 +70,14 @@ def commit(
     what = f"committing {sum(len(result.files) for result in results)} files to branch {branch}"
     try:
         update.commit()
-    except Py4JJavaError as error:
-        kind = java_class(error)
-        if kind in UNKNOWN_RESULT:
+    except Py4JError as error:
+        if result_unknown(error):
             raise CommitUnknown(what) from error
+        kind = java_class(error)
         if kind == "CommitFailedException":
             raise TableBusy(what, 1) from error
         if kind == "ValidationException":
-            raise PlanConflict("staged", str(error.java_exception.getMessage())) from error
+            raise PlanConflict("staged", java_message(error)) from error
         raise
     table.refresh()
     return int(table.snapshot(branch).snapshotId())

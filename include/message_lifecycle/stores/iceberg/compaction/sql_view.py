@@ -15,7 +15,6 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction.view_table import state_of
 from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, LATEST
-from message_lifecycle.stores.iceberg.pointers import reaching_catalog
 from message_lifecycle.stores.iceberg.session import sql_table
 
 
@@ -28,10 +27,8 @@ def keep_sql_view(tables: Tables, name: TopicName, policy: Policy) -> str | None
         return None
     text, place = _text(name, state, policy), (name.namespace, name.table(LATEST))
     location = tables.pointers.one(place)
-    found = None if location is None else (location, tables.at(place, location).content)
-    if found is None or view_file.text_of(found[1], place=place) != text:
-        with reaching_catalog():
-            view_file.put(tables.catalog, place, text, old=found)
+    if location is None or view_file.text_of(tables.at(place, location).content, place=place) != text:
+        view_file.put(place, text, new=location is None)
     return ".".join((CATALOG, *place))
 
 

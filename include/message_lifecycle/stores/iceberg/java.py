@@ -1,0 +1,243 @@
+"""Iceberg's own Java library without Spark: a JVM of this process's own, for what a catalog is told and no engine is needed for.
+
+It runs with the class path, options and catalog of the folder that SPARK_CONF_DIR names, as Spark's driver does: the same files, so the
+driver's class archive serves it as well. One a process, started at its first use. It listens on the loopback alone, for those who know a
+secret that it tells this process by a pipe; the other pipe, which nobody writes to, breaks when this process dies, and the JVM with it.
+
+Which JVM a deed takes is said by `session.engine`: where the process has Spark's, there is no second one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import re
+import select
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from message_lifecycle.model.errors import SparkUnavailable
+from message_lifecycle.stores.iceberg.layout import CATALOG
+
+# Java objects seen through py4j have no types that Python could check.
+Java = Any
+
+START_SECONDS = 120
+DEADLINE_SECONDS = 3600
+"""How long a call may take. Iceberg itself takes a commit up again for half an hour at the most: one that is not back after this hangs."""
+PROPERTIES = f"spark.sql.catalog.{CATALOG}"
+_HADOOP = "spark.hadoop."
+_DEFAULT_HEAP = "1g"
+
+
+class Jvm:
+    """A JVM that knows Iceberg, and its catalog `lake`. `settings`: Spark's, which name the catalog."""
+
+    def __init__(self, gateway: Java, settings: Mapping[str, str], process: subprocess.Popen[bytes] | None = None) -> None:
+        self.gateway = gateway
+        self._process, self._owner = process, os.getpid()
+        self._jvm: Java = gateway.jvm
+        self._settings = settings
+
+    def end(self) -> None:
+        """It keeps nothing that would be lost: what is committed is in the catalog."""
+        if self._process is not None and self._owner == os.getpid():
+            self.gateway.close()
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def knows_sql(self) -> bool:
+        return False
+
+    @property
+    def warehouse(self) -> str | None:
+        """Where new tables and views lie, if that is for us to say: to a server, it may be a name."""
+        found = self._settings.get(f"{PROPERTIES}.warehouse", "").rstrip("/")
+        return found if "/" in found else None
+
+    @cached_property
+    def lake(self) -> Java:
+        """Iceberg's own catalog, as Spark's configuration describes it."""
+        hadoop = self._jvm.org.apache.hadoop.conf.Configuration()
+        for key, value in self._settings.items():
+            if key.startswith(_HADOOP):
+                hadoop.set(key.removeprefix(_HADOOP), value)
+        return catalog_of(self._jvm, self._settings, hadoop)
+
+
+def catalog_of(jvm: Java, settings: Mapping[str, str], hadoop: Java) -> Java:
+    given = jvm.java.util.HashMap()
+    for key, value in settings.items():
+        if key.startswith(f"{PROPERTIES}."):
+            given.put(key.removeprefix(f"{PROPERTIES}."), value)
+    return jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(CATALOG, given, hadoop)
+
+
+def identifier(engine: Jvm, place: tuple[str, str]) -> Java:
+    return engine._jvm.org.apache.iceberg.catalog.TableIdentifier.of(texts(engine, *place))
+
+
+def texts(engine: Jvm, *values: str) -> Java:
+    """A Java array, as a method with any number of arguments takes it."""
+    array = engine.gateway.new_array(engine._jvm.java.lang.String, len(values))
+    for at, value in enumerate(values):
+        array[at] = value
+    return array
+
+
+def take_calls(gateway: Java) -> None:
+    """Let Java ask Python: what a fence judges. It listens on the loopback for the life of the process, so only what commits begins it."""
+    from py4j.java_gateway import JavaObject
+
+    # py4j looks in Java for names that are not there.
+    if gateway.__dict__.get("_callback_server") is None:
+        given = gateway.callback_server_parameters
+        given.eager_load, given.daemonize, given.daemonize_connections, given.port = True, True, True, 0
+        gateway.start_callback_server(given)
+        server = gateway._callback_server
+        server.port = gateway._python_proxy_port = server.server_socket.getsockname()[1]
+        java = JavaObject("GATEWAY_SERVER", gateway._gateway_client)
+        java.resetCallbackClient(java.getCallbackClient().getAddress(), server.port)
+    # Its port is bound, but py4j listens only once its own thread runs: on a busy machine the commit may ask before that.
+    gateway._callback_server.server_socket.listen()
+
+
+# How a catalog says that it does not know how a commit ended: Iceberg's word for it, and what the JDBC catalog lets through when
+# it loses its database within the commit, and the REST catalog when it loses its server.
+UNKNOWN_RESULT = ("CommitStateUnknownException", "UncheckedSQLException", "RESTException")
+
+
+def result_unknown(error: Exception) -> bool:
+    """Whether a commit that ended so may have been made: the catalog does not know, or Java has not answered, by its deadline or because it
+    died."""
+    from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+
+    if isinstance(error, Py4JJavaError):
+        return java_class(error) in UNKNOWN_RESULT
+    # py4j names what went wrong in Java behind this word; of a line that went dead it has nothing to tell.
+    return isinstance(error, Py4JNetworkError) or (type(error) is Py4JError and "Trace:" not in str(error))
+
+
+def java_class(error: Exception) -> str:
+    """Simple name of the Java exception behind a Py4JJavaError; the cause chain is not followed."""
+    java_exception = getattr(error, "java_exception", None)
+    return "" if java_exception is None else str(java_exception.getClass().getSimpleName())
+
+
+def java_message(error: Java) -> str:
+    return str(error.java_exception.getMessage())  # of an error that has a class
+
+
+_of_process: tuple[int, Mapping[str, str], Jvm] | None = None
+_starting = threading.Lock()
+
+
+def jvm_of_process() -> Jvm:
+    """The JVM of this process; made on the first call, anew after a fork, and for another configuration. Raises SparkUnavailable."""
+    global _of_process
+    with _starting:
+        found = settings()
+        if _of_process is None or _of_process[:2] != (os.getpid(), found):
+            end()
+            _of_process = os.getpid(), found, _start(found)
+        return _of_process[2]
+
+
+def end() -> None:
+    """End the JVM of this process, where one was started."""
+    global _of_process
+    if _of_process is not None:
+        _of_process[2].end()
+        _of_process = None
+
+
+def settings() -> dict[str, str]:
+    """Spark's settings. Raises SparkUnavailable where they name no catalog `lake`."""
+    folder = os.environ.get("SPARK_CONF_DIR") or f"{_spark_home()}/conf"
+    file = Path(folder) / "spark-defaults.conf"
+    found = dict(_settings_in(file.read_text(encoding="utf-8"))) if file.is_file() else {}
+    if PROPERTIES not in found:
+        raise SparkUnavailable(f"its configuration names no catalog {CATALOG!r} ({PROPERTIES})")
+    return found
+
+
+def _settings_in(text: str) -> Iterator[tuple[str, str]]:
+    """As Java's Properties reads a file of one setting a line: a backslash takes the next sign as it is."""
+    for line in text.splitlines():
+        found = re.match(r"\s*([^\s=:#!][^\s=:]*)\s*[=:]?\s*(.*)", line)
+        if found is not None:
+            yield found[1], re.sub(r"\\(.)", r"\1", found[2]).strip()
+
+
+def _spark_home() -> str:
+    named = os.environ.get("SPARK_HOME")
+    package = None if named else importlib.util.find_spec("pyspark")
+    if package is not None and package.origin:
+        return str(Path(package.origin).parent)
+    if named is None:
+        raise SparkUnavailable("SPARK_HOME names none, and the package pyspark is not installed")
+    return named
+
+
+def command(found: Mapping[str, str]) -> list[str]:
+    """How the JVM is started. The class path is Spark's to the letter, as a class archive is tied to it."""
+    jars = Path(_spark_home()) / "jars"
+    # Spark's launcher puts this one before the others.
+    first = sorted(map(str, jars.glob("slf4j-api-*.jar")))
+    own = [part for part in found.get("spark.driver.extraClassPath", "").split(":") if part]
+    more = [part.removeprefix("file:") for part in found.get("spark.jars", "").split(",") if part]
+    home = os.environ.get("JAVA_HOME")
+    return [
+        str(Path(home) / "bin" / "java") if home else shutil.which("java") or "java",
+        "-cp",
+        ":".join([*own, *first, f"{jars}/*", *more]),
+        f"-Xmx{found.get('spark.driver.memory', _DEFAULT_HEAP)}",
+        *shlex.split(found.get("spark.driver.defaultJavaOptions", "")),
+        *shlex.split(found.get("spark.driver.extraJavaOptions", "")),
+        "py4j.GatewayServer",
+        "--die-on-broken-pipe",
+        "--enable-auth",
+        "0",
+    ]
+
+
+def _start(found: Mapping[str, str]) -> Jvm:
+    from py4j.java_gateway import GatewayParameters, JavaGateway
+
+    try:
+        # In a session of its own: a Ctrl-C is for this process, which may have something to tidy up by it.
+        process = subprocess.Popen(command(found), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    except OSError as error:
+        raise SparkUnavailable(f"the Java process did not start: {error}") from error
+    assert process.stdin is not None and process.stdout is not None
+    told = select.select([process.stdout], [], [], START_SECONDS)[0]
+    port, secret = (process.stdout.readline().strip().decode() if told else "" for _ in range(2))
+    if not port.isdigit() or not secret:
+        process.kill()
+        raise SparkUnavailable(f"the Java process did not start: status {process.wait()}, and it said {port!r}")
+    threading.Thread(target=_pass_on, args=(process.stdout,), name="java-output", daemon=True).start()
+    first = JavaGateway(gateway_parameters=GatewayParameters(port=int(port), auth_token=secret))
+    # A second door in the same JVM: one that tells the secret where it calls back, which the first does not.
+    ours = first.jvm.py4j.GatewayServer.GatewayServerBuilder().javaPort(0).authToken(secret)
+    server = ours.callbackClient(0, first.jvm.java.net.InetAddress.getLoopbackAddress(), secret).build()
+    server.start()
+    parameters = GatewayParameters(port=server.getListeningPort(), auth_token=secret, auto_convert=True, read_timeout=DEADLINE_SECONDS)
+    gateway = JavaGateway(gateway_parameters=parameters)
+    started = Jvm(gateway, found, process)
+    atexit.register(started.end)
+    return started
+
+
+def _pass_on(output: Any) -> None:
+    """What Java says is no result of ours: with its warnings, to standard error."""
+    for line in output:
+        sys.stderr.write(line.decode(errors="replace"))

@@ -1,0 +1,192 @@
+"""Iceberg's library in a JVM without Spark: who may speak to it, when it ends, and that whole files go by it alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.kill_points import ROOT
+from tests.spark.lake import EXPIRY_S, LEDGER, Lake, Rows, tables
+
+from message_lifecycle.model.errors import CatalogUnavailable, CommitUnknown, PlanConflict, SparkUnavailable
+from message_lifecycle.model.settings import resolve
+from message_lifecycle.stores.iceberg import java, session, view_file
+from message_lifecycle.stores.iceberg.fence import Ancestor, fenced_commit
+from message_lifecycle.stores.iceberg.session import engine, java_table, sql_table
+from message_lifecycle.stores.iceberg.store import IcebergStore
+
+pytestmark = pytest.mark.spark
+
+AS_OF = 1000.0
+YOUNG = AS_OF - EXPIRY_S + 1
+ENDS_WITHIN_SECONDS = 30.0
+
+
+@pytest.fixture
+def no_spark(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
+    """This process as one in which nobody has started Spark; the session is another's, and is for making topics."""
+    monkeypatch.setattr(session, "_of_process", None)
+    monkeypatch.setattr(java, "_of_process", None)
+    for name in (session._SUBMITTED, session._ARGUMENTS):
+        monkeypatch.delenv(name, raising=False)
+    yield engine(_nobody)
+    java.end()
+
+
+def _nobody() -> SparkSession:
+    raise AssertionError("Spark was asked for")
+
+
+def store() -> IcebergStore:
+    return IcebergStore(_nobody, tables=tables(), server={})
+
+
+def test_whole_files_go_without_spark(lake: Lake, no_spark: SparkSession) -> None:
+    name = lake.topic()
+    lake.append(name, Rows(base=0, times=(1, 2, 3)), Rows(base=3, times=(YOUNG,)))
+    plan = lake.plan(name, AS_OF)
+    made = store()
+    judged = lake.verdict(plan, made.stage(plan))
+    lake.append(name, Rows(base=4, times=(YOUNG,)))
+    assert made.publish(judged, ledger=LEDGER).removed == (("expiry", 3),)
+    assert lake.offsets(name) == [3, 4]
+    assert lake.reader.published(name, plan.plan_id) == store().publish(judged, ledger=LEDGER)
+
+
+def test_what_another_process_staged_is_published_without_spark(lake: Lake, no_spark: SparkSession) -> None:
+    name = lake.topic()
+    lake.append(name, Rows(base=0, times=(1, 2, 3)), Rows(base=3, times=(YOUNG,)))
+    plan = lake.plan(name, AS_OF)
+    judged = lake.verdict(plan, lake.store().stage(plan))
+    assert store().publish(judged, ledger=LEDGER).removed == (("expiry", 3),)
+    assert lake.offsets(name) == [3]
+
+
+def test_the_fence_is_asked_without_spark(lake: Lake, no_spark: SparkSession) -> None:
+    name = lake.topic()
+    lake.append(name, Rows(base=0, times=(1, 2, 3)), Rows(base=3, times=(YOUNG,)))
+    plan = lake.plan(name, AS_OF)
+    judged = lake.verdict(plan, store().stage(plan))
+    lake.delete(name, "offset = 1")
+    with pytest.raises(PlanConflict, match="another writer's"):
+        store().publish(judged, ledger=LEDGER)
+    assert lake.offsets(name) == [0, 2, 3]
+
+
+def test_views_are_written_without_spark(lake: Lake, no_spark: SparkSession) -> None:
+    name, settings = lake.topic(), {"max_age_seconds": 60.0}
+    for at, policy in enumerate((lake.policy(name), resolve(topic=settings, server={}))):
+        assert lake.topics.live_view(name, policy) == f"lake.{name.namespace}.{name.table('live')}"
+        lake.append(name, Rows(base=at, times=(1,)))
+        assert lake.session.sql(f"SELECT * FROM {sql_table(name, kind='live')}").count() == 0
+    view_file.drop((name.namespace, name.table("live")))
+    assert lake.session.sql(f"SHOW VIEWS IN lake.{name.namespace} LIKE '{name.table('live')}'").count() == 0
+
+
+def test_a_view_that_cannot_be_told_to_the_catalog_says_so(lake: Lake, no_spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = lake.topic()
+    monkeypatch.setenv("SPARK_CONF_DIR", "/nowhere")
+    with pytest.raises(CatalogUnavailable, match="SPARK_CONF_DIR"):
+        lake.topics.live_view(name, lake.policy(name))
+
+
+def test_a_commit_that_is_not_back_by_the_deadline_is_unknown(lake: Lake, no_spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "DEADLINE_SECONDS", 3)
+    java.end()
+    impatient = engine(_nobody)
+    update = java_table(impatient, lake.topic()).newAppend()
+
+    def hangs(_walk: object) -> None:
+        time.sleep(6)
+
+    with pytest.raises(CommitUnknown, match="a deed"):
+        fenced_commit(impatient, [(update, hangs)], what="a deed")
+
+
+def test_a_commit_whose_java_dies_is_unknown(lake: Lake, no_spark: SparkSession) -> None:
+    update = java_table(no_spark, lake.topic()).newAppend()
+
+    def dies(_walk: object) -> Iterator[Ancestor] | None:
+        os.kill(_pid(no_spark), signal.SIGKILL)
+        return None
+
+    with pytest.raises(CommitUnknown, match="a deed"):
+        fenced_commit(no_spark, [(update, dies)], what="a deed")
+
+
+def test_nobody_without_the_secret_is_heard(no_spark: SparkSession) -> None:
+    from py4j.java_gateway import GatewayParameters, JavaGateway
+    from py4j.protocol import Py4JError
+
+    port = session.gateway_of(no_spark).gateway_parameters.port
+    for secret in (None, "guessed"):
+        other = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=secret))
+        with pytest.raises(Py4JError):
+            other.jvm.java.lang.System.getProperty("user.home")
+
+
+def test_it_dies_with_its_process(lake: Lake) -> None:
+    program = (
+        "import os, signal; from message_lifecycle.stores.iceberg.java import jvm_of_process; jvm = jvm_of_process()._jvm\n"
+        "print(jvm.java.lang.ProcessHandle.current().pid(), flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    killed = subprocess.run([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert killed.returncode == -signal.SIGKILL
+    until = time.monotonic() + ENDS_WITHIN_SECONDS
+    while _lives(int(killed.stdout)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not _lives(int(killed.stdout))
+
+
+def test_what_spark_has_submitted_takes_its_jvm_and_starts_no_engine(lake: Lake, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os\nfrom pyspark import SparkContext\nfrom message_lifecycle.stores.iceberg import java\n"
+        "from message_lifecycle.stores.iceberg.session import engine\n"
+        "print('found', engine().lake.name(), engine()._jvm.java.lang.ProcessHandle.current().pid() == os.getppid(),\n"
+        "      SparkContext._active_spark_context, java._of_process)\n"
+    )
+    submit = Path(os.environ["SPARK_HOME"]) / "bin" / "spark-submit"
+    told = subprocess.run([submit, program], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert "found lake True None None" in told
+
+
+def test_a_configuration_without_the_catalog_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    with pytest.raises(SparkUnavailable, match="no catalog 'lake'"):
+        java.settings()
+
+
+def test_settings_are_read_as_spark_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    lines = [
+        "# a remark", "", "spark.sql.catalog.lake a.b.Catalog", "spark.sql.catalog.lake.uri=jdbc:x://h:1/lake?a=b",
+        "  spark.sql.catalog.lake.jdbc.password   a\\\\b c ", "spark.empty",
+    ]  # fmt: skip
+    (tmp_path / "spark-defaults.conf").write_text("\n".join(lines))
+    assert java.settings() == {
+        "spark.sql.catalog.lake": "a.b.Catalog",
+        "spark.sql.catalog.lake.uri": "jdbc:x://h:1/lake?a=b",
+        "spark.sql.catalog.lake.jdbc.password": "a\\b c",
+        "spark.empty": "",
+    }
+
+
+def _pid(found: SparkSession) -> int:
+    jvm: java.Java = found._jvm
+    return int(jvm.java.lang.ProcessHandle.current().pid())
+
+
+def _lives(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status")
+    try:
+        return "State:\tZ" not in status.read_text()
+    except OSError:
+        return False

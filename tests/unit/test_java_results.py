@@ -1,0 +1,37 @@
+"""Which ends of a commit leave open whether it was made (DEL-4): seen as py4j tells of them, without a JVM."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+
+from message_lifecycle.stores.iceberg.java import result_unknown
+
+
+def thrown(by: str) -> Py4JJavaError:
+    of_class = SimpleNamespace(getSimpleName=lambda: by)
+    return Py4JJavaError("An error occurred", SimpleNamespace(_target_id="o1", getClass=lambda: of_class))
+
+
+@pytest.mark.parametrize("name", ["CommitStateUnknownException", "UncheckedSQLException", "RESTException"])
+def test_a_catalog_that_does_not_know_leaves_it_open(name: str) -> None:
+    assert result_unknown(thrown(name))
+
+
+@pytest.mark.parametrize("name", ["CommitFailedException", "ValidationException", "AlreadyExistsException", "ForbiddenException"])
+def test_a_catalog_that_refuses_does_not(name: str) -> None:
+    assert not result_unknown(thrown(name))
+
+
+def test_java_that_does_not_answer_leaves_it_open() -> None:
+    assert result_unknown(Py4JNetworkError("An error occurred while trying to connect to the Java server"))
+    assert result_unknown(Py4JError("An error occurred while calling o1.commit"))
+
+
+def test_a_call_that_there_is_no_method_for_was_not_made() -> None:
+    assert not result_unknown(
+        Py4JError("An error occurred while calling o1.comit. Trace:\npy4j.Py4JException: Method comit([]) does not exist")
+    )
+    assert not result_unknown(ValueError("of ours"))
