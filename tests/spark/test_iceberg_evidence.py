@@ -19,7 +19,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.settings import resolve
+from message_lifecycle.model.settings import Value, resolve
 from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
 
@@ -44,8 +44,8 @@ def evidence(lake: Lake, plan: Plan, staged: Staged | None = None) -> Frames:
     return found
 
 
-def topic(lake: Lake) -> TopicName:
-    name = lake.topic()
+def topic(lake: Lake, **settings: Value) -> TopicName:
+    name = lake.topic(**settings)
     lake.append(name, Rows(base=0, times=(1, 2, 3)))
     lake.append(name, Rows(base=3, times=(4, OLD)), Rows(base=5, times=(YOUNG,)), Rows(base=6, times=(YOUNG, 1, 2)))
     return name
@@ -68,10 +68,15 @@ def test_a_good_plan_is_borne_out(lake: Lake) -> None:
     assert figures["fraction_rows"] == 5 / 9
 
 
-def test_no_session_is_asked_for_where_no_markers_are(lake: Lake) -> None:
-    name = topic(lake)
+@pytest.mark.parametrize("markers", [{}, {"allow_msg_ttl": True, "subject_delete_marker_ttl": 60}], ids=["no markers", "markers"])
+def test_no_session_is_asked_for(lake: Lake, markers: Mapping[str, Value]) -> None:
+    name = topic(lake, **markers)
     plan, policy = lake.plan(name, AS_OF), lake.policy(name)
     staged = lake.store().stage(plan)
+    if markers:
+        staged = lake.store().mark(plan, staged, policy)
+        assert staged.markers is not None
+        assert staged.markers.count == 5
 
     def none() -> SparkSession:
         raise AssertionError("a Spark session was asked for")

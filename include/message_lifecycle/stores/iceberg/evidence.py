@@ -2,12 +2,12 @@
 
 That what stays is unchanged is shown by the identity of its files, not by reading it. Data is read of up to three files that
 go with their segments, and of files that lose single messages, may hold overdue ones, or hold times in the future: never of
-what merely stays. None of this needs Spark; only keys, which markers are about, are compared by it.
+what merely stays; but for keys, which markers are about. None of this needs a JVM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import PlanConflict
@@ -27,19 +27,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
-    from pyspark.sql import SparkSession
 
 
 def evidence(
-    session: Callable[[], SparkSession],
     table: Table,
     plan: Plan,
     staged: Staged,
     policy: Policy,
     horizons: Mapping[int, int] | None = None,
 ) -> Mapping[str, pa.Table]:
-    """See `ports.MessageStore.evidence`. `session` is called for the frames about markers alone. `horizons`: how far the topic is
-    compacted now, where that is what lets messages go (CMP-9).
+    """See `ports.MessageStore.evidence`. `horizons`: how far the topic is compacted now, where that is what lets messages go (CMP-9).
 
     Raises PlanConflict where the plan's or the staged snapshot is gone.
     """
@@ -57,7 +54,7 @@ def evidence(
     active = _active_segments(table, was, plan)
     late_after = plan.as_of + policy.clock_skew_us
 
-    marks = marker_evidence(session, plan, staged, policy)
+    marks = marker_evidence(table, plan, staged, policy)
     before, after = files_of_both(table, was, now)
     if marks.files:
         after = after.filter(pc.invert(pc.is_in(after["name"], value_set=pa.array(sorted(marks.files)))))

@@ -3,7 +3,7 @@ marker generation asked (MRK-1, MRK-3 to MRK-5)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,12 +16,13 @@ from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg import evidence_marker_sql as sql
-from message_lifecycle.stores.iceberg.marks import dropped_places, owed, removal_list
-from message_lifecycle.stores.iceberg.publish_markers import new_offsets
-from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+from message_lifecycle.stores.iceberg.marks import find_owed, newest_times, places_of, removal_list
+from message_lifecycle.stores.iceberg.publish_markers import holds_new, new_offsets
+from message_lifecycle.stores.iceberg.segments import FileMetrics
+from message_lifecycle.stores.iceberg.snapshot_rows import snapshot_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyiceberg.table import Table
 
 MARKERS = pa.schema({"emptied": pa.bool_(), "single": pa.bool_(), "caused": pa.bool_(), "formed": pa.bool_()})
 UNMARKED = pa.schema({"partition": pa.int32()})
@@ -38,25 +39,29 @@ class MarkerEvidence:
     renewed: frozenset[tuple[int, int]] = frozenset()
 
 
-def marker_evidence(start: Callable[[], SparkSession], plan: Plan, staged: Staged, policy: Policy) -> MarkerEvidence:
+def marker_evidence(log: Table, plan: Plan, staged: Staged, policy: Policy) -> MarkerEvidence:
     if staged.markers is None or policy.marker_ttl_us is None:
         return MarkerEvidence(frames={"markers": MARKERS.empty_table(), "unmarked": UNMARKED.empty_table(), "marked": MARKED.empty_table()})
-    session = start()
-    forget_cached(session, plan.topic)
-    marks: dict[str, object] = {
-        "table": sql_table(plan.topic),
-        "before": plan.requirements.snapshot_id,
-        "after": staged.snapshot_id,
-        "new": new_offsets(dict(plan.requirements.end_offsets)),
-        "dropped": dropped_places(plan),
-        "reach": _reach(plan, staged),
-        "as_of": int(plan.as_of),
-        "ttl": go_duration(policy.marker_ttl_us),
-    }
-    with removal_list(session, plan.on_log.mark + staged.superseded) as listed:
-        marks["listed"] = listed
-        emptied = owed(session, plan) if plan.on_log.sweep else sql.EMPTIED.format(**marks)
-        answer = session.sql(sql.JUDGED.format(**marks, emptied=emptied)).toArrow()
+    before_id, ends = plan.requirements.snapshot_id, dict(plan.requirements.end_offsets)
+    removals = plan.on_log.mark + staged.superseded
+    places = places_of(removals)
+
+    def loses(file: FileMetrics) -> bool:
+        return (file.partition, file.segment) in places or plan.drops(file.partition, file.segment)
+
+    with snapshot_rows(log, plan.plan_id) as rows:
+        rows.relate("was_there", before_id, loses)
+        rows.relate("is_there", staged.snapshot_id, loses)
+        rows.relate("after", staged.snapshot_id)
+        rows.relate("staged", staged.snapshot_id, lambda file: holds_new(file, ends))
+        rows.register("listed", removal_list(removals))
+        if plan.on_log.sweep:
+            find_owed(rows, log, plan)
+        else:
+            rows.run(sql.EMPTIED)
+        rows.register("times", newest_times(rows, plan))
+        text = sql.JUDGED.format(new=new_offsets(ends), as_of=f"{int(plan.as_of)}::BIGINT", ttl=go_duration(policy.marker_ttl_us))
+        answer = rows.ask(text)
     is_marker = pc.is_valid(answer["offset"])
     found, unmarked = answer.filter(is_marker), answer.filter(pc.invert(is_marker))
     rows = found.to_pylist()
@@ -86,10 +91,3 @@ def _as_marker(row: Mapping[str, object], ttl_us: int) -> Marker:
         append_time=Instant(int(str(row["appended"]))),
         ttl_us=ttl_us,
     )
-
-
-def _reach(plan: Plan, staged: Staged) -> str:
-    """Where messages went from: a literal prunes files, which a join would not."""
-    places = {(action.partition, action.base_offset) for action in plan.on_log.mark + staged.superseded}
-    by_row = " OR ".join(f"(t.partition = {partition} AND t.segment = {segment})" for partition, segment in sorted(places))
-    return f"{dropped_places(plan)} OR {by_row or 'false'}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from itertools import groupby
@@ -17,44 +16,46 @@ from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.marker import REASONS, Marker, digest
-from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Staged, StagedMarkers
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import offsets_of, ranges_text
+from message_lifecycle.model.rows import Place, offsets_of, ranges_text
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.lifetime import Lifetime
 from message_lifecycle.operations.numbering import admit
 from message_lifecycle.stores.iceberg import marks_sql as sql
-from message_lifecycle.stores.iceberg.append import WRITE_OPTIONS
 from message_lifecycle.stores.iceberg.branches import set_refs
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.fence import Ancestor, newest_state
 from message_lifecycle.stores.iceberg.file_names import location_prefix
 from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID, LogSummary
 from message_lifecycle.stores.iceberg.row_deletes import delete_rows
-from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.row_files import write_rows
+from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
+from message_lifecycle.stores.iceberg.snapshot_rows import SnapshotRows, snapshot_rows
 from message_lifecycle.stores.iceberg.writer import row_of
 
 if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
+    from pyiceberg.table import Table
     from pyspark.sql import SparkSession
 
 
-def mark(session: SparkSession, io: FileIO, plan: Plan, staged: Staged, policy: Policy) -> Staged:
-    """See `ports.MessageStore.mark`. The markers are numbered as if nothing were appended until the commit."""
+def mark(session: SparkSession, log: Table, plan: Plan, staged: Staged, policy: Policy) -> Staged:
+    """See `ports.MessageStore.mark`. The markers are numbered as if nothing were appended until the commit. `log`: the topic's table, with
+    what was staged."""
     assert policy.marker_ttl_us is not None
     staged = _start_over(session, plan, staged)
     assert staged.branch is not None
-    emptied = _emptied(session, plan, staged)
-    made = tuple(_marker(row, plan.as_of, policy.marker_ttl_us) for row in emptied)
+    emptied, newest = _emptied(log, plan, staged)
+    made = tuple(_marker(row, plan.as_of, newest.get(row["partition"]), policy.marker_ttl_us) for row in emptied)
     superseded: tuple[RemoveRows, ...] = ()
     if made:
-        superseded = tuple(_older(session, plan, emptied))
+        superseded = tuple(_older(log, plan, emptied))
         if superseded:
-            delete_rows(session, io, plan.topic, staged.branch, superseded)
+            delete_rows(session, log.io, plan.topic, staged.branch, superseded)
         table = java_table(session, plan.topic)
         rows, _ = numbered(made, sealed(newest_state(ancestors(table, plan.requirements.snapshot_id)), plan), policy)
-        write(session, plan.topic, staged.branch, rows)
+        append_to(table, staged.branch, write_rows(session, table, rows))
+        forget_cached(session, plan.topic)
     table = java_table(session, plan.topic)
     table.refresh()
     head = int(table.snapshot(staged.branch).snapshotId())
@@ -77,49 +78,66 @@ def _start_over(session: SparkSession, plan: Plan, staged: Staged) -> Staged:
     return replace(staged, snapshot_id=removal_id, markers=None)
 
 
-def _emptied(session: SparkSession, plan: Plan, staged: Staged) -> list[dict[str, Any]]:
-    """See `marks_sql.MARKED`."""
+def _emptied(log: Table, plan: Plan, staged: Staged) -> tuple[list[dict[str, Any]], Mapping[int, int | None]]:
+    """The rows of `marks_sql.MARKED`, and the newest time of each partition that has one later than the plan's `as_of`."""
     # Where nothing that goes can cause a marker, the list, which may be most of a log, is not made (DEL-9).
     caused = bool(plan.on_log.drop) or any(rows.reason in REASONS for rows in plan.on_log.mark)
-    with removal_list(session, plan.on_log.mark if caused else ()) as listed:
-        marks: dict[str, object] = {
-            "table": sql_table(plan.topic),
-            "before": plan.requirements.snapshot_id,
-            "after": staged.snapshot_id,
-            "listed": listed,
-            "dropped": dropped_places(plan),
-        }
-        emptied = owed(session, plan) if plan.on_log.sweep else sql.EMPTIED.format(**marks)
-        found: list[dict[str, Any]] = session.sql(sql.MARKED.format(**marks, emptied=emptied)).toArrow().to_pylist()
-    return found
+    before_id = plan.requirements.snapshot_id
+    with snapshot_rows(log, plan.plan_id) as rows:
+        if plan.on_log.sweep:
+            find_owed(rows, log, plan)
+        else:
+            removals = plan.on_log.mark if caused else ()
+            places = places_of(removals)
+            rows.relate(
+                "before", before_id, lambda file: (file.partition, file.segment) in places or plan.drops(file.partition, file.segment)
+            )
+            rows.register("listed", removal_list(removals))
+            rows.run(sql.EMPTIED.format(dropped=dropped_places(plan)))
+        # Where no message that had a key has gone, all that stays need not be looked through.
+        if not rows.ask("SELECT 1 FROM emptied LIMIT 1").num_rows:
+            return [], {}
+        rows.relate("after", staged.snapshot_id)
+        found: list[dict[str, Any]] = rows.ask(sql.MARKED).to_pylist()
+        return found, {row["partition"]: row["newest"] for row in newest_times(rows, plan).to_pylist()}
 
 
-def _marker(row: Mapping[str, Any], as_of: Instant, ttl_us: int) -> Marker:
+def _marker(row: Mapping[str, Any], as_of: Instant, newest: int | None, ttl_us: int) -> Marker:
     return Marker(
         partition=row["partition"],
         replaces=row["offset"],
         key=row["key"],
         reason=REASONS[row["reason"]],
-        append_time=Instant(max(as_of, row["newest"] or as_of)),
+        append_time=Instant(max(as_of, newest or as_of)),
         ttl_us=ttl_us,
     )
 
 
-def owed(session: SparkSession, plan: Plan) -> str:
-    """The question which keys another writer has left without a message or a marker."""
-    table, name = java_table(session, plan.topic), sql_table(plan.topic)
-    left_empty = " UNION ALL ".join(
-        f"({sql.LEFT_EMPTY.format(table=name, parent=int(table.snapshot(removal).parentId()), removal=removal)})"
-        for removal in plan.on_log.sweep
-    )
-    return sql.OWED.format(left_empty=left_empty, table=name, before=plan.requirements.snapshot_id)
+def find_owed(rows: SnapshotRows, log: Table, plan: Plan) -> None:
+    """Make the table `emptied` of the keys that another writer has left without a message or a marker."""
+    rows.run(sql.LEFT_EMPTIES)
+    for removal_id in plan.on_log.sweep:
+        removal = log.snapshot_by_id(removal_id)
+        parent_id = None if removal is None else removal.parent_snapshot_id
+        rows.relate("was", parent_id, rows.differing(parent_id, removal_id))
+        rows.relate("removal", removal_id, rows.differing(removal_id, parent_id))
+        rows.relate("rest", removal_id)
+        rows.run(sql.LEFT_EMPTY)
+    rows.relate("now", plan.requirements.snapshot_id)
+    rows.run(sql.OWED)
 
 
-def _older(session: SparkSession, plan: Plan, emptied: Iterable[Mapping[str, Any]]) -> Iterator[RemoveRows]:
+def newest_times(rows: SnapshotRows, plan: Plan) -> pa.Table:
+    """(partition, newest) of the files that may hold a time later than the plan's `as_of`."""
+    rows.relate("late", plan.requirements.snapshot_id, lambda file: file.newest_at is None or file.newest_at > plan.as_of)
+    return rows.ask(sql.NEWEST)
+
+
+def _older(log: Table, plan: Plan, emptied: Iterable[Mapping[str, Any]]) -> Iterator[RemoveRows]:
     """The older markers of these keys, but for what the plan spares (MRK-5)."""
     columns = itemgetter("partition", "segment", "file", "offset")
     found = sorted(columns(older) for row in emptied for older in row["older"] or ())
-    prefix = location_prefix(str(java_table(session, plan.topic).location()))
+    prefix = location_prefix(log.location())
     for (partition, segment, file), group in groupby(found, key=itemgetter(0, 1, 2)):
         offsets = [offset for *_, offset in group if not plan.spares(partition, offset)]
         if not offsets:
@@ -149,10 +167,11 @@ def numbered(made: Iterable[Marker], state: LogSummary, policy: Policy) -> tuple
     return pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow()), replace(state, end_offsets=ends, active=active)
 
 
-def write(session: SparkSession, name: TopicName, branch: str, rows: pa.Table) -> None:
-    ordered = session.createDataFrame(rows).coalesce(1).sortWithinPartitions("partition", "segment", "offset")
-    ordered.writeTo(sql_table(name, branch=branch)).options(**WRITE_OPTIONS).append()
-    forget_cached(session, name)
+def append_to(table: Java, branch: str, files: Iterable[Java]) -> None:
+    update = table.newAppend()
+    for file in files:
+        update.appendFile(file)
+    update.toBranch(branch).commit()
 
 
 def sealed(state: LogSummary, plan: Plan) -> LogSummary:
@@ -184,9 +203,12 @@ def dropped_places(plan: Plan) -> str:
     )
 
 
-@contextmanager
-def removal_list(session: SparkSession, removals: Sequence[RemoveRows]) -> Iterator[str]:
-    """A view of (partition, offset, reason)."""
+def places_of(removals: Iterable[RemoveRows]) -> frozenset[Place]:
+    return frozenset((action.partition, action.base_offset) for action in removals)
+
+
+def removal_list(removals: Sequence[RemoveRows]) -> pa.Table:
+    """Rows of (partition, offset, reason)."""
     offsets = [pa.array(offsets_of(action.offsets), pa.int64()) for action in removals]
     each = list(zip(removals, offsets, strict=True))
     columns = {
@@ -194,18 +216,4 @@ def removal_list(session: SparkSession, removals: Sequence[RemoveRows]) -> Itera
         "offset": pa.chunked_array(offsets, pa.int64()),
         "reason": pa.chunked_array([pa.repeat(pa.scalar(action.reason, pa.string()), len(of)) for action, of in each], pa.string()),
     }
-    session.createDataFrame(pa.table(columns)).createOrReplaceTempView("removal_list")
-    try:
-        yield "removal_list"
-    finally:
-        session.catalog.dropTempView("removal_list")
-
-
-@contextmanager
-def keys_view(session: SparkSession, plan_id: str, keys: Iterable[bytes]) -> Iterator[str]:
-    view = f"keys_{plan_id}"
-    session.createDataFrame(pa.table({"key": pa.array(keys, pa.binary())})).createOrReplaceTempView(view)
-    try:
-        yield view
-    finally:
-        session.catalog.dropTempView(view)
+    return pa.table(columns)

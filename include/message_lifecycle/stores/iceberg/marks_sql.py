@@ -1,82 +1,78 @@
-"""The questions about keys and markers. `table` is a topic; `before` and `after` are snapshots of it; `listed` names the single
-messages that go, with their reasons, `dropped` the segments that go whole."""
+"""The questions about keys and markers, in DuckDB's SQL. `before` and `after` are snapshots of a topic, `listed` the single messages that
+go, with their reasons; all are relations of `snapshot_rows`."""
 
 from __future__ import annotations
 
-from message_lifecycle.model.marker import REASONS
+from message_lifecycle.model.marker import KV_HEADER, REASON_HEADER, REASONS
 
-IS_MARKER = "exists(coalesce(headers, array()), h -> h.name = 'Nats-Marker-Reason')"
-CAUSES_NONE = f"({IS_MARKER} OR exists(coalesce(headers, array()), h -> h.name = 'KV-Operation' AND h.value = CAST('PURGE' AS binary)))"
+IS_MARKER = f"coalesce(list_contains(list_transform(headers, lambda h: h.name), '{REASON_HEADER}'), false)"
+CAUSES_NONE = f"({IS_MARKER} OR coalesce(list_contains(headers, struct_pack(name := '{KV_HEADER}', value := 'PURGE'::BLOB)), false))"
 _CAUSES = ", ".join(f"'{reason}'" for reason in REASONS)
 
-# Per key the newest message that goes, and the newest that an age rule or a request takes; a key of which anything but a marker stays is
-# not emptied (MRK-3).
+# Per key the newest message that goes, and the newest that an age rule or a request takes (MRK-3). `dropped`: the segments that go whole.
 EMPTIED = f"""
-    WITH going AS (
-        SELECT t.partition, t.offset, t.key, t.headers, 'expiry' AS reason
-        FROM {{table}} VERSION AS OF {{before}} t WHERE t.key IS NOT NULL AND ({{dropped}})
-        UNION ALL
-        SELECT t.partition, t.offset, t.key, t.headers, l.reason
-        FROM {{table}} VERSION AS OF {{before}} t JOIN {{listed}} l ON l.partition = t.partition AND l.offset = t.offset
-        WHERE t.key IS NOT NULL
-    ), newest AS (
-        SELECT key, max(struct(partition, offset, {CAUSES_NONE} AS causes_none)) AS last,
-               max(CASE WHEN reason IN ({_CAUSES}) THEN struct(partition, offset, reason) END) AS cause
-        FROM going GROUP BY key
-    )
-    SELECT last.partition AS partition, last.offset AS offset, n.key AS key, cause.reason AS reason
-    FROM newest n LEFT ANTI JOIN (
-        SELECT key FROM {{table}} VERSION AS OF {{after}} WHERE key IS NOT NULL AND NOT {IS_MARKER}
-    ) a ON a.key = n.key
-    WHERE NOT last.causes_none AND cause IS NOT NULL
+    CREATE OR REPLACE TABLE emptied AS
+    SELECT last.partition AS partition, last."offset" AS "offset", key, cause.reason AS reason
+    FROM (
+        SELECT key, max(struct_pack(partition := partition, "offset" := "offset", causes_none := causes_none)) AS last,
+               max(struct_pack(partition := partition, "offset" := "offset", reason := reason)) FILTER (reason IN ({_CAUSES})) AS cause
+        FROM (
+            SELECT t.partition, t."offset", t.key, {CAUSES_NONE} AS causes_none, 'expiry' AS reason
+            FROM before AS t WHERE t.key IS NOT NULL AND ({{dropped}})
+            UNION ALL
+            SELECT t.partition, t."offset", t.key, {CAUSES_NONE} AS causes_none, l.reason
+            FROM before AS t JOIN listed AS l ON l.partition = t.partition AND l."offset" = t."offset" WHERE t.key IS NOT NULL
+        ) GROUP BY key
+    ) WHERE NOT last.causes_none AND cause IS NOT NULL
 """
 
-# What another writer took of keys that it left without a live message, in one snapshot.
+# What another writer took of keys that it left without a live message, in one snapshot: `was` and `removal`, each in the files in which
+# they differ, and `rest`, the removal's snapshot whole.
 LEFT_EMPTY = f"""
-    SELECT g.key, max(struct(g.partition, g.offset, 'removed' AS reason, g.causes_none)) AS last
-    FROM (
-        SELECT t.partition, t.offset, t.key, {CAUSES_NONE} AS causes_none
-        FROM {{table}} VERSION AS OF {{parent}} t
-        LEFT ANTI JOIN (SELECT partition, offset FROM {{table}} VERSION AS OF {{removal}}) a
-               ON a.partition = t.partition AND a.offset = t.offset
-        WHERE t.key IS NOT NULL
-    ) g
-    LEFT ANTI JOIN (SELECT key FROM {{table}} VERSION AS OF {{removal}} WHERE key IS NOT NULL AND NOT {IS_MARKER}) l ON l.key = g.key
-    GROUP BY g.key
+    INSERT INTO left_empty
+    WITH gone AS (
+        SELECT key, max(struct_pack(partition := partition, "offset" := "offset", causes_none := {CAUSES_NONE})) AS last
+        FROM was AS w ANTI JOIN removal AS r ON r.partition = w.partition AND r."offset" = w."offset"
+        WHERE key IS NOT NULL GROUP BY key
+    )
+    SELECT key, last FROM gone
+    ANTI JOIN (SELECT key FROM rest SEMI JOIN gone USING (key) GROUP BY key HAVING NOT bool_and({IS_MARKER})) USING (key)
 """
+LEFT_EMPTIES = 'CREATE OR REPLACE TABLE left_empty (key BLOB, last STRUCT(partition INTEGER, "offset" BIGINT, causes_none BOOLEAN))'
 
 # Of those, the keys that have no live message now either, and no marker that came after.
 OWED = f"""
-    WITH newest AS (SELECT key, max(last) AS last FROM ({{left_empty}}) GROUP BY key)
-    SELECT n.last.partition AS partition, n.last.offset AS offset, n.key AS key, n.last.reason AS reason
-    FROM newest n LEFT ANTI JOIN (
-        SELECT key, offset, {IS_MARKER} AS is_marker FROM {{table}} VERSION AS OF {{before}} WHERE key IS NOT NULL
-    ) a ON a.key = n.key AND (NOT a.is_marker OR a.offset > n.last.offset)
-    WHERE NOT n.last.causes_none
+    CREATE OR REPLACE TABLE emptied AS
+    WITH newest AS (SELECT key, max(last) AS last FROM left_empty GROUP BY key)
+    SELECT last.partition AS partition, last."offset" AS "offset", key, 'removed' AS reason FROM newest
+    ANTI JOIN (
+        SELECT b.key FROM now AS b JOIN newest AS n ON n.key = b.key
+        GROUP BY b.key HAVING bool_or(NOT {IS_MARKER} OR b."offset" > n.last."offset")
+    ) USING (key)
+    WHERE NOT last.causes_none
 """
 
-# All that their markers are made of, in one question, for each costs a planning and a job whatever it is asked of: the emptied keys in
-# the order of their markers, the newest time of the partition, and where older markers of the key lie.
+# The emptied keys in the order of their markers, and where older markers of each lie; a key of which anything but a marker stays is not
+# emptied (MRK-3). Whether a message is a marker is asked where the key is one of those.
 MARKED = f"""
-    SELECT e.partition, e.offset, e.key, e.reason, w.newest, o.older
-    FROM ({{emptied}}) e
-    LEFT JOIN (
-        SELECT partition, max(unix_micros(append_time)) AS newest FROM {{table}} VERSION AS OF {{before}} GROUP BY partition
-    ) w ON w.partition = e.partition
-    LEFT JOIN (
-        SELECT t.key, collect_list(struct(t.partition, t.segment, t._file AS file, t.offset)) AS older
-        FROM {{table}} VERSION AS OF {{after}} t WHERE t.key IS NOT NULL AND {IS_MARKER} GROUP BY t.key
-    ) o ON o.key = e.key
-    ORDER BY partition, offset
+    WITH met AS (
+        SELECT key, bool_and({IS_MARKER}) AS empty,
+               list(struct_pack(partition := partition, segment := segment, file := path, "offset" := "offset")) FILTER ({IS_MARKER}) AS older
+        FROM (FROM after SEMI JOIN emptied USING (key)) JOIN after_files USING (file) GROUP BY key
+    )
+    SELECT e.partition, e."offset", e.key, e.reason, m.older
+    FROM emptied AS e LEFT JOIN met AS m ON m.key = e.key
+    WHERE coalesce(m.empty, true) ORDER BY e.partition, e."offset"
 """
+
+# The newest time of each partition; of those that are later than a time, which their files tell, the others do not matter.
+NEWEST = "SELECT partition, max(epoch_us(append_time)) AS newest FROM late GROUP BY partition"
 
 # Keys of a list that another writer's messages have met since the plan.
-ARRIVED = f"""
-    SELECT DISTINCT a.key FROM {{appended}} a LEFT SEMI JOIN {{keys}} k ON k.key = a.key WHERE NOT {IS_MARKER}
-"""
+ARRIVED = f"SELECT DISTINCT key FROM appended SEMI JOIN keys USING (key) WHERE NOT {IS_MARKER}"
 
+# Markers among the messages that the plan's snapshot has not.
 STAGED = f"""
-    SELECT t.partition, t.offset, t.key, t.value, t.headers, unix_micros(t.append_time) AS appended, t._file AS file
-    FROM {{table}} VERSION AS OF {{after}} t WHERE {IS_MARKER} AND ({{new}})
-    ORDER BY partition, offset
+    SELECT partition, "offset", key, headers, epoch_us(append_time) AS appended FROM staged AS t WHERE {IS_MARKER} AND ({{new}})
+    ORDER BY partition, "offset"
 """

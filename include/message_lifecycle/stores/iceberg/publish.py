@@ -27,6 +27,7 @@ from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_t
 from message_lifecycle.stores.iceberg.staged_change import Change
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
     from pyspark.sql import SparkSession
 
 TRIES = 10
@@ -39,6 +40,7 @@ class _MovedOn(LifecycleError):
 
 def publish(
     session: SparkSession,
+    log: Callable[[], Table],
     verdict: Verdict,
     server: Mapping[str, Value] | None,
     *,
@@ -48,7 +50,8 @@ def publish(
 ) -> Published:
     """Make the plan's one commit on main, or report the one that is there. Raises PlanConflict, TableBusy, CommitUnknown.
 
-    `dropped`: the DataFileSet that the staged snapshot took out, where that is all it did and this process made it; else it is read from there.
+    `log`: the topic's table as PyIceberg reads it now. `dropped`: the DataFileSet that the staged snapshot took out, where that is all it
+    did and this process made it; else it is read from there.
     """
     plan_id = verdict.staged.plan_id
     plan, staged_id = verdict.plan, verdict.staged.snapshot_id
@@ -62,7 +65,9 @@ def publish(
     if plan.is_empty or staged is None or base_id is None or staged_id == base_id:
         raise PlanConflict(plan_id, f"nothing is staged for it (snapshot {staged_id})")
     change = Change.of(session, table, chain(table, staged, base_id)) if dropped is None else Change.of_files(dropped)
-    commit = _Commit(session=session, table=table, verdict=verdict, base_id=base_id, properties=properties(verdict, ledger), steps=steps)
+    commit = _Commit(
+        session=session, table=table, log=log, verdict=verdict, base_id=base_id, properties=properties(verdict, ledger), steps=steps
+    )
 
     def attempt() -> None:
         if plan.operation == "undo":
@@ -85,6 +90,7 @@ class _Commit:
 
     session: SparkSession
     table: Java
+    log: Callable[[], Table]
     verdict: Verdict
     base_id: int
     properties: Mapping[str, str]
@@ -118,7 +124,7 @@ class _Commit:
         self.table.refresh()
         only_appends_since(main_ancestors(self.table), self.verdict.staged.plan_id, self.base_id)
         head_id = int(self.table.currentSnapshot().snapshotId())
-        markers = MarkersNow.read(self.session, self.table, self.verdict, change, base_id=self.base_id, head_id=head_id)
+        markers = MarkersNow.read(self.session, self.table, self.log(), self.verdict, change, base_id=self.base_id, head_id=head_id)
         transaction = self.table.newTransaction()
 
         def updates() -> Iterator[tuple[Java, Judge]]:

@@ -8,9 +8,11 @@ meet a value from before it, and what it said of the key is not so any more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.marker import REASON_HEADER, Marker
@@ -19,11 +21,15 @@ from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.iceberg import marks_sql as sql
 from message_lifecycle.stores.iceberg.fence import main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.layout import LogSummary
-from message_lifecycle.stores.iceberg.marks import ancestors, keys_view, numbered, sealed, write
-from message_lifecycle.stores.iceberg.session import Java, forget_cached, sql_table
+from message_lifecycle.stores.iceberg.marks import ancestors, append_to, numbered, sealed
+from message_lifecycle.stores.iceberg.row_files import write_rows
+from message_lifecycle.stores.iceberg.segments import FileMetrics
+from message_lifecycle.stores.iceberg.session import Java
+from message_lifecycle.stores.iceberg.snapshot_rows import SnapshotRows, snapshot_rows
 from message_lifecycle.stores.iceberg.staged_change import Change
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
     from pyspark.sql import SparkSession
 
 
@@ -37,32 +43,33 @@ class MarkersNow:
     state: LogSummary
 
     @classmethod
-    def read(cls, session: SparkSession, table: Java, verdict: Verdict, change: Change, *, base_id: int, head_id: int) -> MarkersNow:
+    def read(
+        cls, session: SparkSession, table: Java, log: Table, verdict: Verdict, change: Change, *, base_id: int, head_id: int
+    ) -> MarkersNow:
+        """`log`: the table as PyIceberg reads it, at the head or later."""
         plan, staged = verdict.plan, verdict.staged
         assert staged.branch is not None
         policy = Policy.of_values(plan.policy)
-        forget_cached(session, plan.topic)
-        made = _staged_markers(session, verdict, policy)
-        kept = made
-        if head_id != base_id:
-            arrived = _arrived(session, verdict, made, base_id=base_id, head_id=head_id)
-            kept = [marker for marker in made if marker.key not in arrived]
+        with snapshot_rows(log, plan.plan_id) as rows:
+            made = kept = _staged_markers(rows, verdict, policy)
+            if head_id != base_id:
+                arrived = _arrived(rows, made, base_id=base_id, head_id=head_id)
+                kept = [marker for marker in made if marker.key not in arrived]
         state = sealed(newest_state(main_ancestors(table)), plan)
-        rows, after = numbered(kept, state, policy)
+        numbered_rows, after = numbered(kept, state, policy)
         if head_id == base_id or (kept == made and state == sealed(newest_state(ancestors(table, base_id)), plan)):
             files = change.added
         else:
-            write(session, plan.topic, staged.branch, rows) if kept else None
-            table.refresh()
-            files = Change.of(session, table, [table.snapshot(staged.branch)]).added if kept else ()
+            files = write_rows(session, table, numbered_rows)
+            append_to(table, staged.branch, files)
         return cls(files=files, count=len(kept), cancelled=len(made) - len(kept), state=after)
 
 
-def _staged_markers(session: SparkSession, verdict: Verdict, policy: Policy) -> list[Marker]:
+def _staged_markers(rows: SnapshotRows, verdict: Verdict, policy: Policy) -> list[Marker]:
     """As they stand on the branch that the gate has judged, in their order."""
     assert policy.marker_ttl_us is not None
     ends = dict(verdict.plan.requirements.end_offsets)
-    text = sql.STAGED.format(table=sql_table(verdict.plan.topic), after=verdict.staged.snapshot_id, new=new_offsets(ends))
+    rows.relate("staged", verdict.staged.snapshot_id, lambda file: holds_new(file, ends))
     return [
         Marker(
             partition=row["partition"],
@@ -72,7 +79,7 @@ def _staged_markers(session: SparkSession, verdict: Verdict, policy: Policy) -> 
             append_time=Instant(row["appended"]),
             ttl_us=policy.marker_ttl_us,
         )
-        for row in session.sql(text).toArrow().to_pylist()
+        for row in rows.ask(sql.STAGED.format(new=new_offsets(ends))).to_pylist()
     ]
 
 
@@ -81,18 +88,13 @@ def new_offsets(ends: dict[int, int]) -> str:
     return " OR ".join(f"(t.partition = {partition} AND t.offset >= {end})" for partition, end in sorted(ends.items())) or "false"
 
 
-def _arrived(session: SparkSession, verdict: Verdict, made: list[Marker], *, base_id: int, head_id: int) -> set[bytes]:
-    name = verdict.plan.topic
-    appended = (
-        session.read.format("iceberg")
-        .option("start-snapshot-id", base_id)
-        .option("end-snapshot-id", head_id)
-        .load(sql_table(name).replace("`", ""))
-    )
-    view = f"appended_{verdict.staged.plan_id}"
-    appended.createOrReplaceTempView(view)
-    try:
-        with keys_view(session, verdict.staged.plan_id, (marker.key for marker in made)) as keys:
-            return {row["key"] for row in session.sql(sql.ARRIVED.format(appended=view, keys=keys)).toArrow().to_pylist()}
-    finally:
-        session.catalog.dropTempView(view)
+def holds_new(file: FileMetrics, ends: Mapping[int, int]) -> bool:
+    """Whether the file may hold such an offset."""
+    return file.partition in ends and (file.last_offset is None or file.last_offset >= ends[file.partition])
+
+
+def _arrived(rows: SnapshotRows, made: list[Marker], *, base_id: int, head_id: int) -> set[bytes]:
+    """Keys of the markers in what others have appended."""
+    rows.relate("appended", head_id, rows.differing(head_id, base_id))
+    rows.register("keys", pa.table({"key": pa.array((marker.key for marker in made), pa.binary())}))
+    return {row["key"] for row in rows.ask(sql.ARRIVED).to_pylist()}

@@ -6,6 +6,7 @@ Importing this starts nothing; the session is asked for when the first verb need
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.outcome import Published, Staged
@@ -73,7 +74,7 @@ class IcebergStore(IcebergReader):
 
         self._dropped = {}
         with engine_failures():
-            return mark(self._session(), self._tables.load(plan.topic).io, plan, staged, policy)
+            return mark(self._session(), self._tables.load(plan.topic), plan, staged, policy)
 
     def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.compaction.view_table import state_of
@@ -87,7 +88,7 @@ class IcebergStore(IcebergReader):
             view = state_of(self._tables, plan.topic)
             horizons = {} if view is None else view.horizons
         with engine_failures():
-            return evidence(self._session, self._tables.load(plan.topic), plan, staged, policy, horizons)
+            return evidence(self._tables.load(plan.topic), plan, staged, policy, horizons)
 
     def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
         from message_lifecycle.stores.iceberg.publish import publish
@@ -96,7 +97,8 @@ class IcebergStore(IcebergReader):
         with engine_failures():
             session = self._session() if marks else self._engine(verdict.plan)
             dropped = self._dropped.get((verdict.staged.snapshot_id, session))
-            done = publish(session, verdict, self._server, ledger=ledger, steps=self._steps, dropped=dropped)
+            log = partial(self._tables.load, verdict.plan.topic)
+            done = publish(session, log, verdict, self._server, ledger=ledger, steps=self._steps, dropped=dropped)
         if verdict.plan.operation == "undo" and verdict.plan.parent is not None:
             remove_branch(self._tables, verdict.plan, undo_ref(verdict.plan.parent))
         return done

@@ -19,11 +19,10 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.admission import admission
 from message_lifecycle.operations.lifetime import Lifetime, Refusal
 from message_lifecycle.operations.numbering import admit
-from message_lifecycle.stores.iceberg.append import WRITE_OPTIONS
 from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.exactly_once import commit_staged, staging
-from message_lifecycle.stores.iceberg.fence import main_ancestors, newest_state
-from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, ROLE_PROPERTY, LogSummary
+from message_lifecycle.stores.iceberg.fence import fenced_commit, main_ancestors, newest_state
+from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, INGEST_ID, ROLE_PROPERTY, LogSummary
+from message_lifecycle.stores.iceberg.row_files import write_rows
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 
 if TYPE_CHECKING:
@@ -83,14 +82,13 @@ class IcebergWriter:
 
     def _commit(self, name: TopicName, rows: list[dict[str, Any]], state: LogSummary) -> None:
         session = self._session()
-        batch_id = secrets.token_hex(8)
-        with staging(session, name, batch_id) as stage:
-            if rows:
-                frame = session.createDataFrame(pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow()))
-                ordered = frame.coalesce(1).sortWithinPartitions("partition", "segment", "offset")
-                ordered.writeTo(sql_table(name, branch=stage.branch)).options(**WRITE_OPTIONS).append()
-            written = stage.written()
-            commit_staged(session, stage, written, batch_id=batch_id, properties={}, may_commit=lambda: None, state=lambda _now: state)
+        table = java_table(session, name)
+        update, batch_id = table.newAppend(), secrets.token_hex(8)
+        for file in write_rows(session, table, pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow())):
+            update.appendFile(file)
+        for key, value in {**state.to_properties(), INGEST_ID: batch_id}.items():
+            update.set(key, value)
+        fenced_commit(session, [(update, lambda _walk: None)], what=f"batch {batch_id}")
         forget_cached(session, name)
 
 
