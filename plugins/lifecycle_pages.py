@@ -44,7 +44,7 @@ def application() -> Any:
     @app.exception_handler(LifecycleError)
     def refused(request: Request, error: LifecycleError) -> HTMLResponse:
         status = STATUS_OF_EXIT.get(error.exit_code, 500)
-        return answer(pages.error(base=base(request), kind=type(error).__name__, message=str(error)), status)
+        return answer(pages.error(base=base(request), kind=error.code, message=str(error)), status)
 
     @app.get("/")
     def overview(request: Request) -> HTMLResponse:

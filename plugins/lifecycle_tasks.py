@@ -100,10 +100,11 @@ def _named_errors() -> Iterator[None]:
 
     try:
         yield
-    except (Unavailable, TopicBusy):
+    except (Unavailable, TopicBusy) as error:
+        log.warning("%s: %s", error.code, error)  # the trace names its class alone
         raise
     except LifecycleError as error:
-        told = f"{type(error).__name__}: {error}"
+        told = f"{error.code}: {error}"
         log.error("%s", told)
         raise AirflowFailException(told) from error
 

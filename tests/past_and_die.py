@@ -91,6 +91,6 @@ def _main(arguments: list[str]) -> int:
         steps("after_commit")
         print(done)
     except LifecycleError as error:
-        print(type(error).__name__)
+        print(error.code)
         return error.exit_code
     return 0

@@ -59,7 +59,7 @@ class Run:
         try:
             answer = step.do(self)
         except LifecycleError as error:
-            answer = type(error).__name__
+            answer = error.code
         return answer, self.look(self)
 
 

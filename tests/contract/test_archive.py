@@ -10,7 +10,7 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.model.backends import Backend
-from message_lifecycle.model.errors import InvalidSetting, PlanConflict, StorageRefused, UnsafePath
+from message_lifecycle.model.errors import InvalidSetting, PlanConflict, UnsafePath
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
@@ -18,6 +18,7 @@ from message_lifecycle.model.request import RemoveMessages
 from message_lifecycle.stores.archive.parquet import ParquetArchive
 from tests.contract.conftest import MakeWorld, on
 from tests.contract.test_retention_on_backends import append, judged, offsets, run, stored, topic_of
+from tests.errors import raises
 from tests.retained import AS_OF
 
 pytestmark = pytest.mark.parametrize("store_kind", on("memory", "json_file", "rotating_file", "redis_streams"), indirect=True)
@@ -108,7 +109,7 @@ def test_an_archive_that_a_link_leads_elsewhere_stops_the_plan(make_world: MakeW
 def test_an_archive_that_cannot_be_made_is_named_and_nothing_goes(make_world: MakeWorld, tmp_path: Path) -> None:
     world = make_world({})
     name, before = filled(world, tmp_path / ("x" * 300))
-    with pytest.raises(StorageRefused, match="xxx: File name too long"):
+    with raises("StorageRefused", match="xxx: File name too long"):
         run(world, name)
     assert stored(world, name) == before
 

@@ -14,7 +14,7 @@ from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.topic_requests import deleted_topics, reclaim_deleted
 from message_lifecycle.app.topics import create_topic
-from message_lifecycle.model.errors import NothingDeleted, OpenPlan, UndoWindowOpen, UndoWindowPassed, UnknownPlan, UnknownTopic
+from message_lifecycle.model.errors import NothingDeleted, OpenPlan, UnknownPlan, UnknownTopic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
@@ -22,6 +22,7 @@ from message_lifecycle.model.request import ReclaimDeleted, RemoveMessages, Undo
 from tests.contract.conftest import MakeWorld
 from tests.contract.test_requests import append, topic_of
 from tests.contract.test_topic_delete import deleted
+from tests.errors import raises
 from tests.holds import WHENS, When, held, run_with_hold
 from tests.logs import SECOND
 from tests.undone import approved, published, run, stored, undone
@@ -52,7 +53,7 @@ def test_all_of_it_goes_once_its_window_has_passed(make_world: MakeWorld) -> Non
     world = make_world({})
     s = world.services
     name, plan_id = gone(world, compacted=True)
-    with pytest.raises(UndoWindowOpen, match="1970-01-01T00:01:45"):
+    with raises("UndoWindowOpen", match="1970-01-01T00:01:45"):
         reclaim(world, plan_id, AT - 1)
     assert named(world, name) == [plan_id]
 
@@ -65,7 +66,7 @@ def test_all_of_it_goes_once_its_window_has_passed(make_world: MakeWorld) -> Non
     assert outcome.reclaimed_files == sum(len(removal.files) for removal in plan.file_removals)
     assert outcome.reclaimed_bytes == plan.expected.removed_bytes
     assert named(world, name) == []
-    with pytest.raises(UndoWindowPassed):
+    with raises("UndoWindowPassed"):
         run(world, name, AT + 1, UndoPlan(plan_id=plan_id))
     with pytest.raises(UnknownTopic):
         s.topics.describe(name)

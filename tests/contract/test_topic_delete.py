@@ -18,10 +18,7 @@ from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import (
     CatalogUnavailable,
     HeldByLegalHold,
-    LaterPlan,
-    NameTaken,
     PlanConflict,
-    UndoWindowPassed,
     UnknownTopic,
 )
 from message_lifecycle.model.instants import Instant
@@ -30,6 +27,7 @@ from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import DeleteTopic, RemoveMessages, UndoPlan
 from tests.contract.conftest import MakeWorld
 from tests.contract.test_requests import append, topic_of
+from tests.errors import raises
 from tests.holds import WHENS, When, held, run_with_hold
 from tests.logs import SECOND
 from tests.undone import approved, published, run, stored, undone
@@ -154,12 +152,12 @@ def test_a_new_topic_of_the_name_starts_anew_and_keeps_the_old_one_away(make_wor
     create_topic(s, name, partitions=1, settings={"max_removed_fraction": 1.0})
     assert (stored(world, name), s.reader.end_offsets(name)) == ([], {0: 0})
     append(world, name, 3, b"new")
-    with pytest.raises(NameTaken, match=str(name)):
+    with raises("NameTaken", match=str(name)):
         run(world, name, 4, UndoPlan(plan_id=first))
     assert [m.key for m in stored(world, name)] == [b"new"]
     second = deleted(world, name, 5)
     assert [t.plan_id for t in deleted_topics(s) if t.topic == name] == [second, first]
-    with pytest.raises(LaterPlan, match=second):
+    with raises("LaterPlan", match=second):
         run(world, name, 6, UndoPlan(plan_id=first))
     undone(world, name, 7, second)
     assert [m.key for m in stored(world, name)] == [b"new"]
@@ -189,7 +187,7 @@ def test_the_window_is_of_the_topic_and_by_the_ledgers_clock(make_world: MakeWor
     name = topic_of(world, undo_window=100)
     append(world, name, 1, b"a")
     plan_id = deleted(world, name, 5)
-    with pytest.raises(UndoWindowPassed, match="1970-01-01T00:01:45"):
+    with raises("UndoWindowPassed", match="1970-01-01T00:01:45"):
         run(world, name, 105, UndoPlan(plan_id=plan_id))
     assert undone(world, name, 104, plan_id).restored == 1
 

@@ -8,7 +8,7 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.compacted_read import read_compacted
 from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.app.topics import alter_topic
-from message_lifecycle.model.errors import HeldByLegalHold, LaterPlan, NotPublished, NotUndoable, UndoWindowPassed, UnknownPlan
+from message_lifecycle.model.errors import HeldByLegalHold, UnknownPlan
 from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.marker import is_marker
@@ -16,6 +16,7 @@ from message_lifecycle.model.outcome import Approval
 from message_lifecycle.model.request import RemoveMessages, UndoPlan
 from tests.contract.conftest import MakeWorld
 from tests.contract.test_requests import append, topic_of
+from tests.errors import raises
 from tests.logs import SECOND
 from tests.undone import published, run, sealed_segments, segments, stored, undone
 
@@ -188,7 +189,7 @@ def test_the_window_is_of_the_topic_and_by_the_ledgers_clock(make_world: MakeWor
     name = topic_of(world, undo_window=100)
     append(world, name, 1, b"a", b"b", b"c")
     plan_id = published(world, name, 5, RemoveMessages(positions=((0, 1),)))
-    with pytest.raises(UndoWindowPassed, match="1970-01-01T00:01:45"):
+    with raises("UndoWindowPassed", match="1970-01-01T00:01:45"):
         run(world, name, 105, UndoPlan(plan_id=plan_id))
     assert undone(world, name, 104, plan_id).restored == 1
 
@@ -200,14 +201,14 @@ def test_what_cannot_be_taken_back_is_refused_with_the_reason(make_world: MakeWo
     with pytest.raises(UnknownPlan):
         run(world, name, 2, UndoPlan(plan_id="f" * 32))
     open_id = steps.plan(s, name, as_of=Instant(2 * SECOND), work=RemoveMessages(positions=((0, 0),))).plan.plan_id
-    with pytest.raises(NotPublished, match="open"):
+    with raises("NotPublished", match="open"):
         run(world, name, 2, UndoPlan(plan_id=open_id))
     plan_id = published(world, name, 5, RemoveMessages(positions=((0, 1),)))
     undo_id = undone(world, name, 6, plan_id).plan_id
-    with pytest.raises(NotUndoable, match="it is an undo itself"):
+    with raises("NotUndoable", match="it is an undo itself"):
         run(world, name, 7, UndoPlan(plan_id=undo_id or ""))
     compaction = published(world, name, 8, "compaction")
-    with pytest.raises(NotUndoable, match="which still has what the view leaves out"):
+    with raises("NotUndoable", match="which still has what the view leaves out"):
         run(world, name, 9, UndoPlan(plan_id=compaction))
 
 
@@ -217,7 +218,7 @@ def test_a_compaction_that_passed_over_the_place_is_named(make_world: MakeWorld)
     append(world, name, 1, b"a", b"b", b"c")
     plan_id = published(world, name, 5, RemoveMessages(positions=((0, 1),)))
     later = published(world, name, 6, "compaction")
-    with pytest.raises(LaterPlan, match=later):
+    with raises("LaterPlan", match=later):
         run(world, name, 7, UndoPlan(plan_id=plan_id))
 
 
@@ -227,7 +228,7 @@ def test_what_went_beyond_a_limit_before_the_first_compaction_is_not_in_the_view
     append(world, name, 1, b"a", b"b")
     plan_id = published(world, name, 5, "retention")
     later = published(world, name, 6, "compaction")
-    with pytest.raises(LaterPlan, match=later):
+    with raises("LaterPlan", match=later):
         run(world, name, 7, UndoPlan(plan_id=plan_id))
 
 
@@ -243,7 +244,7 @@ def test_what_an_age_took_stays_away_where_the_view_was_built_by_that_age_and_it
     later = published(world, name, 101, "compaction")
     if relaxed:
         alter_topic(s, name, {"max_age_seconds": None})
-        with pytest.raises(LaterPlan, match=later):
+        with raises("LaterPlan", match=later):
             run(world, name, 102, UndoPlan(plan_id=plan_id))
     else:
         assert undone(world, name, 102, plan_id).restored == 1

@@ -9,7 +9,6 @@ from message_lifecycle.app.erasure_requests import ask, carry_out
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic
-from message_lifecycle.model.errors import CannotUndo, NotPublished
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
@@ -18,6 +17,7 @@ from tests.contract.conftest import MakeWorld
 from tests.contract.test_requests import append, topic_of
 from tests.contract.test_undo_view import compacted, view
 from tests.contract.test_undo_view_halfway import half_purged
+from tests.errors import raises
 from tests.logs import SECOND
 from tests.undone import approved, published, run, stored, undone
 
@@ -55,7 +55,7 @@ def test_what_failed_before_its_commit_does_not(make_world: MakeWorld) -> None:
     made = steps.plan(world.services, name, as_of=Instant(5 * SECOND), work=RemoveMessages(positions=((0, 0),))).plan
     steps.close(world.services, made, "failed", "its run ended")
     erased(world, name, 6, b"z")
-    with pytest.raises(NotPublished):
+    with raises("NotPublished"):
         run(world, name, 7, UndoPlan(plan_id=made.plan_id))
 
 
@@ -82,7 +82,7 @@ def test_a_later_compaction_that_failed_after_its_commit_is_still_named(
         later = run(world, name, 6, "compaction")
     assert later.name == "failed" and later.plan_id is not None
     erased(world, name, 7, b"z")
-    with pytest.raises(CannotUndo, match=later.plan_id):
+    with raises("LaterPlan", match=later.plan_id):
         run(world, name, 8, UndoPlan(plan_id=first))
 
 

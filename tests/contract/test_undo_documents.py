@@ -9,12 +9,13 @@ from message_lifecycle.app.due import due
 from message_lifecycle.app.erasure_requests import ask, carry_out
 from message_lifecycle.app.operations.undo import release
 from message_lifecycle.model.document import Synced
-from message_lifecycle.model.errors import EpochMismatch, LaterPlan, NotPublished, PlanConflict, UndoWindowPassed
+from message_lifecycle.model.errors import EpochMismatch, PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.request import UndoPlan
 from tests.contract.conftest import MakeWorld
 from tests.documents import text_at
+from tests.errors import raises
 from tests.holds import held
 from tests.logs import SECOND
 from tests.undone import approved
@@ -131,11 +132,11 @@ def test_a_later_purge_of_the_document_is_named_until_that_is_undone(make: Make)
     topic = make()
     (first, second, third), _ = purged(topic)
     shown = topic.shown()
-    with pytest.raises(LaterPlan, match=f"{second}.*document a further"):
+    with raises("LaterPlan", match=f"{second}.*document a further"):
         topic.run(4, UndoPlan(plan_id=first))
     assert topic.shown() == shown
     topic.undone(5, third)
-    with pytest.raises(LaterPlan, match=second):
+    with raises("LaterPlan", match=second):
         topic.run(6, UndoPlan(plan_id=first))
     topic.undone(7, second)
     topic.undone(8, first)
@@ -186,7 +187,7 @@ def test_an_undo_is_refused_after_its_window(make: Make) -> None:
     topic = make(undo_window=100)
     plan_id = purged(topic)[0][-1]
     shown = topic.shown()
-    with pytest.raises(UndoWindowPassed):
+    with raises("UndoWindowPassed"):
         topic.run(104, UndoPlan(plan_id=plan_id))
     assert topic.shown() == shown
 
@@ -196,7 +197,7 @@ def test_a_plan_that_was_not_published_took_nothing(make: Make) -> None:
     topic.write("a", range(1, 11))
     topic.sync("a", 8)
     plan_id = steps.plan(topic.s, topic.name, as_of=Instant(0), work="snapshot_with_purge").plan.plan_id
-    with pytest.raises(NotPublished):
+    with raises("NotPublished"):
         topic.run(1, UndoPlan(plan_id=plan_id))
 
 

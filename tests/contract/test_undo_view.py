@@ -12,7 +12,7 @@ from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic
-from message_lifecycle.model.errors import LaterPlan, PlanConflict
+from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.marker import is_marker
 from message_lifecycle.model.message import NewMessage
@@ -24,6 +24,7 @@ from message_lifecycle.model.view import ViewRow
 from message_lifecycle.operations.verdict import Verdict
 from tests.contract.conftest import MakeWorld
 from tests.contract.test_requests import append, topic_of
+from tests.errors import raises
 from tests.logs import SECOND
 from tests.undone import approved, published, run, sealed_segments, stored, undone
 
@@ -129,7 +130,7 @@ def test_a_compaction_past_what_hid_the_view_s_message_is_named(make_world: Make
     world = make_world({})
     name, plan_id = past_lag(world)
     later = published(world, name, 101, "compaction")
-    with pytest.raises(LaterPlan, match=later):
+    with raises("LaterPlan", match=later):
         run(world, name, 102, UndoPlan(plan_id=plan_id))
     assert shown(world, name) == [(1, b"b"), (3, b"c")]
 
@@ -159,7 +160,7 @@ def test_a_compaction_of_a_newer_message_of_the_key_is_named(make_world: MakeWor
     world.writer.append(name, [newer], policy_of(world.services, name))
     later = published(world, name, 7, "compaction")
     seen, rows = shown(world, name), view(world, name)
-    with pytest.raises(LaterPlan, match=f"{later}.*newer message"):
+    with raises("LaterPlan", match=f"{later}.*newer message"):
         run(world, name, 8, UndoPlan(plan_id=plan_id))
     assert (shown(world, name), view(world, name)) == (seen, rows)
 
@@ -171,7 +172,7 @@ def test_a_newer_message_of_the_key_that_a_later_request_took_is_named_until_tha
     was, rows = stored(world, name), view(world, name)
     first = published(world, name, 5, RemoveMessages(positions=((0, 0),)))
     second = published(world, name, 6, RemoveMessages(positions=((0, 2),)))
-    with pytest.raises(LaterPlan, match=second):
+    with raises("LaterPlan", match=second):
         run(world, name, 7, UndoPlan(plan_id=first))
     assert shown(world, name) == [(1, b"b")], "its key shows no value that is older than what was removed"
     undone(world, name, 8, second)
@@ -190,7 +191,7 @@ def test_what_went_from_the_view_and_then_by_a_later_request_from_the_log_is_nam
     first = published(world, name, 5, RemoveMessages(positions=((0, 2),)))
     assert view(world, name) == rows[1:]
     second = published(world, name, 6, RemoveMessages(positions=((0, 0),)))
-    with pytest.raises(LaterPlan, match=second):
+    with raises("LaterPlan", match=second):
         run(world, name, 7, UndoPlan(plan_id=first))
     assert shown(world, name) == [(1, b"b")], "nobody is shown what was removed"
     undone(world, name, 8, second)
@@ -227,7 +228,7 @@ def test_a_later_plan_that_failed_after_its_commit_is_named_too(  # P3
         patched.setattr(steps, "differences", lambda *_: ["something else"])
         later = run(world, name, 6, work)
     assert later.name == "failed" and later.plan_id is not None
-    with pytest.raises(LaterPlan, match=later.plan_id):
+    with raises("LaterPlan", match=later.plan_id):
         run(world, name, 7, UndoPlan(plan_id=first))
     assert [row.message.offset for row in view(world, name)] == [1]
 

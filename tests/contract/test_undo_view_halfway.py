@@ -9,7 +9,7 @@ import pytest
 from message_lifecycle.app import steps
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.topics import alter_topic
-from message_lifecycle.model.errors import PlanConflict, UndoWindowPassed
+from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
@@ -20,6 +20,7 @@ from message_lifecycle.operations.verdict import Verdict
 from tests.contract.conftest import MakeWorld
 from tests.contract.test_requests import append
 from tests.contract.test_undo_view import Dying, compacted, view
+from tests.errors import raises
 from tests.holds import held
 from tests.logs import SECOND
 from tests.undone import approved, published, run, stored, undone
@@ -74,7 +75,7 @@ def test_its_window_ends_as_any_other(make_world: MakeWorld) -> None:
     half = half_purged(world)
     held(world.services, half.name)
     assert run(world, half.name, 11).name == "no_op"
-    with pytest.raises(UndoWindowPassed):
+    with raises("UndoWindowPassed"):
         run(world, half.name, 110, UndoPlan(plan_id=half.plan_id))
 
 

@@ -20,11 +20,11 @@ from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.ledger.ledger import migrate_ledger
 from message_lifecycle.local.redis import Address
-from message_lifecycle.model.errors import NotInABackend, UnsupportedLimit
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.ports import MessageWriter
 from tests.dags.conftest import ROOT
+from tests.errors import raises
 
 pytestmark = pytest.mark.airflow
 
@@ -188,8 +188,8 @@ def test_a_large_removal_waits_for_a_persons_word(beside: Beside, answer: Callab
 @on_files
 def test_each_operation_takes_its_own_topics(beside: Beside) -> None:
     """The lake's operations never come near a backend, and retention alone is none of a table's."""
-    with pytest.raises(UnsupportedLimit, match="message_cleaner"):
+    with raises("UnsupportedLimit", match="message_cleaner"):
         tasks.due(run="r", as_of=AS_OF, topics=["web/clicks"], work="message_cleaner")
-    with pytest.raises(NotInABackend, match="web/clicks"):
+    with raises("NotInABackend", match="web/clicks"):
         tasks.due(run="r", as_of=AS_OF, topics=["web/orders"], work="retention")
     assert tasks.due(run="r", as_of=AS_OF, topics=[], work="retention") == ["web/clicks"]

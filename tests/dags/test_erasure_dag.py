@@ -12,9 +12,9 @@ import pytest
 from message_lifecycle.app import tasks
 from message_lifecycle.app.erasure_requests import ask
 from message_lifecycle.app.wiring import memory_world
-from message_lifecycle.model.errors import UnknownErasure
 from message_lifecycle.model.names import TopicName
 from tests.dags.conftest import ROOT
+from tests.errors import raises
 
 pytestmark = pytest.mark.airflow
 KEY = "customer-17"
@@ -89,7 +89,7 @@ def test_topics_of_a_request_are_the_runs(monkeypatch: pytest.MonkeyPatch) -> No
     assert {entry.topic for entry in lake.services.ledger.run_entries("erasure/r")} == {one, two}
     lake.services.ledger.set_erasure_state(request.request_id, "erased")
     assert tasks.requested_erasure(run="erasure/s", request_id=request.request_id)["topics"] == []
-    with pytest.raises(UnknownErasure):
+    with raises("UnknownErasure"):
         tasks.requested_erasure(run="erasure/s", request_id="no such id")
 
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message_lifecycle.app.windows import NoWindow, Window, resolve
+from message_lifecycle.app.windows import Window, resolve
 from message_lifecycle.model.errors import InvalidInstant
 from message_lifecycle.model.instants import format_instant, of_datetime
+from tests.errors import raises
 
 START, END = datetime(2026, 11, 20, tzinfo=UTC), datetime(2026, 11, 21, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -39,7 +40,7 @@ def test_a_given_as_of_wins(run_type: str) -> None:
 
 @pytest.mark.parametrize("run_type", ["scheduled", "manual", "backfill", "whatever comes next"])
 def test_no_interval_and_no_parameter_is_refused(run_type: str) -> None:
-    with pytest.raises(NoWindow, match=f"this {run_type} run has no data interval.*as_of"):
+    with raises("NoWindow", match=f"this {run_type} run has no data interval.*as_of"):
         resolved(run_type, None, None)
 
 
@@ -52,7 +53,7 @@ def test_an_interval_of_no_length_has_an_end() -> None:
 
 
 def test_an_interval_that_ends_before_it_begins_is_refused() -> None:
-    with pytest.raises(NoWindow, match="before it begins"):
+    with raises("NoWindow", match="before it begins"):
         resolved(start=END, end=START)
 
 
@@ -68,7 +69,7 @@ class TestAssets:
         [([], "no asset event"), ([{}], "1 of the 1"), ([{"as_of": "2026-11-20T00:00:00Z"}, {"topics": []}], "1 of the 2")],
     )
     def test_not_knowing_is_no_time(self, extras: list[dict[str, object]], told: str) -> None:
-        with pytest.raises(NoWindow, match=told):
+        with raises("NoWindow", match=told):
             resolved("asset_triggered", None, None, asset_extras=extras)
 
     @pytest.mark.parametrize("value", [None, 5, "yesterday"])

@@ -20,6 +20,7 @@ from message_lifecycle.app.ingest import ingest
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import lake as wired
+from message_lifecycle.model.errors import code_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import RemoveMessages
 from message_lifecycle.stores.iceberg.catalog import Tables
@@ -151,7 +152,7 @@ def main() -> None:
         try:
             told = {"answer": getattr(agent, asked["do"])(*asked["with"], **asked["and"])}
         except Exception as error:  # noqa: BLE001 - the asking test fails with it
-            told = {"error": f"{type(error).__name__}: {error}"}
+            told = {"error": f"{code_of(error)}: {error}"}
         print(json.dumps(told), file=answers, flush=True)
 
 

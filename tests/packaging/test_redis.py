@@ -16,10 +16,10 @@ import redis
 
 from message_lifecycle.local import processes
 from message_lifecycle.local import redis as server
-from message_lifecycle.local.errors import RedisMissing
 from message_lifecycle.local.layout import Layout
 from message_lifecycle.local.processes import LOOPBACK, Component, wait_for_end
 from message_lifecycle.local.redis import Address
+from tests.errors import raises
 
 pytestmark = pytest.mark.redis
 
@@ -142,12 +142,12 @@ def test_without_a_server_it_is_said_what_was_found_and_what_to_do(tmp_path: Pat
     old = _fake(tmp_path, "5.0.7")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(server, "venv_bin", lambda: tmp_path / "bin")
-    with pytest.raises(RedisMissing) as error:
+    with raises("RedisMissing") as error:
         server.find_server()
     assert f"{old}: Redis server v=5.0.7" in str(error.value)
     assert "6.2 or newer" in str(error.value)
     shutil.rmtree(tmp_path)
-    with pytest.raises(RedisMissing, match="none on PATH"):
+    with raises("RedisMissing", match="none on PATH"):
         server.find_server()
 
 

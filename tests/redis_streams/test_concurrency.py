@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from message_lifecycle.model.errors import LogReplaced
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.stores.redis_streams.log import PAGE
 from message_lifecycle.stores.redis_streams.logs import RedisLogs
 from message_lifecycle.stores.redis_streams.server import Server
+from tests.errors import raises
 from tests.redis_streams.streams import AS_OF, CLICKS, Streams
 
 pytestmark = pytest.mark.redis
@@ -78,5 +78,5 @@ def test_a_reader_that_others_remove_from_under_is_told(streams: Streams) -> Non
     reading = topic.services.reader.messages(topic.name)
     assert next(reading).offset == 0
     topic.run()
-    with pytest.raises(LogReplaced):
+    with raises("LogReplaced"):
         list(reading)

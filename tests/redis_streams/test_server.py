@@ -28,11 +28,12 @@ from cryptography.x509.oid import NameOID
 from message_lifecycle.app import steps
 from message_lifecycle.local.processes import choose_port, is_free
 from message_lifecycle.local.redis import find_server
-from message_lifecycle.model.errors import BackendUnavailable, ForeignKey, InvalidAppend, LogLocked, UnknownTopic
+from message_lifecycle.model.errors import BackendUnavailable, UnknownTopic
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.stores.redis_streams.keys import topics_key
 from message_lifecycle.stores.redis_streams.logs import RedisLogs
 from message_lifecycle.stores.redis_streams.server import Server
+from tests.errors import raises
 from tests.redis_streams.streams import AS_OF, CLICKS, Streams
 
 pytestmark = pytest.mark.redis
@@ -90,7 +91,7 @@ def test_a_key_of_another_type_is_named_and_left_alone(streams: Streams, what: s
     topic = streams.topic()
     key = {"topic": topic.keys.topic, "stream": topic.keys.stream(0), "set": topics_key(streams.prefix)}[what]
     streams.client.set(key, "mine")
-    with pytest.raises(ForeignKey) as error:
+    with raises("ForeignKey") as error:
         if what == "set":
             streams.logs().names()
         else:
@@ -101,7 +102,7 @@ def test_a_key_of_another_type_is_named_and_left_alone(streams: Streams, what: s
 
 def test_a_stream_that_was_there_before_the_topic_is_not_taken_over(streams: Streams) -> None:
     streams.client.xadd(f"{streams.prefix}:{{{CLICKS}}}:0", {"field": "value"})
-    with pytest.raises(ForeignKey):
+    with raises("ForeignKey"):
         streams.topic()
     assert streams.client.xlen(f"{streams.prefix}:{{{CLICKS}}}:0") == 1
 
@@ -113,7 +114,7 @@ def test_entries_of_another_writer_stop_everything_and_nothing_is_lost(streams: 
     plan_id = topic.planned()
     streams.client.xadd(topic.keys.stream(0), {"field": "value"}, id=entry_id)
     for attempt in (lambda: topic.append(4), topic.run, lambda: topic.offsets(), lambda: steps.publish(topic.services, plan_id)):
-        with pytest.raises(ForeignKey, match="did not write"):
+        with raises("ForeignKey", match="did not write"):
             attempt()
     assert streams.client.xlen(topic.keys.stream(0)) == 4
 
@@ -121,7 +122,7 @@ def test_entries_of_another_writer_stop_everything_and_nothing_is_lost(streams: 
 def test_a_lock_that_is_held_is_waited_for_and_then_named(streams: Streams) -> None:
     topic = streams.topic()
     impatient = RedisLogs(streams.server, prefix=streams.prefix, client=streams.client, wait_seconds=0.1)
-    with streams.logs().open(topic.name).lock(), pytest.raises(LogLocked), impatient.open(topic.name).lock():
+    with streams.logs().open(topic.name).lock(), raises("LogLocked"), impatient.open(topic.name).lock():
         pass
     with impatient.open(topic.name).lock():
         pass
@@ -130,7 +131,7 @@ def test_a_lock_that_is_held_is_waited_for_and_then_named(streams: Streams) -> N
 def test_an_append_that_is_too_large_for_one_step_is_refused_whole(streams: Streams) -> None:
     topic = streams.topic()
     many = tuple((f"h{number}", b"") for number in range(5_000))
-    with pytest.raises(InvalidAppend, match="5000 headers"):
+    with raises("InvalidAppend", match="5000 headers"):
         topic.write([NewMessage(append_time=None, key=b"k", value=b"v"), NewMessage(append_time=None, key=b"k", value=b"v", headers=many)])
     assert topic.offsets() == []
 

@@ -52,7 +52,7 @@ def main(point: str, ledger: str, topic: str, folder: str) -> None:
     try:
         intaking.take_files(intake, TopicName.parse(topic), folder, intaking.IngestOptions(mapping=KEYED))
     except LifecycleError as error:
-        print(f"{type(error).__name__}: {error}", flush=True)
+        print(f"{error.code}: {error}", flush=True)
         os._exit(error.exit_code)
 
 

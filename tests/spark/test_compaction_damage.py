@@ -11,19 +11,19 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests.compacted import Log, Topic
+from tests.errors import raises
 from tests.logs import AS_OF, SECOND
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.wiring import iceberg_world
-from message_lifecycle.model.errors import CompactedTableMissing, TopicWithoutKeys
+from message_lifecycle.model.errors import CompactedTableMissing, Unavailable
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import KEY
-from message_lifecycle.stores.iceberg.compaction.engine import CompactionFailed
-from message_lifecycle.stores.iceberg.compaction.inputs import UnreadableDeletes, UnreadableFile
+from message_lifecycle.stores.iceberg.compaction.inputs import UnreadableDeletes
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.layout import COMPACTED
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
@@ -123,9 +123,9 @@ def test_a_corrupt_file_of_the_log_is_named_and_the_view_stays(topic: Topic) -> 
     newest = max(data_files(topic), key=lambda path: path.stat().st_mtime_ns)
     good = newest.read_bytes()
     garbled(newest)
-    with pytest.raises(UnreadableFile, match=newest.name):
+    with raises("UnreadableFile", kind=Unavailable, match=newest.name):
         topic.run(LATER)
-    with pytest.raises(CompactionFailed):  # no message is later, so planning reads metadata alone
+    with raises("CompactionFailed"):  # no message is later, so planning reads metadata alone
         topic.run(Instant(2000 * SECOND))
     assert (topic.view(), dict(topic.horizons)) == (before, horizons)
     newest.write_bytes(good)
@@ -140,7 +140,7 @@ def test_a_damaged_file_of_the_view_fails_reads_and_runs(topic: Topic, damage: C
             damage(path)
     with pytest.raises(CompactedTableMissing):
         topic.read()
-    with pytest.raises((CompactionFailed, CompactedTableMissing)):
+    with raises("CompactionFailed", "CompactedTableMissing"):
         topic.run(LATER)
     assert topic.world.services.views.view(topic.name) == state
     assert [m.offset for m in topic.world.services.reader.messages(topic.name)] == list(range(9))
@@ -198,7 +198,7 @@ def test_a_topic_without_keys_is_refused_by_each_engine(spark: SparkSession, eng
     world = iceberg_world({"compaction_engine": engine})
     topic = Topic(world, Log(settings={}, batches=(), partitions=1))
     topic.append([message(None, b"1"), message(None, b"2")])
-    with pytest.raises(TopicWithoutKeys):
+    with raises("TopicWithoutKeys"):
         topic.run(AS_OF)
     assert topic.horizons == {}
     topic.append([message(b"a", b"3")])

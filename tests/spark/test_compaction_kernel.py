@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from tests.compaction import Row, compacted, counted, messages
+from tests.errors import raises
 from tests.spark.compaction import KIND, compact_topic, create_view, job_of
 from tests.spark.lake import Lake
 
@@ -147,6 +148,6 @@ def test_a_task_that_fails_leaves_no_file(lake: Lake) -> None:
     append(lake, name, generated(chance, first=0))
     job = job_of(name, RULES, after={}, through={0: 10_000, 1: 10_000})
     broken = replace(job.partitions[1], tail=(InputFile(path="/no/such.parquet"),))
-    with pytest.raises(engine.CompactionFailed, match="partition 1 failed"):
+    with raises("CompactionFailed", match="partition 1 failed"):
         engine.run(lake.session, replace(job, partitions=(job.partitions[0], broken)))
     assert list(local_path(job.data_folder).rglob("*.parquet")) == []

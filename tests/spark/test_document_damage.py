@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.changes import named
+from tests.errors import raises
 from tests.spark.documents import AS_OF, LATER, Documents, splice, text_at, typed
 from tests.spark.lake import LEDGER, Lake, tables
 
@@ -23,7 +24,7 @@ from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.stores.iceberg.document import local_path
-from message_lifecycle.stores.iceberg.documents.failures import DamagedSnapshot, FoldingFailed, UnreadableDocuments
+from message_lifecycle.stores.iceberg.documents.failures import FoldingFailed, UnreadableDocuments
 from message_lifecycle.stores.iceberg.documents.read import digest_of
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
 
@@ -78,7 +79,7 @@ def test_a_stored_snapshot_that_is_not_the_fold_blocks_its_document_alone(topic:
     for path in files(topic, SNAPSHOTS):
         rewrite(path, lambda row: row if row["document"] != "one" else {**row, "state": b'"?"'} if visible else forged(row))
     if visible:
-        with pytest.raises(DamagedSnapshot, match="one at server_seq 12"):
+        with raises("DamagedSnapshot", match="one at server_seq 12"):
             topic.snapshots("one")
     # Nothing but the newest snapshot is left to fold on from, so only its digest can tell; with lower ones the fold tells, too.
     topic.add(*typed("one", 13, 22), *typed("two", 13, 22))
@@ -110,7 +111,7 @@ def test_a_damaged_older_snapshot_is_in_nobodys_way(lake: Lake) -> None:
     for path in files(topic, SNAPSHOTS):
         rewrite(path, lambda row: {**row, "state": b'"?"'} if row["server_seq"] == 12 else row)
     for server_seq in (None, 12):
-        with pytest.raises(DamagedSnapshot, match="one at server_seq 12"):
+        with raises("DamagedSnapshot", match="one at server_seq 12"):
             topic.s.documents.snapshots(topic.name, "one", server_seq=server_seq)
     text = json.loads(text_at(24))
     assert documents.attach(topic.s, topic.name, "one", client="eve").state == text

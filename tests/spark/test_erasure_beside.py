@@ -14,6 +14,7 @@ from secrets import token_hex
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
+from tests.errors import raises
 from tests.spark.erasures import AS_OF, Topic, grant, topics_of
 from tests.spark.key_search import files_with
 from tests.spark.lake import SECOND, Lake, tables
@@ -21,7 +22,7 @@ from tests.spark.lake import SECOND, Lake, tables
 from message_lifecycle.app import receipts, steps
 from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.model.erasure import Receipt
-from message_lifecycle.model.errors import HeldByLegalHold, UnsupportedErasure
+from message_lifecycle.model.errors import HeldByLegalHold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.request import EraseKey, UndoPlan
 from message_lifecycle.stores.iceberg.document import local_path
@@ -198,7 +199,7 @@ def test_a_file_that_no_snapshot_names_is_found_too(make: Callable[..., Topic]) 
     (committed,) = topic.files()
     left = root / "data" / "left-by-a-writer-that-died.parquet"
     shutil.copy(root / committed, left)
-    with pytest.raises(UnsupportedErasure, match=left.name):
+    with raises("UnsupportedErasure", match=left.name):
         topic.erase()
     assert [row[1] for row in topic.rows()] == [0, 1]
     four_days_ago = time.time() - 4 * 86_400

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.errors import raises
 from tests.spark.lake import EXPIRY_S, SECOND, Lake, Rows
 
-from message_lifecycle.model.errors import AnotherOrigin, CommitUnknown
+from message_lifecycle.model.errors import CommitUnknown
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
@@ -173,7 +174,7 @@ def test_an_origin_that_was_made_anew_and_is_longer_is_not_copied_with_a_hole(la
     forget_cached(lake.session, made.origin)
     lake.append(made.origin, Rows(base=0, times=(1, 2, 3)))
     assert lake.log(made.origin).table_uuid != uuid
-    with pytest.raises(AnotherOrigin, match=uuid):
+    with raises("AnotherOrigin", match=uuid):
         made.copy()
     assert (made.messages(made.replica), dict(made.state().copied)) == ([], {0: 1})
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.errors import raises
 from tests.spark.documents import AS_OF, LATER, Documents, text_at, typed
 from tests.spark.lake import Lake
 
-from message_lifecycle.model.errors import InvalidServerSeq, IsADocumentTopic, NotADocumentTopic
 from message_lifecycle.model.instants import Instant
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -29,7 +29,7 @@ def test_a_number_that_is_not_the_next_one_stores_nothing(lake: Lake, number: in
     topic = Documents.on(lake)
     topic.add(*typed("one", 1, 2))
     before = topic.heads()
-    with pytest.raises(InvalidServerSeq, match="allowed: 3"):
+    with raises("InvalidServerSeq", match="allowed: 3"):
         topic.add(*typed("two", 1, 1), *typed("one", number, number))
     assert topic.heads() == before
 
@@ -82,13 +82,13 @@ def test_what_is_added_after_the_plan_stays_and_is_numbered_on(lake: Lake) -> No
 
 def test_messages_and_documents_do_not_mix(lake: Lake) -> None:
     topic, messages = Documents.on(lake), lake.topic()
-    with pytest.raises(IsADocumentTopic):
+    with raises("IsADocumentTopic"):
         lake.reader.log(topic.name)
-    with pytest.raises(IsADocumentTopic):
+    with raises("IsADocumentTopic"):
         list(lake.reader.messages(topic.name))
-    with pytest.raises(NotADocumentTopic):
+    with raises("NotADocumentTopic"):
         lake.documents().tables(messages)
-    with pytest.raises(NotADocumentTopic):
+    with raises("NotADocumentTopic"):
         lake.documents().add(messages, typed("one", 1, 1), ledger=("ledger", 1))
     assert topic.name in lake.topics.list(topic.name.stream)
     assert topic.run(AS_OF).name == "no_op"

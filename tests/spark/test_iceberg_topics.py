@@ -10,9 +10,10 @@ from dataclasses import replace
 from secrets import token_hex
 
 import pytest
+from tests.errors import raises
 from tests.spark.lake import LEDGER, Lake, Rows
 
-from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, InvalidSetting, TopicExists, UnknownTopic
+from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, InvalidSetting, UnknownTopic
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
 from message_lifecycle.stores.iceberg.document import TableDocument
@@ -67,7 +68,7 @@ def test_a_table_is_what_spark_would_have_made(lake: Lake) -> None:
 
 def test_names_that_are_taken_or_unknown_are_told_apart(lake: Lake) -> None:
     name = lake.topic()
-    with pytest.raises(TopicExists):
+    with raises("TopicExists"):
         lake.topics.create(name, partitions=1, settings={}, ledger=LEDGER)
     missing = TopicName.parse(f"{lake.stream}/missing")
     for ask in (lake.topics.describe, lake.reader.log, lake.reader.marker, lake.store().log, lambda n: lake.topics.alter(n, {})):

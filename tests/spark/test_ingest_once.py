@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.errors import raises
 from tests.spark.lake import EXPIRY_S, Lake, Rows
 from tests.spark.landing import Landing, by_the_rule, json_lines
 from tests.spark.tables import Overtaken, touch
 
-from message_lifecycle.model.errors import EXIT_UNAVAILABLE, BatchNotOpen, CommitUnknown, TableBusy
+from message_lifecycle.model.errors import EXIT_UNAVAILABLE, CommitUnknown, TableBusy
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import append as appending
 from message_lifecycle.stores.iceberg import exactly_once
@@ -198,7 +199,7 @@ def test_a_run_whose_batch_was_given_up_may_not_commit(landing: Landing, monkeyp
     name = landing.topic()
     folder = landing.source(a_jsonl=lines(0, 3))
     Meanwhile(monkeypatch, lambda: landing.ledger.abandon_batch(landing.ledger.open_batches(name)[0].batch_id))
-    with pytest.raises(BatchNotOpen):
+    with raises("BatchNotOpen"):
         landing.take(name, folder)
     assert landing.messages(name) == []
     assert landing.take(name, folder).rows == 3

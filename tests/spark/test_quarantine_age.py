@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.errors import raises
 from tests.holds import When, held, run_with_hold
 from tests.spark.kill_points import Run, dies, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
 from tests.spark.quarantines import AS_OF, Refused
@@ -16,7 +17,7 @@ from message_lifecycle.app import steps, tasks
 from message_lifecycle.app.due import due as judge
 from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.app.topics import create_topic
-from message_lifecycle.model.errors import NoQuarantine, PlanConflict
+from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import Tables
@@ -99,7 +100,7 @@ def test_a_topic_without_refused_rows_has_nothing_to_do(topic: Topic, monkeypatc
     monkeypatch.setattr(tasks, "lake", lambda: topic.s)
     named = [str(topic.name), str(other)]
     assert tasks.due(run="quarantine/r", as_of="1970-01-01T00:01:40Z", topics=named, work="quarantine") == [str(topic.name)]
-    with pytest.raises(NoQuarantine):
+    with raises("NoQuarantine"):
         steps.run(replace(topic.s, quarantine=None), other, as_of=AS_OF, work="quarantine")
 
 

@@ -9,6 +9,7 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
+from tests.errors import raises
 from tests.holds import held
 from tests.spark.kill_points import Run, dies, next_run_finishes, start_dying, two_at_once_publish_once, with_ledger
 from tests.spark.quarantines import AS_OF, YES, Refused
@@ -18,7 +19,6 @@ from message_lifecycle.app.due import due as judge
 from message_lifecycle.app.operations.undo import release
 from message_lifecycle.ledger.database import Clock
 from message_lifecycle.ledger.ledger import open_ledger
-from message_lifecycle.model.errors import NotPublished, UndoSourceGone, UndoWindowPassed
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import UndoPlan
@@ -162,14 +162,14 @@ def test_an_undo_that_the_ledger_has_forgotten_brings_nothing_back_twice(topic: 
     assert topic.undo().restored == 4
     (tmp_path / "restored.db").write_bytes(backup)
     topic.s = replace(topic.s, ledger=open_ledger(f"sqlite:///{tmp_path / 'restored.db'}"))
-    with pytest.raises(UndoSourceGone, match="has brought back what it removed"):
+    with raises("UndoSourceGone", match="has brought back what it removed"):
         topic.undo()
     assert topic.rows() == topic.was
     before = Tables().load(topic.name, kind=KIND)
     catalog, _, table = sql_table(topic.name, kind=KIND).replace("`", "").partition(".")
     spark_session("tests").sql(f"CALL {catalog}.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))")
     assert Tables().load(topic.name, kind=KIND).metadata.current_snapshot_id != before.metadata.current_snapshot_id
-    with pytest.raises(UndoSourceGone, match="has brought back what it removed"):
+    with raises("UndoSourceGone", match="has brought back what it removed"):
         topic.undo()
     assert topic.rows() == topic.was
 
@@ -188,19 +188,19 @@ def test_its_history_is_kept_as_long_as_the_topics(topic: Topic) -> None:
 
 def test_what_cannot_be_taken_back_is_refused_by_name_and_nothing_changes(topic: Topic) -> None:
     late = open_ledger(topic.ledger_url, clock=_later(WEEK))
-    with pytest.raises(UndoWindowPassed):
+    with raises("UndoWindowPassed"):
         steps.run(replace(topic.s, ledger=late), topic.name, as_of=late.now(), work=UndoPlan(plan_id=topic.plan_id))
     empty = topic.age().plan_id or ""
-    with pytest.raises(NotPublished):
+    with raises("NotPublished"):
         steps.run(topic.s, topic.name, as_of=AS_OF, work=UndoPlan(plan_id=empty))
     table = Tables().load(topic.name, kind=KIND)
     lost = local_path(table.location()) / topic.s.ledger.record(topic.plan_id).plan.selection.files[0]
     lost.rename(lost.with_suffix(f".{token_hex(2)}"))
-    with pytest.raises(UndoSourceGone, match=lost.name):
+    with raises("UndoSourceGone", match=lost.name):
         topic.undo()
     assert (topic.left(), topic.refs()) == (["b95"], {"main"})
     Tables().catalog.drop_table((topic.name.namespace, topic.name.table(KIND)))
-    with pytest.raises(UndoSourceGone, match="the quarantine that it took rows from is not there any more"):
+    with raises("UndoSourceGone", match="the quarantine that it took rows from is not there any more"):
         topic.undo()
 
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.errors import raises
 from tests.spark.lake import LEDGER, SECOND, Lake, Rows, tables
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.services import Services
-from message_lifecycle.model.errors import PlanConflict, UndoSourceGone
+from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
@@ -148,7 +149,7 @@ def test_a_file_that_is_lost_is_found_before_anything_is_changed(lake: Lake, kin
     lost = sorted(path for path in paths(name, live=False) if path.endswith(kind))
     local_path(f"{Tables().load(name).location()}/{lost[0]}").unlink()
     marker = lake.reader.marker(name)
-    with pytest.raises(UndoSourceGone, match="not there any more"):
+    with raises("UndoSourceGone", match="not there any more"):
         run(s, name, UndoPlan(plan_id=plan_id))
     assert lake.reader.marker(name) == marker
     assert set(Tables().load(name).refs()) == {"main"}
@@ -159,7 +160,7 @@ def test_after_the_snapshot_was_expired_nothing_comes_back(lake: Lake) -> None:
     name, _, plan_id = cleaned(lake, s)
     table = java_table(lake.session, name)
     table.expireSnapshots().expireOlderThan(2**62).retainLast(1).cleanExpiredFiles(False).commit()
-    with pytest.raises(UndoSourceGone, match="expired"):
+    with raises("UndoSourceGone", match="expired"):
         run(s, name, UndoPlan(plan_id=plan_id))
 
 

@@ -12,13 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from tests.errors import raises
 from tests.spark.documents import KINDS, LATER, Documents, name_beside, text_at, typed
 from tests.spark.key_search import files_with
 from tests.spark.lake import Lake, tables
 
 from message_lifecycle.app import steps
 from message_lifecycle.model.erasure import KeySecret
-from message_lifecycle.model.errors import PlanConflict, UndoSourceGone
+from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey, UndoPlan
 from message_lifecycle.stores.iceberg.branches import undo_ref
@@ -197,7 +198,7 @@ def test_a_lost_file_is_named_and_nothing_is_changed(topic: Purged, kind: str) -
     for path in topic.let_go():
         if path.startswith(f"{table.location()}/") and local_path(path).exists():
             local_path(path).unlink()
-    with pytest.raises(UndoSourceGone):
+    with raises("UndoSourceGone"):
         topic.work(UndoPlan(plan_id=topic.ids[3]))
     assert topic.heads_and_branches() == before
 
@@ -205,7 +206,7 @@ def test_a_lost_file_is_named_and_nothing_is_changed(topic: Purged, kind: str) -
 def test_an_expired_snapshot_is_named(topic: Purged, spark: SparkSession) -> None:
     java_table(spark, topic.name).expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
     forget_cached(spark, topic.name)
-    with pytest.raises(UndoSourceGone, match="has been expired"):
+    with raises("UndoSourceGone", match="has been expired"):
         topic.work(UndoPlan(plan_id=topic.ids[2]))
 
 

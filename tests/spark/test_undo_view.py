@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.contract.test_requests import append, topic_of
 from tests.contract.test_undo_view import view
+from tests.errors import raises
 from tests.logs import SECOND
 from tests.undone import approved, published, run, undone
 
@@ -19,7 +20,7 @@ from message_lifecycle.app.erasure_requests import ask, carry_out
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.app.wiring import iceberg_world
-from message_lifecycle.model.errors import PlanConflict, UndoSourceGone
+from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, UndoPlan
@@ -120,7 +121,7 @@ def test_a_file_that_is_lost_is_found_before_anything_is_changed(taken: Taken) -
     was, marker = view(taken.world, taken.name), taken.world.services.reader.marker(taken.name)
     for path in let_go(taken.name):
         local_path(path).unlink()
-    with pytest.raises(UndoSourceGone, match="not there any more"):
+    with raises("UndoSourceGone", match="not there any more"):
         run(taken.world, taken.name, 8, UndoPlan(plan_id=taken.plan_id))
     assert (view(taken.world, taken.name), taken.world.services.reader.marker(taken.name)) == (was, marker)
 
@@ -131,7 +132,7 @@ def test_a_damaged_file_is_found_before_anything_is_changed(taken: Taken) -> Non
     for path in let_go(taken.name):
         file = local_path(path)
         file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(UndoSourceGone, match="cannot be read"):
+    with raises("UndoSourceGone", match="cannot be read"):
         run(taken.world, taken.name, 8, UndoPlan(plan_id=taken.plan_id))
     assert (view(taken.world, taken.name), taken.world.services.reader.marker(taken.name)) == (was, marker)
 
@@ -181,7 +182,7 @@ def test_an_outcome_that_came_late_keeps_the_undo_open_through_an_erasure() -> N
 def test_after_the_view_s_snapshot_was_expired_nothing_comes_back(taken: Taken, spark: SparkSession) -> None:
     table = java_table(spark, taken.name, kind=COMPACTED)
     table.expireSnapshots().expireOlderThan(2**62).retainLast(1).cleanExpiredFiles(False).commit()
-    with pytest.raises(UndoSourceGone, match="expired"):
+    with raises("UndoSourceGone", match="expired"):
         run(taken.world, taken.name, 8, UndoPlan(plan_id=taken.plan_id))
 
 

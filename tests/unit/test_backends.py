@@ -17,12 +17,13 @@ from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.runner import GreatExpectationsGate
 from message_lifecycle.model.backends import BACKENDS, RECORD_LOGS, Backend, check_operation, check_policy, matrix, store_options
-from message_lifecycle.model.errors import InvalidSetting, UnsupportedLimit
+from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import DOCUMENT_SETTINGS, Value, resolve
 from message_lifecycle.stores.json_file.files import JsonFiles
 from message_lifecycle.stores.record_log.store import RecordLogStore
+from tests.errors import raises
 from tests.worlds import make_lake
 
 PAGE = Path(__file__).parents[2] / "docs" / "backends.md"
@@ -60,7 +61,7 @@ def test_what_is_printed_as_refused_is_refused(backend: Backend, limit: str) -> 
         check_policy(backend, policy, own, where="topic a/b")
         return
     assert backend in RECORD_LOGS or limit == "on_remove"
-    with pytest.raises(UnsupportedLimit) as refused:
+    with raises("UnsupportedLimit") as refused:
         check_policy(backend, policy, own, where="topic a/b")
     for told in ("topic a/b", backend, f"{limit} = ", "max_age_seconds, max_records, max_total_bytes"):
         assert told in str(refused.value)
@@ -68,16 +69,16 @@ def test_what_is_printed_as_refused_is_refused(backend: Backend, limit: str) -> 
 
 def test_what_is_refused_is_what_was_asked_for_and_not_what_that_implies() -> None:
     own: dict[str, Value] = {"subject_delete_marker_ttl": 5}
-    with pytest.raises(UnsupportedLimit, match="cannot do subject_delete_marker_ttl = 5"):
+    with raises("UnsupportedLimit", match="cannot do subject_delete_marker_ttl = 5"):
         check_policy("json_file", resolve(topic=own, server={}), own, where="topic a/b")
-    with pytest.raises(UnsupportedLimit, match="cannot do message_expiry = 5"):
+    with raises("UnsupportedLimit", match="cannot do message_expiry = 5"):
         check_policy("json_file", resolve(topic={}, server={"message_expiry": 5}), {}, where="topic a/b")
 
 
 @pytest.mark.parametrize("name", DOCUMENT_SETTINGS)
 def test_no_setting_of_documents_is_passed_over(name: str) -> None:
     own: dict[str, Value] = {name: 1}
-    with pytest.raises(UnsupportedLimit, match=name):
+    with raises("UnsupportedLimit", match=name):
         check_policy("json_file", resolve(topic=own, server={}), own, where="topic a/b")
 
 
@@ -85,7 +86,7 @@ def test_no_setting_of_documents_is_passed_over(name: str) -> None:
 def test_operations_of_whole_logs_are_refused_elsewhere(backend: Backend) -> None:
     check_operation(backend, "retention", where="topic a/b")
     if backend in RECORD_LOGS:
-        with pytest.raises(UnsupportedLimit, match="the operation compaction"):
+        with raises("UnsupportedLimit", match="the operation compaction"):
             check_operation(backend, "compaction", where="topic a/b")
     else:
         check_operation(backend, "compaction", where="topic a/b")

@@ -10,13 +10,14 @@ import pytest
 from message_lifecycle.app import steps
 from message_lifecycle.app.erasure_requests import carry_out
 from message_lifecycle.app.operations.registry import Work, preview
-from message_lifecycle.model.errors import ForeignTable, InvalidSetting, LifecycleError, UnknownErasure, UnknownPlan, UnsafePath
+from message_lifecycle.model.errors import ForeignTable, InvalidSetting, UnsafePath
 from message_lifecycle.model.request import DeleteTopic, ReclaimDeleted, UndoPlan
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.stores.iceberg import table_file
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.layout import COMPACTED, PROPERTY_PREFIX, STREAM_PROPERTY
 from tests.deleted_topics import topic_in
+from tests.errors import raises
 from tests.histories import folder_of
 from tests.reclaiming import NAME, NOW, Past, past_in
 
@@ -49,16 +50,16 @@ RECLAIM, DELETE = asking("reclaim"), asking(DeleteTopic())
 @pytest.mark.parametrize(
     ("ask", "error"),
     [
-        (asking(UndoPlan(plan_id="feed")), UnknownPlan),
-        (asking(ReclaimDeleted(plan_id="feed")), UnknownPlan),
-        (lambda past: steps.publish(past.services, "feed"), UnknownPlan),
-        (lambda past: carry_out(past.services, "feed"), UnknownErasure),
+        (asking(UndoPlan(plan_id="feed")), "UnknownPlan"),
+        (asking(ReclaimDeleted(plan_id="feed")), "UnknownPlan"),
+        (lambda past: steps.publish(past.services, "feed"), "UnknownPlan"),
+        (lambda past: carry_out(past.services, "feed"), "UnknownErasure"),
     ],
     ids=["undo", "reclaim of a deleted topic", "publish", "erase"],
 )
-def test_what_nobody_planned_is_unknown(past: Past, ask: Ask, error: type[LifecycleError]) -> None:
+def test_what_nobody_planned_is_unknown(past: Past, ask: Ask, error: str) -> None:
     before = past.files()
-    with pytest.raises(error, match="feed"):
+    with raises(error, match="feed"):
         ask(past)
     assert past.files() == before
 

@@ -10,7 +10,7 @@ import pytest
 from message_lifecycle.app import steps
 from message_lifecycle.app.open_plans import UNDER_WAY_US
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.model.errors import TopicWithoutKeys
+from message_lifecycle.model.errors import topic_without_keys
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
@@ -172,7 +172,7 @@ class Keyless:
         return getattr(self._store, name)
 
     def stage(self, plan: Plan) -> Staged:
-        raise TopicWithoutKeys(str(plan.topic))
+        raise topic_without_keys(str(plan.topic))
 
 
 def test_a_failure_is_told_by_the_status_and_frees_the_topic(lake: Lake, orders: TopicName) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.ledger.errors import CorruptRecord
-from message_lifecycle.model.errors import LedgerMismatch
+from message_lifecycle.ledger.errors import corrupt_record
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
@@ -138,14 +137,14 @@ def test_a_topic_that_cannot_be_read_hides_no_other(lake: Lake, orders: TopicNam
 
         def accepted(self, topic: TopicName) -> object:
             if topic.topic == "broken":
-                raise CorruptRecord("a record", "it was cut off")
+                raise corrupt_record("a record", "it was cut off")
             return lake.services.ledger.accepted(topic)
 
     broken = replace(lake, world=replace(lake.world, services=replace(lake.services, ledger=OneBroken())))
     told = broken.say("status", "-o", "json")
     assert told.status == 1
     assert [(one["topic"], one["ok"]) for one in told.document] == [("shop/broken", False), ("shop/orders", True)]
-    assert told.document[0]["problems"] == ["CorruptRecord: " + str(CorruptRecord("a record", "it was cut off"))]
+    assert told.document[0]["problems"] == ["CorruptRecord: " + str(corrupt_record("a record", "it was cut off"))]
     assert "it was cut off" in broken.say("status").out
 
 
@@ -332,7 +331,7 @@ def test_a_table_of_another_ledger_refuses_deletions_until_it_is_accepted(lake: 
     other = make_lake(lake.capsys)
     moved = replace(lake, world=replace(lake.world, services=replace(lake.services, ledger=other.services.ledger)))
     refused = moved.say("run", "shop/orders", "-o", "json")
-    assert (refused.status, refused.lines[0]["error"]) == (3, LedgerMismatch.__name__)
+    assert (refused.status, refused.lines[0]["error"]) == (3, "LedgerMismatch")
     assert "lifecycle ledger accept" in refused.lines[0]["message"]
     assert lake.stored(orders) == [0, 1, 2, 3, 4]
     assert moved.say("ledger", "accept", "shop/orders").status == 0

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from message_lifecycle.app import steps
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.app.wiring import memory_world
-from message_lifecycle.model.errors import TopicWithoutKeys
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.outcome import Outcome
@@ -33,6 +32,7 @@ from tests.compacted import (
     older_by_event_time,
     view_by_the_rules,
 )
+from tests.errors import raises
 from tests.logs import AS_OF, SECOND
 
 MANY = settings(
@@ -265,7 +265,7 @@ def test_a_tightened_setting_acts_on_the_view_though_nothing_is_new(change: Mapp
 def test_a_topic_without_keys_is_not_compacted_and_one_with_keys_goes_on_without() -> None:
     topic = topic_of(Log(settings={"max_removed_fraction": 1.0}, batches=()))
     topic.append([one(80, key=None), one(80, key=None, partition=1)])
-    with pytest.raises(TopicWithoutKeys):
+    with raises("TopicWithoutKeys"):
         topic.run(AS_OF)
     assert topic.horizons == {}
     topic.append([one(80, partition=1)])

@@ -10,13 +10,14 @@ import pytest
 from message_lifecycle.app import steps
 from message_lifecycle.app.compact import begin_anew
 from message_lifecycle.app.wiring import memory_world
-from message_lifecycle.model.errors import CompactedTableMissing, HorizonBeyondLog
+from message_lifecycle.model.errors import CompactedTableMissing
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.view import ViewRow
 from message_lifecycle.operations.compaction_fold import Folded
 from message_lifecycle.stores.memory.store import MemoryStore
 from tests.compacted import Log, Topic
+from tests.errors import raises
 from tests.logs import AS_OF, SECOND
 
 LATER = Instant(AS_OF + 10 * SECOND)
@@ -133,7 +134,7 @@ def test_a_view_that_reaches_beyond_its_log_is_not_compacted_into(topic: Topic) 
     assert isinstance(store, MemoryStore)
     view = store.views[topic.name]
     view.commits[-1] = replace(view.commits[-1], horizons={0: 9})
-    with pytest.raises(HorizonBeyondLog):
+    with raises("HorizonBeyondLog"):
         topic.run(LATER)
     assert len(view.commits) == 1
 

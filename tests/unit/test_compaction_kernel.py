@@ -16,9 +16,8 @@ from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not
 from message_lifecycle.stores.iceberg.compaction import kernel
 from message_lifecycle.stores.iceberg.compaction.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction.job import InputFile, PartitionJob, Resources, Rules, Vector
-from message_lifecycle.stores.iceberg.compaction.relations import NotLocal
-from message_lifecycle.stores.iceberg.compaction.vectors import CorruptVector
 from tests.compaction import Table, compacted, counted, log_file, messages, rows_in, run, vector
+from tests.errors import raises
 
 AS_OF = Instant(20)
 TTL: tuple[tuple[ViewReason, Rule], ...] = (("ttl", After("expires_at", 0)),)
@@ -185,7 +184,7 @@ def test_a_vector_that_is_not_there_is_refused(tmp_path: Path) -> None:
     log = log_file(tmp_path, rows_of((b"a", b"1"), (b"b", b"1")), gone=[1])
     assert log.vector is not None
     for wrong in (replace(log.vector, offset=5), replace(log.vector, length=log.vector.length - 1), replace(log.vector, length=9999)):
-        with pytest.raises(CorruptVector, match="restore"):
+        with raises("CorruptVector", match="restore"):
             run(Table(tmp_path), [replace(log, vector=wrong)], Rules(as_of=AS_OF))
 
 
@@ -199,5 +198,5 @@ def test_marks_beyond_32_bits_are_read(tmp_path: Path) -> None:
 
 
 def test_only_local_files_are_read(tmp_path: Path) -> None:
-    with pytest.raises(NotLocal, match="Spark SQL"):
+    with raises("NotLocal", match="Spark SQL"):
         run(Table(tmp_path), [InputFile(path="s3://bucket/file.parquet")], Rules(as_of=AS_OF))

@@ -8,6 +8,7 @@ from message_lifecycle.app import batch, tasks
 from message_lifecycle.app.operations.registry import Scheduled
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
+from tests.errors import raises
 from tests.worlds import HOUR, NOW, Lake, make_lake
 
 RUN = "log_compaction/a run"
@@ -83,7 +84,7 @@ def test_a_run_that_never_came_to_plan_fails_as_what_it_was(lake: Lake) -> None:
     """Its outcome is the compaction's, and so is the status of the topic."""
     name = prices(lake)
     assert tasks.due(run=RUN, as_of=AS_OF, topics=[], work="compaction") == [str(name)]
-    with pytest.raises(tasks.RunFailed):
+    with raises("RunFailed"):
         tasks.verify(run=RUN, work="compaction")
     told = lake.say("compact", str(name), "--status", "-o", "json")
     assert (told.status, told.document["status"]) == (1, "ERROR")

@@ -18,18 +18,14 @@ from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.errors import (
-    AnotherOrigin,
-    InvalidAppend,
     InvalidSetting,
-    LedgerMismatch,
-    OriginBehind,
-    TopicExists,
     UnknownTopic,
 )
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Value
+from tests.errors import raises
 
 SECOND = 1_000_000
 AS_OF = Instant(100 * SECOND)
@@ -126,14 +122,14 @@ class TestMaking:
     def test_a_topic_that_is_there_binds_nobody(self, logs: Logs) -> None:
         logs.topic("origin")
         logs.topic("copy")
-        with pytest.raises(TopicExists):
+        with raises("TopicExists"):
             logs.topic("copy", role="source", origin="origin")
         assert list(logs.s.ledger.consumers(logs.name("origin"))) == []
 
     def test_a_mirror_takes_nothing_of_its_own(self, logs: Logs) -> None:
         logs.topic("origin")
         logs.topic("copy", role="mirror", origin="origin")
-        with pytest.raises(InvalidAppend, match="mirror"):
+        with raises("InvalidAppend", match="mirror"):
             logs.append("copy", 1)
 
 
@@ -232,7 +228,7 @@ class TestCopying:
         logs.append("origin", 3)
         logs.copy("copy")
         logs.s.topics._tables[logs.name("origin")] = there  # restored from before
-        with pytest.raises(OriginBehind, match="consumer remove s/origin s/copy"):
+        with raises("OriginBehind", match="consumer remove s/origin s/copy"):
             logs.copy("copy")
 
     @pytest.mark.parametrize("role", ["source", "mirror"])
@@ -246,7 +242,7 @@ class TestCopying:
         logs.drop("origin")
         logs.topic("origin", message_expiry=1)
         logs.append("origin", *range(1, 1 + grown))
-        with pytest.raises(AnotherOrigin, match=r"made anew.*consumer remove s/origin s/copy"):
+        with raises("AnotherOrigin", match=r"made anew.*consumer remove s/origin s/copy"):
             logs.copy("copy")
         assert logs.stored("copy") == before
         assert (logs.clean("origin"), logs.copied("origin", "copy")) == ("no_op", {0: -1}), (
@@ -265,7 +261,7 @@ class TestCopying:
         logs.topic("copy2", role="mirror", origin="origin")
         assert logs.copy("copy2") == 3
         logs.s.ledger.remove(logs.name("origin"), "s/copy")
-        with pytest.raises(AnotherOrigin):
+        with raises("AnotherOrigin"):
             logs.copy("copy")
         assert logs.copied("origin", "copy") == {}, "asked for once more, it does not bind what a person took it off"
         assert (logs.clean("origin"), to_copy(logs.s)) == ("published", [])
@@ -291,14 +287,14 @@ class TestCopying:
         logs.drop("origin")
         logs.topic("origin")
         logs.append("origin", *range(9))
-        with pytest.raises(AnotherOrigin):
+        with raises("AnotherOrigin"):
             logs.copy("copy")
 
     def test_a_ledger_that_forgot_is_not_told(self, logs: Logs) -> None:
         logs.topic("origin")
         logs.topic("copy", role="source", origin="origin")
         other = memory_world({}).services.ledger
-        with pytest.raises(LedgerMismatch):
+        with raises("LedgerMismatch"):
             copy_topic(replace(logs.s, ledger=other), logs.name("copy"))
 
     @settings(max_examples=50, deadline=None)

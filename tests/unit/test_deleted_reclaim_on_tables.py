@@ -15,7 +15,7 @@ from message_lifecycle.app.operations import registry
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.topic_requests import deleted_topics
 from message_lifecycle.model.erasure import KeyDigest
-from message_lifecycle.model.errors import NothingDeleted, PlanConflict, StorageRefused, UnsafePath
+from message_lifecycle.model.errors import NothingDeleted, PlanConflict, UnsafePath
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport
 from message_lifecycle.model.plan import Plan
@@ -25,6 +25,7 @@ from message_lifecycle.stores.iceberg.forgetting import words
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED
 from message_lifecycle.stores.iceberg.topic_delete import place_of
 from tests.deleted_topics import names_in, topic_in
+from tests.errors import raises
 from tests.histories import folder_of, names_below
 from tests.reclaiming import DAY, NAME, NOW, Past
 
@@ -244,7 +245,7 @@ def _ours(past: Past) -> dict[str, str]:
 def test_a_history_that_cannot_be_read_keeps_all(past: Past, plan_id: str) -> None:
     next(folders(past)[0].rglob("*-m0.avro")).unlink()
     before = all_files(past)
-    with pytest.raises(StorageRefused, match="it is not there"):
+    with raises("StorageRefused", match="it is not there"):
         planned(past, plan_id)
     assert all_files(past) == before
 
@@ -259,7 +260,7 @@ def unread(past: Past) -> Past:
 def test_metadata_that_are_lost_are_named(unread: Past) -> None:
     for path in folders(unread)[0].rglob("*.metadata.json"):
         path.unlink()
-    with pytest.raises(StorageRefused, match="of a deleted topic is read through it"):
+    with raises("StorageRefused", match="of a deleted topic is read through it"):
         deleted_topics(unread.services)
 
 

@@ -93,9 +93,9 @@ def test_a_reclaim_that_the_ledger_does_not_know_is_ended_by_its_own_name(lake: 
 
 
 def _dies(_plan: object) -> None:
-    from message_lifecycle.model.errors import StorageRefused
+    from message_lifecycle.model.errors import storage_refused
 
-    raise StorageRefused("a folder", "it went away")
+    raise storage_refused("a folder", "it went away")
 
 
 def test_a_person_calls_it_by_the_plan_that_deleted(lake: Lake, plan_id: str) -> None:

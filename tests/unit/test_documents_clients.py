@@ -6,7 +6,6 @@ No live client ever meets a hole or loses an edit without being told; what anybo
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from hypothesis import HealthCheck, settings
@@ -17,9 +16,10 @@ from message_lifecycle.app import documents
 from message_lifecycle.app.documents import Pulled
 from message_lifecycle.folds import fold_of
 from message_lifecycle.model.document import Change
-from message_lifecycle.model.errors import EpochMismatch, UnknownDocument
+from message_lifecycle.model.errors import EpochMismatch
 from message_lifecycle.model.instants import Instant
 from tests.documents import NAME, Drafts, drafts
+from tests.errors import suppressed
 
 DOCUMENTS = ("a", "b")
 CLIENTS = ("ann", "bob", "cid")
@@ -137,7 +137,7 @@ class Clients(RuleBasedStateMachine):
 
     @rule(**where)
     def detaches(self, document: str, client: str) -> None:
-        with suppress(UnknownDocument):  # nothing was written to it yet
+        with suppressed("UnknownDocument"):  # nothing was written to it yet
             documents.detach(self.topic.s, NAME, document, client=client)
         self.standing[document, client] = replace(self.has(document, client), known_at=None)
 

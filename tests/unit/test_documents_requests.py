@@ -12,11 +12,12 @@ import pytest
 from message_lifecycle.app import documents
 from message_lifecycle.app.document_settings import alter_document
 from message_lifecycle.model.document import Change
-from message_lifecycle.model.errors import EpochMismatch, InvalidChange, InvalidServerSeq, InvalidSetting, TableBusy
+from message_lifecycle.model.errors import EpochMismatch, InvalidChange, InvalidSetting, TableBusy
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.memory.documents import MemoryDocuments
 from tests.documents import NAME, Died, Drafts, die, drafts, ten_changes, text_at
+from tests.errors import raises
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def test_a_pull_that_is_refused_is_no_sign_of_life() -> None:
     topic = drafts(client_deactivate_after=10)
     topic.write("a", range(1, 11))
     topic.sync("a", "old", 2, at=0)
-    with pytest.raises(InvalidServerSeq):
+    with raises("InvalidServerSeq"):
         documents.pull(topic.s, NAME, "a", client_seq=11, client="old", at=Instant(5_000_000))
     assert rows(topic) == [("old", 2, 0)]
 

@@ -8,9 +8,10 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 
-from message_lifecycle.model.errors import EXIT_UNAVAILABLE, CatalogUnavailable, LifecycleError, StorageFull
+from message_lifecycle.model.errors import EXIT_UNAVAILABLE
 from message_lifecycle.stores.iceberg.failures import engine_failures
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
+from tests.errors import raises
 
 
 class Cause:
@@ -47,16 +48,16 @@ def stopped(cause: Cause) -> PySparkException:
 @pytest.mark.parametrize(
     ("error", "named", "said"),
     [
-        (stopped(Cause("job", Cause("java.io.IOException: No space left on device"))), StorageFull, "No space left on device"),
-        (stopped(Cause("job", Cause("java.io.IOException: File too large"))), StorageFull, "free some space"),
-        (OSError(errno.ENOSPC, "No space left on device"), StorageFull, "No space left"),
-        (stopped(Cause("catalog", SqlCause("PSQLException: Connection to 127.0.0.1:1 refused", "08001"))), CatalogUnavailable, "refused"),
-        (stopped(Cause("catalog", SqlCause("PSQLException: terminating connection", "57P01"))), CatalogUnavailable, "terminating"),
-        (stopped(Cause("catalog", SqlCause("PSQLException: could not extend file", "53100"))), StorageFull, "extend"),
+        (stopped(Cause("job", Cause("java.io.IOException: No space left on device"))), "StorageFull", "No space left on device"),
+        (stopped(Cause("job", Cause("java.io.IOException: File too large"))), "StorageFull", "free some space"),
+        (OSError(errno.ENOSPC, "No space left on device"), "StorageFull", "No space left"),
+        (stopped(Cause("catalog", SqlCause("PSQLException: Connection to 127.0.0.1:1 refused", "08001"))), "CatalogUnavailable", "refused"),
+        (stopped(Cause("catalog", SqlCause("PSQLException: terminating connection", "57P01"))), "CatalogUnavailable", "terminating"),
+        (stopped(Cause("catalog", SqlCause("PSQLException: could not extend file", "53100"))), "StorageFull", "extend"),
     ],
 )
-def test_what_a_person_can_mend_is_named(error: Exception, named: type[LifecycleError], said: str) -> None:
-    with pytest.raises(named, match=said) as told, engine_failures():
+def test_what_a_person_can_mend_is_named(error: Exception, named: str, said: str) -> None:
+    with raises(named, match=said) as told, engine_failures():
         raise error
     assert told.value.exit_code == EXIT_UNAVAILABLE
 
@@ -77,7 +78,7 @@ def test_anything_else_stays_what_it_is(error: Exception) -> None:
 
 
 def test_a_full_disk_is_named_without_an_engine_too() -> None:
-    with pytest.raises(StorageFull, match="too large"), reaching_catalog():
+    with raises("StorageFull", match="too large"), reaching_catalog():
         raise OSError(errno.EFBIG, "File too large")
     with pytest.raises(PermissionError), reaching_catalog():
         raise PermissionError(errno.EACCES, "no")

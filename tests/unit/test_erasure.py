@@ -18,7 +18,6 @@ from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.ledger.codec import plan_from_json
 from message_lifecycle.model.change import Rewrite
 from message_lifecycle.model.erasure import ErasureOf, HeldFile, KeyInTable, Receipt, TableKind, TableReceipt, TopicReceipt
-from message_lifecycle.model.errors import InvalidReceipt, UnsupportedErasure
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -36,6 +35,7 @@ from message_lifecycle.stores.iceberg.erasure.rewrite import rewrite
 from message_lifecycle.stores.iceberg.erasure.search import search
 from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
+from tests.errors import raises
 from tests.histories import PLACE, catalog_in, document_of
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def test_a_topic_erased_again_takes_its_own_place() -> None:
     "text", ["", "[]", "{}", receipt().to_json().replace('"format":1', '"format":2'), receipt().to_json().replace('"plan_id"', '"plan"')]
 )
 def test_what_is_no_receipt_is_refused(text: str) -> None:
-    with pytest.raises(InvalidReceipt):
+    with raises("InvalidReceipt"):
         Receipt.from_json(text)
 
 
@@ -277,7 +277,7 @@ def test_a_file_outside_the_table_that_holds_the_key_is_refused(tmp_path: Path, 
     before = search(LocalFileIO(), document_of(made), "log", lambda found: found == key, window(0))
     assert [(file.offsets, file.needed) for file in before.summary.files] == [("0", True)]
     made.add_files([str(tmp_path / "outside.parquet")])
-    with pytest.raises(UnsupportedErasure, match="outside"):
+    with raises("UnsupportedErasure", match="outside"):
         search(LocalFileIO(), document_of(made), "log", lambda found: found == key, window(0))
     search(LocalFileIO(), document_of(made), "log", lambda found: found == b"nobody's", window(0))
 

@@ -19,7 +19,7 @@ from message_lifecycle.app.services import Services
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.local.layout import find_layout
 from message_lifecycle.model.erasure import ErasureRequest
-from message_lifecycle.model.errors import ErasureSecretChanged, ErasureSecretMissing, InvalidErasureSecret
+from tests.errors import raises
 from tests.ledgers import TOPIC
 
 
@@ -45,7 +45,7 @@ def ask(s: Services, key: bytes = b"k", *, name: str = "e1", forbid: bool = True
 def test_it_is_made_on_first_need_for_its_owner_alone(services: Services, embedded: Path) -> None:
     assert forbidden_keys(services.ledger, services.key_secret, TOPIC) is None
     assert not embedded.exists(), "nothing is forbidden: nobody needs it"
-    with pytest.raises(ErasureSecretMissing):
+    with raises("ErasureSecretMissing"):
         secret_of_place(False)
     request = ask(services)
     assert stat.S_IMODE(embedded.stat().st_mode) == 0o600
@@ -64,11 +64,11 @@ def test_a_lost_one_is_not_made_anew_while_a_digest_is_to_be_compared(services: 
         lambda: match_of(services, [request]),
         lambda: forbidden_keys(services.ledger, services.key_secret, TOPIC),
     ):
-        with pytest.raises(ErasureSecretMissing):
+        with raises("ErasureSecretMissing"):
             deed()
     assert not embedded.exists()
     services.ledger.set_erasure_state("e1", "erased")
-    with pytest.raises(ErasureSecretMissing):
+    with raises("ErasureSecretMissing"):
         ask(services, name="e2")
     services.ledger.allow_again("e1", by="bob", why="the secret is lost")
     assert ask(services, name="e2").key.secret != request.key.secret
@@ -79,7 +79,7 @@ def test_a_request_that_waits_and_forbids_nothing_is_asked_again(services: Servi
     embedded.unlink()
     again = ask(services, name="e2", forbid=False)
     assert again.key.secret != waiting.key.secret
-    with pytest.raises(ErasureSecretChanged):
+    with raises("ErasureSecretChanged"):
         match_of(services, [waiting])
     assert match_of(services, [again]).matches(b"k")
 
@@ -92,7 +92,7 @@ def test_another_one_is_named(services: Services, embedded: Path) -> None:
         lambda: match_of(services, [request]),
         lambda: forbidden_keys(services.ledger, services.key_secret, TOPIC),
     ):
-        with pytest.raises(ErasureSecretChanged):
+        with raises("ErasureSecretChanged"):
             deed()
 
 
@@ -101,10 +101,10 @@ def test_a_cluster_names_its_file_and_none_is_made_there(
 ) -> None:
     file = tmp_path / "mounted"
     monkeypatch.setenv(SECRET_FILE, str(file))
-    with pytest.raises(ErasureSecretMissing, match="mounted"):
+    with raises("ErasureSecretMissing", match="mounted"):
         ask(services)
     file.write_text("short\n")
-    with pytest.raises(InvalidErasureSecret):
+    with raises("InvalidErasureSecret"):
         ask(services)
     file.write_text("y" * 40 + "\n")
     assert match_of(services, [ask(services)]).matches(b"k")

@@ -15,14 +15,13 @@ from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.backup import restore
 from message_lifecycle.ledger.codec import canonical
 from message_lifecycle.ledger.database import Database
-from message_lifecycle.ledger.errors import BackupNotWritten, BrokenBackup, LedgerNotEmpty, LedgerTooNew
 from message_lifecycle.ledger.ledger import Ledger, migrate_ledger, open_ledger, restore_ledger
 from message_lifecycle.ledger.migrations import STEPS
 from message_lifecycle.model.document import Synced
 from message_lifecycle.model.erasure import KeyDigest
-from message_lifecycle.model.errors import LedgerMismatch
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.records import DueState, SourceFile
+from tests.errors import raises
 from tests.holds import hold_of
 from tests.ledgers import AS_OF, OTHER, TOPIC, alter, approval_of, idle_outcome, outcome_of, place, plan_of, report_of, staged_of
 
@@ -96,7 +95,7 @@ def test_a_backup_comes_back_as_the_same_ledger(url: str, saved: Path, tmp_path:
         assert ledger.identity() == first.identity() == (described.heading.uuid, described.heading.sequence)
         assert ledger.record(plan_of(OTHER).plan_id).plan == plan_of(OTHER)
         first.check(TOPIC, found := first.next_identity(TOPIC))
-        with pytest.raises(LedgerMismatch):
+        with raises("LedgerMismatch"):
             ledger.check(TOPIC, found)
 
 
@@ -110,7 +109,7 @@ def test_an_empty_ledger_may_be_there_but_none_with_something_in_it(url: str, sa
     migrate_ledger(empty)
     restore_ledger(empty, saved)
     assert contents(empty) == contents(url)
-    with pytest.raises(LedgerNotEmpty):
+    with raises("LedgerNotEmpty"):
         restore_ledger(url, saved)
     assert contents(empty) == contents(url)
 
@@ -151,23 +150,23 @@ def test_a_broken_backup_changes_nothing(saved: Path, tmp_path: Path, breaks) ->
     fresh = f"sqlite:///{tmp_path}/fresh.db"
     migrate_ledger(fresh)
     before = contents(fresh)
-    with pytest.raises(BrokenBackup, match="Nothing was restored"):
+    with raises("BrokenBackup", match="Nothing was restored"):
         restore_ledger(fresh, broken)
     assert contents(fresh) == before
 
 
 def test_a_backup_that_is_not_there_is_named(url: str, tmp_path: Path) -> None:
-    with pytest.raises(BrokenBackup, match="No such file"):
+    with raises("BrokenBackup", match="No such file"):
         restore_ledger(url, tmp_path / "none.gz")
 
 
 def test_a_backup_that_cannot_be_written_leaves_the_one_before(url: str, saved: Path, tmp_path: Path) -> None:
     before = saved.read_bytes()
     with open_ledger(url) as ledger:
-        with pytest.raises(BackupNotWritten):
+        with raises("BackupNotWritten"):
             ledger.backup(tmp_path / "no such folder" / "x.gz")
         saved.with_name(saved.name + ".d").mkdir()
-        with pytest.raises(BackupNotWritten):
+        with raises("BackupNotWritten"):
             ledger.backup(saved.with_name(saved.name + ".d"))
     assert saved.read_bytes() == before
     assert not list(tmp_path.glob(".*"))
@@ -239,5 +238,5 @@ def test_a_backup_of_a_later_version_is_refused(saved: Path, tmp_path: Path) -> 
     heading["ledger_version"] = len(STEPS) + 1
     later = tmp_path / "later.gz"
     later.write_bytes(zipped([json.dumps(heading).encode() + b"\n", *lines[1:]]))
-    with pytest.raises(LedgerTooNew):
+    with raises("LedgerTooNew"):
         restore_ledger(f"sqlite:///{tmp_path}/fresh.db", later)

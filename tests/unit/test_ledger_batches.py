@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from message_lifecycle.ledger.ledger import Ledger, open_ledger
-from message_lifecycle.model.errors import BatchNotOpen, ChangedFile, OpenBatch, RepeatedFile, UnknownBatch
 from message_lifecycle.model.records import Batch, SourceFile
+from tests.errors import raises
 from tests.ledgers import AS_OF, OTHER, TOPIC
 
 
@@ -50,9 +49,8 @@ def test_a_topic_that_is_made_anew_takes_files_that_the_old_one_had(ledger: Ledg
 
 def test_an_open_batch_is_told_with_its_files_and_lets_no_other_begin(ledger: Ledger) -> None:
     ledger.begin_batch(TOPIC, "1", [B, A])
-    with pytest.raises(OpenBatch) as refused:
+    with raises("OpenBatch", match="an open batch, 1, since"):
         ledger.begin_batch(TOPIC, "2", [C])
-    assert refused.value.batch_id == "1"
     assert ledger.open_batches(TOPIC) == [Batch(batch_id="1", topic=TOPIC, begun_at=AS_OF, files=(A, B))]
     assert list(ledger.begin_batch(TOPIC, "1", [A, B, C])) == [A, B]
 
@@ -71,9 +69,8 @@ def test_an_abandoned_batch_gives_its_files_back(ledger: Ledger) -> None:
 def test_a_file_with_other_content_is_an_error_that_names_it(ledger: Ledger) -> None:
     ledger.begin_batch(TOPIC, "1", [A])
     finish(ledger, "1")
-    with pytest.raises(ChangedFile) as error:
+    with raises("ChangedFile", match=rf"^'{A.path}' was ingested .* \(batch 1\)"):
         ledger.begin_batch(TOPIC, "2", [B, file(A.path, "longer")])
-    assert (error.value.path, error.value.batch_id) == (A.path, "1")
     assert ledger.open_batches(TOPIC) == []
     assert list(ledger.begin_batch(TOPIC, "2", [B])) == [B]
 
@@ -88,22 +85,22 @@ def test_a_batch_ends_once(ledger: Ledger) -> None:
     ledger.begin_batch(TOPIC, "1", [A])
     finish(ledger, "1")
     finish(ledger, "1")
-    with pytest.raises(BatchNotOpen):
+    with raises("BatchNotOpen"):
         ledger.abandon_batch("1")
-    with pytest.raises(BatchNotOpen):
+    with raises("BatchNotOpen"):
         ledger.begin_batch(TOPIC, "1", [B])
     assert list(ledger.begin_batch(TOPIC, "1", [A])) == []
     ledger.begin_batch(TOPIC, "2", [B])
     ledger.abandon_batch("2")
-    with pytest.raises(BatchNotOpen):
+    with raises("BatchNotOpen"):
         finish(ledger, "2")
     for write in (lambda: finish(ledger, "9"), lambda: ledger.abandon_batch("9")):
-        with pytest.raises(UnknownBatch):
+        with raises("UnknownBatch"):
             write()
 
 
 def test_a_file_named_twice_is_an_error(ledger: Ledger) -> None:
-    with pytest.raises(RepeatedFile):
+    with raises("RepeatedFile"):
         ledger.begin_batch(TOPIC, "1", [A, B, A])
     assert ledger.open_batches(TOPIC) == []
 

@@ -18,10 +18,10 @@ from message_lifecycle.ledger.codec import (
     settings_from_json,
     to_json,
 )
-from message_lifecycle.ledger.errors import CorruptRecord
 from message_lifecycle.model.outcome import Approval, Outcome, Staged
 from message_lifecycle.model.plan import Plan
 from tests import ledgers
+from tests.errors import raises
 from tests.ledgers import approval_of, plan_of
 
 
@@ -70,14 +70,14 @@ def _changed(plan: Plan, *path: str | int, to: object) -> str:
 )
 def test_a_plan_that_is_not_exactly_known_is_not_read(path: tuple[str | int, ...], value: object) -> None:
     document = _changed(plan_of(), *path, to=value)
-    with pytest.raises(CorruptRecord):
+    with raises("CorruptRecord"):
         plan_from_json(document, plan_id_of(document))
 
 
 def test_a_plan_whose_text_was_changed_is_not_read() -> None:
     plan = plan_of()
     other = replace(plan, more=True)
-    with pytest.raises(CorruptRecord, match="changed after"):
+    with raises("CorruptRecord", match="changed after"):
         plan_from_json(other.to_json(), plan.plan_id)
 
 
@@ -86,28 +86,28 @@ def test_a_plan_without_a_field_is_not_read(missing: str) -> None:
     content = json.loads(plan_of().to_json())
     del content[missing]
     document = canonical(content)
-    with pytest.raises(CorruptRecord):
+    with raises("CorruptRecord"):
         plan_from_json(document, plan_id_of(document))
 
 
 def test_a_record_with_an_unknown_field_is_not_read() -> None:
     content = json.loads(to_json(approval_of(plan_of())))
     content["on_behalf_of"] = "someone"
-    with pytest.raises(CorruptRecord, match="more than this program knows"):
+    with raises("CorruptRecord", match="more than this program knows"):
         from_json(Approval, canonical(content))
 
 
 def test_a_record_of_another_kind_is_not_read() -> None:
-    with pytest.raises(CorruptRecord):
+    with raises("CorruptRecord"):
         from_json(Staged, to_json(approval_of(plan_of())))
-    with pytest.raises(CorruptRecord):
+    with raises("CorruptRecord"):
         from_json(Outcome, "{")
 
 
 def test_a_defaulted_field_that_is_missing_is_not_made_up() -> None:
     content = json.loads(to_json(ledgers.outcome_of(plan_of())))
     del content["more"]
-    with pytest.raises(CorruptRecord):
+    with raises("CorruptRecord"):
         from_json(Outcome, canonical(content))
 
 
@@ -116,11 +116,11 @@ def test_settings_keep_their_types() -> None:
     found = settings_from_json(canonical(values))
     assert found == values
     assert [type(value) for value in found.values()] == [int, float, bool, str, type(None)]
-    with pytest.raises(CorruptRecord):
+    with raises("CorruptRecord"):
         settings_from_json('{"a": []}')
 
 
 @pytest.mark.parametrize("text", ['{"a": "b"}', '[["a"]]', '[["a", 1]]', "[1]", '["ab"]'])
 def test_holders_that_are_no_pairs_are_refused(text: str) -> None:
-    with pytest.raises(CorruptRecord):
+    with raises("CorruptRecord"):
         pairs_from_json(text)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from message_lifecycle.ledger.errors import InvalidLedgerUrl, LedgerUnavailable
 from message_lifecycle.ledger.ledger import Ledger, migrate_ledger, open_ledger
 from message_lifecycle.model.errors import TopicBusy
+from tests.errors import raises
 from tests.ledgers import OTHER, TOPIC, plan_of
 
 SECRET = "hunter2"
@@ -22,7 +22,7 @@ SECRET = "hunter2"
     "url", ["", "not a url", f"mysql://u:{SECRET}@h/d", f"postgresql+psycopg2://u:{SECRET}@h/d", f"u:{SECRET}@host:5432"]
 )
 def test_an_address_that_cannot_be_a_ledger_is_named_without_its_password(url: str) -> None:
-    with pytest.raises(InvalidLedgerUrl, match="LIFECYCLE_LEDGER_URL") as error:
+    with raises("InvalidLedgerUrl", match="LIFECYCLE_LEDGER_URL") as error:
         open_ledger(url)
     assert SECRET not in str(error.value)
 
@@ -31,14 +31,14 @@ def test_an_address_that_cannot_be_a_ledger_is_named_without_its_password(url: s
     "url", [f"postgresql://u:{SECRET}@127.0.0.1:1/ledger", f"postgresql://127.0.0.1:1/ledger?user=u&password={SECRET}"]
 )
 def test_a_database_that_is_down_is_named_without_its_password(url: str) -> None:
-    with pytest.raises(LedgerUnavailable, match="LIFECYCLE_LEDGER_URL") as error:
+    with raises("LedgerUnavailable", match="LIFECYCLE_LEDGER_URL") as error:
         open_ledger(url)
     assert "127.0.0.1:1/ledger" in str(error.value)
     assert SECRET not in str(error.value)
 
 
 def test_a_file_that_is_no_database_or_in_no_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(LedgerUnavailable, match="no such folder"):
+    with raises("LedgerUnavailable", match="no such folder"):
         open_ledger(f"sqlite:///{tmp_path}/no such folder/x.db")
 
 

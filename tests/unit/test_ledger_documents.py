@@ -11,12 +11,12 @@ from sqlalchemy import event
 from message_lifecycle.ledger import documents as documents_of_the_ledger
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.database import add_rows
-from message_lifecycle.ledger.errors import CorruptRecord
 from message_lifecycle.ledger.ledger import Ledger
 from message_lifecycle.model.document import OwnChanges, OwnSettings, Synced
-from message_lifecycle.model.errors import InvalidName, InvalidServerSeq, InvalidSetting
+from message_lifecycle.model.errors import InvalidName, InvalidSetting
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.setting import Value
+from tests.errors import raises
 from tests.ledgers import OTHER, TOPIC, alter, place
 
 
@@ -103,7 +103,7 @@ def test_what_is_not_understood_is_not_taken_for_nothing(ledger: Ledger, level: 
     row = {"topic": str(TOPIC), "level": level, "name": "x", "setting": setting, "value": value}
     with ledger._database.writing() as connection:
         add_rows(connection, tables.document_settings, [row])
-    with pytest.raises(CorruptRecord):
+    with raises("CorruptRecord"):
         ledger.own_settings(TOPIC)
 
 
@@ -188,7 +188,7 @@ def test_a_row_is_replaced_only_while_it_is_the_one_that_was_seen(
 @pytest.mark.parametrize("server_seq", [-1, 0, INT64_MAX + 1])
 def test_no_row_is_replaced_by_an_impossible_one(ledger: Ledger, server_seq: int) -> None:
     place(ledger, TOPIC, A)
-    with pytest.raises(InvalidServerSeq):
+    with raises("InvalidServerSeq"):
         ledger.replace_synced(TOPIC, "d", "c", seen=A, to=synced("d", "c", server_seq))
     assert list(ledger.synced(TOPIC)) == [A]
 

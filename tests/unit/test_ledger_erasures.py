@@ -6,8 +6,8 @@ import pytest
 
 from message_lifecycle.ledger.ledger import Ledger
 from message_lifecycle.model.erasure import ErasureRequest, KeyDigest, Lifted
-from message_lifecycle.model.errors import AmbiguousErasure, NoReceipt, NothingForbidden, UnknownErasure, UnnamedErasure
 from message_lifecycle.model.names import TopicName
+from tests.errors import raises
 from tests.ledgers import AS_OF, OTHER, TOPIC
 
 KEY = KeyDigest(digest="ab" * 32, secret="f" * 16)
@@ -39,16 +39,16 @@ def test_requests_are_found_by_a_beginning_and_listed_newest_first(ledger: Ledge
     assert [request.request_id for request in ledger.erasures(limit=1)] == ["x"]
     assert ledger.erasure("abc").request_id == ledger.erasure("abc").request_id == "abc"
     assert ledger.erasure("ab").request_id == "ab", "a whole id is one, whatever begins with it"
-    with pytest.raises(AmbiguousErasure):
+    with raises("AmbiguousErasure"):
         ledger.erasure("a")
     for unknown in ("", "y", "_", "%"):
-        with pytest.raises(UnknownErasure):
+        with raises("UnknownErasure"):
             ledger.erasure(unknown)
 
 
 @pytest.mark.parametrize(("by", "why"), [(" ", "law"), ("ada", "\n")])
 def test_who_and_why_are_asked_for(ledger: Ledger, by: str, why: str) -> None:
-    with pytest.raises(UnnamedErasure):
+    with raises("UnnamedErasure"):
         ledger.add_erasure("e1", KEY, topics=(), forbid=False, requested_by=by, why=why)
     assert not ledger.erasures()
 
@@ -72,24 +72,24 @@ def test_what_is_forbidden_where(ledger: Ledger) -> None:
     assert lifted.lifted == Lifted(by="bob", why="a new contract", at=AS_OF)
     assert forbidden(TOPIC) == []
     for name in ("everywhere", "erased only"):
-        with pytest.raises(NothingForbidden):
+        with raises("NothingForbidden"):
             ledger.allow_again(name, by="bob", why="again")
 
 
 def test_lifting_names_a_person_and_a_reason(ledger: Ledger) -> None:
     ask(ledger)
     for by, why in (("", "x"), ("x", "")):
-        with pytest.raises(UnnamedErasure):
+        with raises("UnnamedErasure"):
             ledger.allow_again("e1", by=by, why=why)
     assert ledger.forbidden(TOPIC)
 
 
 def test_the_newest_receipt_stands(ledger: Ledger) -> None:
     ask(ledger)
-    with pytest.raises(NoReceipt, match=r"it is requested.*erase run"):
+    with raises("NoReceipt", match=r"it is requested.*erase run"):
         ledger.receipt("e1")
     ledger.set_erasure_state("e1", "erased")
-    with pytest.raises(NoReceipt, match="found nowhere"):
+    with raises("NoReceipt", match="found nowhere"):
         ledger.receipt("e1")
     met: list[str | None] = []
 
@@ -102,5 +102,5 @@ def test_the_newest_receipt_stands(ledger: Ledger) -> None:
     assert met == [None, '{"n":1}']
     assert ledger.receipt("e") == '{"n":2}'
     for deed in (lambda: ledger.keep_receipt("e2", made), lambda: ledger.set_erasure_state("e2", "erased"), lambda: ledger.receipt("e2")):
-        with pytest.raises(UnknownErasure):
+        with raises("UnknownErasure"):
             deed()

@@ -10,7 +10,6 @@ from sqlalchemy import text, update
 
 from message_lifecycle.app.document_facts import ACCEPTED_OWN
 from message_lifecycle.ledger import tables
-from message_lifecycle.ledger.errors import CorruptRecord
 from message_lifecycle.ledger.ledger import Ledger
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import StagedDocuments, Synced
@@ -20,6 +19,7 @@ from message_lifecycle.model.outcome import Approval, Check, GateReport, Outcome
 from message_lifecycle.model.plan import Held, Plan
 from message_lifecycle.model.records import DueState
 from tests.changes import named
+from tests.errors import raises
 from tests.ledgers import AS_OF, OTHER, TOPIC, alter, place, plan_of
 
 GONE = "über.den-\u05e9\u05b8\u05dc\u05d5\u05dd_1"
@@ -150,7 +150,7 @@ def test_a_text_that_was_changed_after_the_name_went_is_corrupt(full: Ledger) ->
     with full._database.writing() as connection:
         told = connection.execute(text("select document from lifecycle_plan_documents")).scalar_one()
         connection.execute(update(tables.plan_documents).values(document=told.replace('"seq":9', '"seq":8')))
-    with pytest.raises(CorruptRecord):
+    with raises("CorruptRecord"):
         full.record(plan().plan_id)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.ledger.ledger import Ledger, migrate_ledger, open_ledger
-from message_lifecycle.model.errors import HoldReleased, InvalidHold, UnknownHold
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, What, held_key
+from tests.errors import raises
 from tests.holds import hold_of
 from tests.ledgers import AS_OF, OTHER, TOPIC
 
@@ -51,7 +51,7 @@ def test_a_release_ends_it_and_leaves_a_digest_of_its_key(ledger: Ledger, url: s
     assert released.what == HeldKey(key=None, digest=placed.what.digest)
     assert ledger.holds(TOPIC) == []
     assert ledger.holds(TOPIC, released=True) == [released]
-    with pytest.raises(HoldReleased, match="bob"):
+    with raises("HoldReleased", match="bob"):
         ledger.release_hold("0123", by="eve", why="me too")
 
 
@@ -63,14 +63,14 @@ def test_a_digest_is_its_holds_own() -> None:
 def test_a_wrong_word_is_refused(ledger: Ledger) -> None:
     ledger.add_hold(hold_of(TOPIC, hold_id="aa1"))
     ledger.add_hold(hold_of(OTHER, hold_id="aa2"))
-    with pytest.raises(UnknownHold, match="aa1, aa2"):
+    with raises("UnknownHold", match="aa1, aa2"):
         ledger.hold("aa")
     for unknown in ("b", "", "%", "_a1"):
-        with pytest.raises(UnknownHold):
+        with raises("UnknownHold"):
             ledger.hold(unknown)
-    with pytest.raises(InvalidHold, match="the name of the person"):
+    with raises("InvalidHold", match="the name of the person"):
         ledger.release_hold("aa1", by="  ", why="over")
-    with pytest.raises(InvalidHold, match="a reason"):
+    with raises("InvalidHold", match="a reason"):
         ledger.release_hold("aa1", by="bob", why="")
     assert all(hold.stands for hold in ledger.holds())
 
@@ -80,6 +80,5 @@ def test_a_wrong_word_is_refused(ledger: Ledger) -> None:
     [(-1, 0, None, "partition"), (2**31, 0, None, "partition"), (0, -1, None, "from"), (0, 2**63, None, "from"), (0, 5, 4, "to")],
 )
 def test_a_range_that_is_none_is_refused(partition: int, first: int, last: int | None, field: str) -> None:
-    with pytest.raises(InvalidHold) as error:
+    with raises("InvalidHold", match=f"^hold: {field} is "):
         HeldRange(partition=partition, first=first, last=last)
-    assert error.value.field == field

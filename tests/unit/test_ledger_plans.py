@@ -11,9 +11,10 @@ from sqlalchemy import event
 
 from message_lifecycle.ledger.ledger import Ledger
 from message_lifecycle.model.change import EraseRows, RemoveRows, Rewrite, SealSegment
-from message_lifecycle.model.errors import AlreadyAnswered, AmbiguousPlan, NotReady, OpenPlan, UnknownPlan, UnnamedApproval
+from message_lifecycle.model.errors import NotReady, OpenPlan, UnknownPlan
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Plan
+from tests.errors import raises
 from tests.ledgers import (
     AS_OF,
     OTHER,
@@ -169,7 +170,7 @@ def test_an_answer_is_given_once(ledger: Ledger) -> None:
     assert ledger.record_approval(first) == first
     assert ledger.record_approval(replace(first, at=Instant(AS_OF + 1))) == first
     for other in (approval_of(plan, granted=False), approval_of(plan, by="bob"), approval_of(plan, text="no")):
-        with pytest.raises(AlreadyAnswered):
+        with raises("AlreadyAnswered"):
             ledger.record_approval(other)
     assert ledger.record(plan.plan_id).approval == first
 
@@ -185,7 +186,7 @@ def test_the_same_answer_is_returned_after_the_end_too(ledger: Ledger) -> None:
 @pytest.mark.parametrize("by", ["", "  "])
 def test_an_answer_names_a_person(ledger: Ledger, by: str) -> None:
     plan = gated(ledger, plan_of(), asks=True)
-    with pytest.raises(UnnamedApproval):
+    with raises("UnnamedApproval"):
         ledger.record_approval(approval_of(plan, by=by))
 
 
@@ -224,7 +225,7 @@ def test_a_plan_is_found_by_a_unique_beginning(ledger: Ledger) -> None:
     plans = [published(ledger, plan_of(as_of=AS_OF + n)) for n in range(17)]  # 17 ids, 16 first digits: two share one
     ids = sorted(plan.plan_id for plan in plans)
     shared = next(a[0] for a, b in pairwise(ids) if a[0] == b[0])
-    with pytest.raises(AmbiguousPlan):
+    with raises("AmbiguousPlan"):
         ledger.record(shared)
     for plan in plans:
         assert ledger.record(plan.plan_id[:12]).plan == plan

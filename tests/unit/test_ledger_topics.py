@@ -8,11 +8,12 @@ import pytest
 from sqlalchemy import event
 
 from message_lifecycle.ledger.ledger import Ledger
-from message_lifecycle.model.errors import InvalidName, InvalidProgress, ReplicaProgress, UnknownConsumer
+from message_lifecycle.model.errors import InvalidName
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.records import DueState
+from tests.errors import raises
 from tests.ledgers import OTHER, TOPIC
 
 
@@ -44,7 +45,7 @@ def test_a_consumer_may_reset(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize(("partition", "offset"), [(0, -1), (-1, 0), (0, INT64_MAX + 1), (2**31, 0)])
 def test_impossible_progress_is_refused(ledger: Ledger, partition: int, offset: int) -> None:
-    with pytest.raises(InvalidProgress):
+    with raises("InvalidProgress"):
         ledger.commit(TOPIC, "c", partition, offset, Instant(1))
     assert ledger.consumers(TOPIC) == []
 
@@ -54,7 +55,7 @@ def test_progress_past_the_end_of_the_log_is_refused(ledger: Ledger, offset: int
     if not refused:
         ledger.commit(TOPIC, "c", 0, offset, Instant(1), end_offset=end_offset)
         return
-    with pytest.raises(InvalidProgress):
+    with raises("InvalidProgress"):
         ledger.commit(TOPIC, "c", 0, offset, Instant(1), end_offset=end_offset)
 
 
@@ -65,7 +66,7 @@ def test_a_consumer_is_removed_whole_or_reported(ledger: Ledger) -> None:
     ledger.remove(TOPIC, " C ")
     assert [progress.consumer for progress in ledger.consumers(TOPIC)] == ["d"]
     for topic, name in ((TOPIC, "c"), (OTHER, "d")):
-        with pytest.raises(UnknownConsumer):
+        with raises("UnknownConsumer"):
             ledger.remove(topic, name)
     with pytest.raises(InvalidName):
         ledger.remove(TOPIC, "..")
@@ -103,7 +104,7 @@ def test_a_replica_is_registered_with_nothing_copied_and_never_falls_silent(ledg
 
 def test_nobody_moves_a_replica_on_by_hand(ledger: Ledger) -> None:
     ledger.register_replica(TOPIC, OTHER, 1)
-    with pytest.raises(ReplicaProgress, match="topic copy shop/returns"):
+    with raises("ReplicaProgress", match="topic copy shop/returns"):
         ledger.commit(TOPIC, "Shop/Returns", 0, 5, None)
     ledger.commit(TOPIC, "returns", 0, 5, None)  # a consumer of its own name is another one
     assert [(p.consumer, p.offset, p.kind) for p in ledger.consumers(TOPIC)] == [

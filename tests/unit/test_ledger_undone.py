@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from message_lifecycle.ledger.ledger import Ledger
-from message_lifecycle.model.errors import NotUndone, UnnamedApproval
 from message_lifecycle.model.undo import Undone
+from tests.errors import raises
 from tests.ledgers import OTHER, TOPIC, outcome_of, plan_of, report_of, staged_of
 
 RANGES = ((0, 0, 4), (0, 9, 9), (2, 0, 2**63 - 1))
@@ -31,9 +31,9 @@ def test_ranges_hold_both_of_their_ends(ledger: Ledger, partition: int, offset: 
 
 def test_a_release_is_a_persons_word_and_the_first_stands(ledger: Ledger) -> None:
     ledger.set_undone(TOPIC, "p1", "u1", RANGES)
-    with pytest.raises(UnnamedApproval):
+    with raises("UnnamedApproval"):
         ledger.release_undone("p1", by="  ", text="why not")
-    with pytest.raises(NotUndone, match="lifecycle undo p2"):
+    with raises("NotUndone", match="lifecycle undo p2"):
         ledger.release_undone("p2", by="ada", text="fine")
     first = ledger.release_undone("p1", by="ada", text="fine")
     assert (first.released_by, first.text, first.released_at is not None) == ("ada", "fine", True)

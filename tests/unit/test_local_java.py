@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local.errors import JavaMissing
 from message_lifecycle.local.java import (
     PASSWORD,
     SALT,
@@ -25,6 +24,7 @@ from message_lifecycle.local.java import (
     trusted_here,
 )
 from message_lifecycle.local.layout import Layout
+from tests.errors import raises
 
 DEBIAN = 'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6-Debian-1deb12u1)\n'
 
@@ -76,9 +76,9 @@ def test_a_java_that_spark_cannot_use_is_passed_over(tmp_path: Path, version: st
 
 def test_what_each_candidate_answered_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(JavaMissing, match="is Java 11, Spark needs 17 to 22"):
+    with raises("JavaMissing", match="is Java 11, Spark needs 17 to 22"):
         find_java(layout_in(tmp_path), {"JAVA_HOME": str(fake_java(tmp_path / "old", "11.0.2")), "PATH": "/nowhere"})
-    with pytest.raises(JavaMissing, match="JAVA_HOME and PATH name none"):
+    with raises("JavaMissing", match="JAVA_HOME and PATH name none"):
         find_java(layout_in(tmp_path), {"PATH": "/nowhere"})
 
 

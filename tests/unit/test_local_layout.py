@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local.errors import UnusablePlace
 from message_lifecycle.local.layout import Layout, find_layout, last_lines, project_root, secret, write_private
+from tests.errors import raises
 
 
 def layout_in(folder: Path) -> Layout:
@@ -46,7 +46,7 @@ def test_nobody_else_can_read_it(tmp_path: Path) -> None:
 
 
 def test_a_path_that_java_cannot_take_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnusablePlace, match="colon"):
+    with raises("UnusablePlace", match="colon"):
         layout_in(tmp_path / "a:b").prepare()
     assert not (tmp_path / "a:b").exists()
 
@@ -54,7 +54,7 @@ def test_a_path_that_java_cannot_take_is_refused(tmp_path: Path) -> None:
 def test_a_state_that_was_moved_is_refused(tmp_path: Path) -> None:
     layout_in(tmp_path).prepare()
     (tmp_path / "state").rename(tmp_path / "moved")
-    with pytest.raises(UnusablePlace, match="made at") as refused:
+    with raises("UnusablePlace", match="made at") as refused:
         Layout(project=tmp_path, state=tmp_path / "moved").prepare()
     assert refused.value.exit_code == 2
 
@@ -64,7 +64,7 @@ def test_a_state_of_another_user_is_refused(tmp_path: Path) -> None:
     layout = layout_in(tmp_path)
     layout.prepare()
     os.chown(layout.state, 65534, 65534)
-    with pytest.raises(UnusablePlace, match="belongs to user id 65534"):
+    with raises("UnusablePlace", match="belongs to user id 65534"):
         layout.prepare()
 
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message_lifecycle.model.errors import BadInput, InvalidName, InvalidTopicUri
+from message_lifecycle.model.errors import BadInput, InvalidName
 from message_lifecycle.model.names import TopicName, TopicUri, catalog_identifier, normalise_name
+from tests.errors import raises
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_what_a_name_means(text: str, name: str, partition: int | None) -> None:
     ],
 )
 def test_what_is_no_topic_says_what_is_one(text: str, why: str) -> None:
-    with pytest.raises(InvalidTopicUri) as refused:
+    with raises("InvalidTopicUri") as refused:
         TopicUri.parse(text)
     assert why in str(refused.value)
     assert "persistent://TENANT/NAMESPACE/TOPIC" in str(refused.value)
@@ -115,5 +116,5 @@ def test_a_part_that_is_no_name_is_refused_as_one(text: str) -> None:
 def test_two_uris_that_differ_name_two_topics() -> None:
     """The place of the dot says where the tenant ends, so `a` and `b.c` are not `a.b` and `c`."""
     assert TopicUri.parse("persistent://a/b.c/t").name.stream == "a.b.c"
-    with pytest.raises(InvalidTopicUri):
+    with raises("InvalidTopicUri"):
         TopicUri.parse("persistent://a.b/c/t")

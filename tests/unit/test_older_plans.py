@@ -16,13 +16,13 @@ from message_lifecycle.app.due import due
 from message_lifecycle.app.holds import place_hold
 from message_lifecycle.app.views.explanation import explain_message
 from message_lifecycle.app.views.plans import approval_text, plan_page, waits_until
-from message_lifecycle.ledger.errors import CorruptRecord
 from message_lifecycle.ledger.ledger import migrate_ledger, open_ledger
-from message_lifecycle.model.errors import AlreadyAnswered, LaterPlan, NotReady, PlanConflict, UndoSourceGone
+from message_lifecycle.model.errors import NotReady, PlanConflict
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.plan import PLAN_FORMAT, Plan
 from message_lifecycle.model.request import UndoPlan
+from tests.errors import raises
 from tests.older_plans import FILES, OLDER, Upgraded, as_it_was, upgraded
 
 YES = True, "bob", "as asked"
@@ -120,7 +120,7 @@ def test_markers_that_nothing_tells_of_any_more_refuse_an_undo(old: Upgraded, mo
     """One that stayed would hide what comes back."""
     for found in ((), ((0, 9, 10),), ((0, 9, 12),)):
         monkeypatch.setattr(old.s.reader, "marker_offsets", lambda *_, found=found: found)
-        with pytest.raises(UndoSourceGone, match="which messages are the 3 markers"):
+        with raises("UndoSourceGone", match="which messages are the 3 markers"):
             undo(old, "shop/orders")
     assert old.stored("shop/orders") == [5, 9, 10, 11, 12, 13]
 
@@ -151,7 +151,7 @@ def test_a_purge_of_what_is_compacted_comes_back(old: Upgraded) -> None:
 
 
 def test_a_request_that_a_later_compaction_has_built_on_is_refused_by_its_older_plan(old: Upgraded) -> None:
-    with pytest.raises(LaterPlan):
+    with raises("LaterPlan"):
         undo(old, "shop/stock", "message_request")
 
 
@@ -345,9 +345,9 @@ def test_a_text_that_was_changed_in_the_ledger_is_used_for_nothing(file: str, tm
     engine.dispose()
     with open_ledger(url) as ledger:
         for plan in ledger.plans():
-            with pytest.raises(CorruptRecord, match="its text was changed after it was recorded"):
+            with raises("CorruptRecord", match="its text was changed after it was recorded"):
                 ledger.record(plan.plan_id)
-        with pytest.raises(CorruptRecord):
+        with raises("CorruptRecord"):
             ledger.open_plan(TopicName.parse("open/plan"))
 
 
@@ -355,5 +355,5 @@ def test_a_verb_out_of_order_says_what_it_says_of_any_plan(old: Upgraded) -> Non
     refused = old.id_of("open/refuse", "message_cleaner")
     with pytest.raises(NotReady):
         steps.stage(old.s, refused)
-    with pytest.raises(AlreadyAnswered):
+    with raises("AlreadyAnswered"):
         steps.approve(old.s, refused, granted=True, by="bob", text="fine")

@@ -23,7 +23,6 @@ from message_lifecycle.gates.suite import Suite, count, rule
 from message_lifecycle.ledger import codec
 from message_lifecycle.model import outcome as outcomes
 from message_lifecycle.model import plan as plans
-from message_lifecycle.model.errors import NotUndoable
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
@@ -33,6 +32,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import RemoveNullKeys, UndoPlan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import requests, undo
+from tests.errors import raises
 
 NAME = TopicName(stream="toy", topic="orders")
 SECOND = 1_000_000
@@ -113,7 +113,7 @@ def test_the_verbs_carry_it_out_from_due_to_verify(world: World) -> None:
     assert (again.name, again.first_plan_id) == ("no_op", record.plan.plan_id)
     (answer,) = due(s, [NAME], as_of=AS_OF, work=WORK)
     assert (answer.due, answer.reason) == (False, "each has a key")
-    with pytest.raises(NotUndoable):  # nobody has said that it may be taken back
+    with raises("NotUndoable"):  # nobody has said that it may be taken back
         steps.plan(s, NAME, as_of=AS_OF, work=UndoPlan(plan_id=record.plan.plan_id))
 
 

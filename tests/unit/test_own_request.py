@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.model.errors import OwnRequest
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import RemoveMessages
+from tests.errors import raises
 from tests.worlds import NOW, Lake, make_lake
 
 REQUEST = RemoveMessages(positions=((0, 0),))
@@ -66,7 +66,7 @@ def test_the_verb_itself_refuses(lake: Lake) -> None:
     plan_id = steps.plan(lake.services, name, as_of=NOW, work=REQUEST, requested_by="ada").plan.plan_id
     steps.stage(lake.services, plan_id)
     steps.gate(lake.services, plan_id)
-    with pytest.raises(OwnRequest):
+    with raises("OwnRequest"):
         steps.approve(lake.services, plan_id, granted=True, by="ADA", text="fine")
     assert lake.services.ledger.record(plan_id).approval is None
 

@@ -10,11 +10,11 @@ from typing import Any, get_args
 import pytest
 
 from message_lifecycle.ledger.codec import OLDEST_PLAN_FORMAT, PLAN_STEPS, canonical, from_json, plan_from_json, plan_id_of
-from message_lifecycle.ledger.errors import CorruptRecord
 from message_lifecycle.model.change import Change
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
 from message_lifecycle.model.plan import PLAN_FORMAT, Operation
 from message_lifecycle.model.settings import SETTINGS, Policy
+from tests.errors import raises
 from tests.older_plans import FILES, OLDER, recorded_in
 
 UNDO = ("restored", "marker_offsets", "reclaimed_files", "reclaimed_bytes")
@@ -141,7 +141,7 @@ def test_a_changed_byte_is_noticed_wherever_it_is(file: str) -> None:
     plan_id, document = next(texts(file))
     for at in range(0, len(document), 7):
         changed = f"{document[:at]}{'0' if document[at] != '0' else '1'}{document[at + 1 :]}"
-        with pytest.raises(CorruptRecord, match="changed after it was recorded"):
+        with raises("CorruptRecord", match="changed after it was recorded"):
             plan_from_json(changed, plan_id)
 
 
@@ -172,7 +172,7 @@ def test_a_plan_that_its_version_cannot_have_written_is_refused(file: str, chang
     """Also where the id is that of the text."""
     content = first(file, operation="message_cleaner", more=False)
     change(content)
-    with pytest.raises(CorruptRecord):
+    with raises("CorruptRecord"):
         plan_from_json(*again(content))
 
 
@@ -182,7 +182,7 @@ def test_a_plan_that_its_version_cannot_have_written_is_refused(file: str, chang
 def test_a_field_of_a_later_format_is_not_taken_from_an_earlier_one(file: str, later: str) -> None:
     content = first(file, operation="message_cleaner")
     content[later] = LATER[file][later]
-    with pytest.raises(CorruptRecord, match=f"it says {later}, and no plan of format"):
+    with raises("CorruptRecord", match=f"it says {later}, and no plan of format"):
         plan_from_json(*again(content))
 
 
@@ -190,7 +190,7 @@ def test_a_field_of_a_later_format_is_not_taken_from_an_earlier_one(file: str, l
 def test_nor_are_holds_that_it_could_not_heed(holds: list[str]) -> None:
     content = first("format_4", operation="message_cleaner")
     content["requirements"]["heeded"] = holds
-    with pytest.raises(CorruptRecord, match="it says heeded"):
+    with raises("CorruptRecord", match="it says heeded"):
         plan_from_json(*again(content))
 
 
@@ -202,7 +202,7 @@ def test_nor_are_holds_that_it_could_not_heed(holds: list[str]) -> None:
 def test_nor_is_an_operation_that_came_later(file: str, operation: str) -> None:
     content = first(file, operation="message_cleaner")
     content["operation"] = operation
-    with pytest.raises(CorruptRecord, match=f"it says {operation}, and no plan of format"):
+    with raises("CorruptRecord", match=f"it says {operation}, and no plan of format"):
         plan_from_json(*again(content))
 
 
@@ -213,42 +213,42 @@ def test_nor_is_an_action_that_came_later(file: str) -> None:
     for kind in actions.keys() - own:
         content = first(file, operation="message_cleaner")
         content["actions"] = [actions[kind]]
-        with pytest.raises(CorruptRecord, match=f"it says {kind}, and no plan of format"):
+        with raises("CorruptRecord", match=f"it says {kind}, and no plan of format"):
             plan_from_json(*again(content))
 
 
 @pytest.mark.parametrize("format", [-1, 0, 1, 2])
 def test_a_format_that_nobody_knows_any_more_is_named_with_what_to_do(format: int) -> None:
     content = first("format_3", operation="message_cleaner") | {"format": format}
-    with pytest.raises(
-        CorruptRecord, match=rf"its format is {format}, this program reads 3 to 6: .* not guessed.*Use the program that wrote it"
+    with raises(
+        "CorruptRecord", match=rf"its format is {format}, this program reads 3 to 6: .* not guessed.*Use the program that wrote it"
     ):
         plan_from_json(*again(content))
 
 
 def test_a_format_of_a_newer_version_says_to_upgrade() -> None:
     content = first("format_6", operation="undo") | {"format": PLAN_FORMAT + 1, "steps": []}
-    with pytest.raises(CorruptRecord, match=rf"its format is {PLAN_FORMAT + 1}, .* a newer version wrote it.*Upgrade") as error:
+    with raises("CorruptRecord", match=rf"its format is {PLAN_FORMAT + 1}, .* a newer version wrote it.*Upgrade") as error:
         plan_from_json(*again(content))
     assert "restore" not in str(error.value)
 
 
 @pytest.mark.parametrize("format", [None, "5", 4.0, True, [5]])
 def test_a_format_that_is_no_number_is_refused(format: object) -> None:
-    with pytest.raises(CorruptRecord, match="its format is"):
+    with raises("CorruptRecord", match="its format is"):
         plan_from_json(*again(first("format_4", operation="message_cleaner") | {"format": format}))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", '{"format":4', '{"format": 4}', '{"format":5,"format":4}'])
 def test_a_text_that_is_no_plan_is_refused(text: str) -> None:
-    with pytest.raises(CorruptRecord):
+    with raises("CorruptRecord"):
         plan_from_json(text, plan_id_of(text))
 
 
 def test_a_text_that_is_written_otherwise_is_refused() -> None:
     """Its id would be another one's."""
     text = json.dumps(first("format_4", operation="message_cleaner"))
-    with pytest.raises(CorruptRecord, match="not written as plans are"):
+    with raises("CorruptRecord", match="not written as plans are"):
         plan_from_json(text, plan_id_of(text))
 
 
@@ -259,7 +259,7 @@ def test_a_name_that_an_erasure_took_out_of_an_older_text_leaves_the_plan_its_id
     text, text_id = again(content)
     plan = plan_from_json(text, plan_id, text_id)
     assert (plan.plan_id, plan.on_snapshots.documents[0].document) == (plan_id, "erased:1")
-    with pytest.raises(CorruptRecord, match="changed after"):
+    with raises("CorruptRecord", match="changed after"):
         plan_from_json(before, plan_id, text_id)
 
 
@@ -328,7 +328,7 @@ def test_an_outcome_that_lacks_what_its_version_wrote_is_refused(file: str, lost
         del content[lost]
     else:
         content |= dict.fromkeys(UNDO, 0) if lost == "archived" else {lost: 0}
-    with pytest.raises(CorruptRecord):
+    with raises("CorruptRecord"):
         from_json(Outcome, canonical(content))
 
 
@@ -337,5 +337,5 @@ def test_a_record_with_an_unknown_field_is_refused(file: str) -> None:
     row = next(row for row in recorded_in(file)["rows"]["lifecycle_plans"] if row["approval"] is not None)
     for kind, text in ((Staged, row["staged"]), (GateReport, row["report"]), (Approval, row["approval"]), (Outcome, next(outcomes(file)))):
         content = json.loads(text) | {"surprise": 1}
-        with pytest.raises(CorruptRecord, match="more than this program knows"):
+        with raises("CorruptRecord", match="more than this program knows"):
             from_json(kind, canonical(content))

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from message_lifecycle.app import steps
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import json_file_world, memory_world
-from message_lifecycle.model.errors import InvalidSetting, UnsupportedLimit
+from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.model.tables import LooseFiles, LooseQuestion, ReclaimFacts, RefFact, SnapshotFact, TableHistory
 from message_lifecycle.operations.reclaim import kept_of, plan
+from tests.errors import raises
 from tests.logs import AS_OF
 
 NAME = TopicName(stream="s", topic="t")
@@ -166,6 +167,6 @@ def test_a_log_of_records_refuses_by_name() -> None:
     world = json_file_world({})
     create_topic(world.services, NAME, partitions=1, settings={})
     world.set_now(AS_OF)
-    with pytest.raises(UnsupportedLimit, match="json_file cannot do a past to reclaim"):
+    with raises("UnsupportedLimit", match="json_file cannot do a past to reclaim"):
         steps.run(world.services, NAME, as_of=AS_OF, work="reclaim")
     world.close()

@@ -11,10 +11,11 @@ from pyiceberg.table import StaticTable
 
 from message_lifecycle.app import steps, views
 from message_lifecycle.app.operations.registry import preview
-from message_lifecycle.model.errors import PlanConflict, StorageRefused
+from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.records import SourceFile
 from message_lifecycle.stores.iceberg.document import local_path
+from tests.errors import raises
 from tests.histories import append, document_of, folder_of, names_below, read_by_pyiceberg
 from tests.holds import WHENS, When, held, run_with_hold
 from tests.reclaiming import DAY, NAME, NOW, Past, aged_past, past_in
@@ -272,7 +273,7 @@ def test_a_list_of_manifests_that_is_gone_is_named_and_nothing_goes(past: Past, 
     lost = local_path(past.log.snapshots()[at].manifest_list)
     lost.unlink()
     before = past.files()
-    with pytest.raises(StorageRefused, match=lost.name):
+    with raises("StorageRefused", match=lost.name):
         past.run()
     assert past.files() == before
 

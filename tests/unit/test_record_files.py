@@ -18,12 +18,7 @@ import pytest
 
 from message_lifecycle.model.errors import (
     CommitUnknown,
-    DamagedLog,
-    LogLocked,
     PlanConflict,
-    StorageFull,
-    StorageRefused,
-    TopicExists,
     UnknownTopic,
     UnsafePath,
 )
@@ -31,6 +26,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.json_file.files import JsonFiles
 from message_lifecycle.stores.record_log.head import Head
 from message_lifecycle.stores.record_log.log import Removal
+from tests.errors import raises
 from tests.record_files import (
     HEAD,
     KINDS,
@@ -79,7 +75,7 @@ def test_a_second_process_is_locked_out_and_told_by_whom(kind: str, tmp_path: Pa
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(LogLocked, match=f"process {other.pid}"):
+        with raises("LogLocked", match=f"process {other.pid}"):
             append(log, 1)
         assert offsets(log) == [0, 1], "readers need no lock"
         other.kill()
@@ -167,10 +163,10 @@ def test_a_full_disk_changes_nothing(kind: str, tmp_path: Path) -> None:
     append(log_of(kind, tmp_path), 4)
     before = files(tmp_path)
     full = log_of(kind, tmp_path, disk=FullDisk())
-    with pytest.raises(StorageFull):
+    with raises("StorageFull"):
         append(full, 1)
     assert offsets(log_of(kind, tmp_path)) == [0, 1, 2, 3]
-    with pytest.raises(StorageFull):
+    with raises("StorageFull"):
         remove(full, range(2))
     log = log_of(kind, tmp_path)
     assert offsets(log) == [0, 1, 2, 3]
@@ -191,7 +187,7 @@ def test_a_file_system_that_refuses_is_named_and_changes_nothing(kind: str, tmp_
 
     refused = log_of(kind, tmp_path, disk=WatchedDisk(before))
     for change in (lambda: append(refused, 1), lambda: remove(refused, range(1))):
-        with pytest.raises(StorageRefused, match=os.strerror(why)):
+        with raises("StorageRefused", match=os.strerror(why)):
             change()
     assert offsets(log_of(kind, tmp_path)) == [0, 1]
 
@@ -206,7 +202,7 @@ def test_a_batch_over_several_files_is_there_whole_or_not_at_all_where_the_disk_
             raise OSError(errno.ENOSPC, "No space left on device")
         done.append(f"{operation} {about}")
 
-    with pytest.raises(StorageFull):
+    with raises("StorageFull"):
         append(log_of("rotating_file", tmp_path, disk=WatchedDisk(before)), 6)
     log = log_of("rotating_file", tmp_path)
     assert offsets(log) == [0]
@@ -282,11 +278,9 @@ def test_a_log_in_another_topics_place_is_not_its_log(kind: str, tmp_path: Path)
         shutil.copytree(mine, its)
     else:
         shutil.copy(mine, its)
-    with pytest.raises(DamagedLog, match=rf"{re.escape(str(its))}.*the log of topic {NAME}"):
+    with raises("DamagedLog", match=rf"{re.escape(str(its))}.*the log of topic {NAME}"):
         logs_of(kind, tmp_path).open(other).head()
-    with pytest.raises(
-        DamagedLog, match=rf"{re.escape(str(its))}: found the log of topic {NAME}.*that of {NAME} is {re.escape(str(mine))}"
-    ):
+    with raises("DamagedLog", match=rf"{re.escape(str(its))}: found the log of topic {NAME}.*that of {NAME} is {re.escape(str(mine))}"):
         logs_of(kind, tmp_path).names()
 
 
@@ -343,7 +337,7 @@ def test_a_topic_is_made_once_and_not_found_before(kind: str, tmp_path: Path) ->
     with pytest.raises(UnknownTopic):
         logs.open(NAME)
     logs.create(NAME, HEAD)
-    with pytest.raises(TopicExists):
+    with raises("TopicExists"):
         logs_of(kind, tmp_path).create(NAME, HEAD)
 
 
@@ -356,7 +350,7 @@ def test_a_damaged_head_stops_everything(kind: str, tmp_path: Path, content: byt
     file.write_bytes(content)
     before = files(tmp_path)
     for deed in (log.head, log.scan, lambda: append(log, 1), lambda: remove(log, range(1))):
-        with pytest.raises(DamagedLog):
+        with raises("DamagedLog"):
             deed()
     assert files(tmp_path) == before
 
@@ -366,7 +360,7 @@ def test_a_manifest_that_names_a_file_that_is_not_there_is_damage(tmp_path: Path
     append(log, 12)
     first_file("rotating_file", tmp_path)[0].unlink()
     for deed in (lambda: list(log.scan()[1]), log.head):
-        with pytest.raises(DamagedLog, match="no file"):
+        with raises("DamagedLog", match="no file"):
             deed()
 
 

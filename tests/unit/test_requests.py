@@ -6,7 +6,8 @@ import pytest
 
 from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.request import InvalidRequest, PurgeKey, RemoveMessages
+from message_lifecycle.model.request import PurgeKey, RemoveMessages
+from tests.errors import raises
 from tests.worlds import Lake, make_lake
 
 
@@ -14,9 +15,9 @@ def test_an_offset_that_no_log_has_is_refused() -> None:
     """Beyond int64 the files could not even be asked for it."""
     RemoveMessages(positions=((0, INT64_MAX),))
     PurgeKey(key=b"k", before=INT64_MAX)
-    with pytest.raises(InvalidRequest):
+    with raises("InvalidRequest"):
         RemoveMessages(positions=((0, INT64_MAX + 1),))
-    with pytest.raises(InvalidRequest):
+    with raises("InvalidRequest"):
         PurgeKey(key=b"k", before=INT64_MAX + 1)
 
 

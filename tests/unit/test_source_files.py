@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from message_lifecycle.sources.files import UnreadableFile, WrongTimeUnit, find_files, shapes
+from message_lifecycle.model.errors import BadInput
+from message_lifecycle.sources.files import find_files, shapes, wrong_time_unit
 from message_lifecycle.sources.records import PLAUSIBLE_FROM, PLAUSIBLE_TO, likely_unit, reading
+from tests.errors import raises
 
 
 def test_files_are_found_below_the_folder_in_order_of_their_names(tmp_path: Path) -> None:
@@ -25,7 +27,7 @@ def test_files_are_found_below_the_folder_in_order_of_their_names(tmp_path: Path
 @pytest.mark.parametrize("name", ["x", "x.txt", "x.parquet.gz", "x.csv.zip", "x.gz", "x[1].csv", "x*.csv", "x:y.csv"])
 def test_a_file_that_spark_could_not_be_given_is_refused_by_name(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
-    with pytest.raises(UnreadableFile, match="x"):
+    with raises("UnreadableFile", kind=BadInput, match="x"):
         find_files(tmp_path)
 
 
@@ -62,6 +64,6 @@ def test_what_is_no_date_in_any_unit_gives_no_hint(value: str) -> None:
 
 def test_the_error_says_field_value_reading_and_likely_unit() -> None:
     value = "1714564800000"
-    error = WrongTimeUnit(field="at", value=value, unit="us", reads_as=reading(value, "us"), likely=likely_unit(value), rows=2, of=3)
+    error = wrong_time_unit(field="at", value=value, unit="us", reads_as=reading(value, "us"), likely=likely_unit(value), rows=2, of=3)
     for part in ("'at'", "'1714564800000' in unit 'us' is 1970-01-20T20:16:04.800000Z", "looks like unit 'ms'", "2 of 3"):
         assert part in str(error)

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.live_view import keep_view
-from message_lifecycle.model.errors import NotDeletable, NotReady, PlanConflict, UnknownTopic
+from message_lifecycle.model.errors import NotReady, PlanConflict, UnknownTopic
 from message_lifecycle.model.request import DeleteTopic, UndoPlan
 from message_lifecycle.stores.iceberg import table_file, view_file
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics
@@ -23,6 +23,7 @@ from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED, LATEST, 
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter, place_of
 from tests.deleted_topics import OWN, names_in, offsets, topic_in
+from tests.errors import raises
 from tests.reclaiming import NAME, NOW, Past
 
 DELETE = DeleteTopic()
@@ -187,7 +188,7 @@ def test_a_table_that_was_changed_by_hand_after_the_deletion_is_seen(tmp_path: P
 def test_a_store_that_deletes_no_topics_says_so(tmp_path: Path) -> None:
     past = topic_in(tmp_path)
     object.__setattr__(past.services, "deleter", None)
-    with pytest.raises(NotDeletable, match=str(NAME)):
+    with raises("NotDeletable", match=str(NAME)):
         past.delete_whole()
     assert names_in(past, NAME.namespace) == OWN
 

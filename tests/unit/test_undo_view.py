@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +12,6 @@ from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
-from message_lifecycle.model.errors import LaterPlan
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
@@ -23,6 +20,7 @@ from message_lifecycle.model.settings import Value
 from message_lifecycle.model.undo import Returning
 from message_lifecycle.model.view import ViewRow
 from message_lifecycle.operations import undo
+from tests.errors import raises, suppressed
 from tests.logs import SECOND
 from tests.undone import run
 
@@ -92,7 +90,7 @@ def test_what_is_undone_is_as_if_it_had_never_been(steps: list[Step], own: dict[
     order = data.draw(st.permutations(sorted(taken.plans)))
     undone = set[int]()
     for at in order[: data.draw(st.integers(0, len(order)))]:
-        with suppress(LaterPlan):
+        with suppressed("LaterPlan"):
             taken.run(UndoPlan(plan_id=taken.plans[at]))
             undone.add(at)
     never = History(steps, own, frozenset(undone))
@@ -111,5 +109,5 @@ def test_a_newer_message_that_does_not_come_back_hides_what_the_view_had_all_the
     taken = ledger.record(history.plans[3]).plan
     later = [record.plan for record in ledger.published_after(NAME, taken.plan_id, "compaction")]
     assert taken.on_view.mark and later
-    with pytest.raises(LaterPlan, match=later[0].plan_id):
+    with raises("LaterPlan", match=later[0].plan_id):
         undo.check_later(taken, Returning(source_id=1), later, policy_of(history.world.services, NAME))

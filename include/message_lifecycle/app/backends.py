@@ -49,7 +49,7 @@ def _strays(backends: Sequence[ConfiguredBackend], services: Mapping[str, Callab
         try:
             there = services[backend.name]().topics.list()
         except LifecycleError as error:
-            found.append(f"backend {backend.name}: {type(error).__name__}: {error}")
+            found.append(f"backend {backend.name}: {error.code}: {error}")
         else:
             what = f"lies in backend {backend.name}, which the configuration does not say of it, and was not looked into"
             found += [f"{name}: {what}" for name in there if name not in named]

@@ -159,7 +159,7 @@ def _isolated(
                 s.ledger.record_run_outcome(run, replace(_failed(subject, None, as_of, rival, work), name="no_op"))
         except LifecycleError as error:
             name = subject if isinstance(subject, TopicName) else subject.plan.topic
-            log.error("%s: %s: %s", name, type(error).__name__, error)
+            log.error("%s: %s: %s", name, error.code, error)
             failures.append(error.exit_code)
             if run is not None:
                 plan = None if isinstance(subject, TopicName) else subject.plan
@@ -176,5 +176,5 @@ def _failed(name: TopicName, plan: Plan | None, as_of: Instant | None, error: Li
         topic=name,
         as_of=judged_at,
         plan_id=None if plan is None else plan.plan_id,
-        detail=f"{type(error).__name__}: {error}",
+        detail=f"{error.code}: {error}",
     )

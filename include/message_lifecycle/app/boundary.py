@@ -46,7 +46,7 @@ def run_application(main: Callable[[], int]) -> None:
     try:
         status = main()
     except LifecycleError as error:
-        log.error("%s: %s", type(error).__name__, error)
+        log.error("%s: %s", error.code, error)
         status = error.exit_code
     except Exception:
         log.exception("internal error; nothing is retried, the ledger and the table tell what was done")

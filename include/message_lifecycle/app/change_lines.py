@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 from message_lifecycle.model.document import Change
-from message_lifecycle.model.errors import InvalidChangeLine, InvalidInstant, InvalidName
+from message_lifecycle.model.errors import BadInput, InvalidInstant, InvalidName, invalid_change_line
 from message_lifecycle.model.instants import INT64_MAX, Instant, parse_instant
 from message_lifecycle.model.names import normalise_name
 
@@ -97,9 +97,9 @@ class _Line:
                 raise self._wrong("payload", given, f"base64 ({error})") from error
         raise self._wrong("payload", given, '{"base64": "..."}: the fold is yjs')
 
-    def _wrong(self, field: str, found: object, allowed: str) -> InvalidChangeLine:
+    def _wrong(self, field: str, found: object, allowed: str) -> BadInput:
         text = found if field == "line" and isinstance(found, str) else json.dumps(found, ensure_ascii=False)
-        return InvalidChangeLine(self._place, field, text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...", allowed)
+        return invalid_change_line(self._place, field, text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...", allowed)
 
 
 def _no_number(text: str) -> NoReturn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from message_lifecycle.app import changes, steps
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.steps import Approver
-from message_lifecycle.model.errors import CompactedTableThere, CompactionRunning, LifecycleError, Unavailable
+from message_lifecycle.model.errors import CompactionRunning, LifecycleError, Unavailable, compacted_table_there
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
@@ -17,7 +17,7 @@ def begin_anew(s: Services, name: TopicName) -> None:
     Raises UnknownTopic; CompactedTableThere while there is a view, CompactedTableMissing while there is a damaged one."""
     s.topics.describe(name)
     if s.views.view(name) is not None:
-        raise CompactedTableThere(str(name), f"{name.namespace}.{name.table('compacted')}")
+        raise compacted_table_there(str(name), f"{name.namespace}.{name.table('compacted')}")
     s.ledger.set_accepted_view(name, None)
 
 
@@ -35,7 +35,7 @@ def compact(s: Services, name: TopicName, *, as_of: Instant, approver: Approver 
 
 def _note_failure(s: Services, name: TopicName, as_of: Instant, error: LifecycleError, before: str | None) -> None:
     """A plan that this run has made is closed, or the cleaner would wait for it; another's is left to its own run."""
-    told = f"{type(error).__name__}: {error}"
+    told = f"{error.code}: {error}"
     left = s.ledger.open_plan(name)
     own = left is not None and left.plan.operation == "compaction" and left.plan.plan_id != before
     if own and left is not None and changes.published(s, left.plan) is None:

@@ -25,13 +25,12 @@ CATALOG_HOME = "PYICEBERG_HOME"
 DEBUG = "LIFECYCLE_DEBUG"
 
 
-class MissingConfiguration(BadInput):
+def missing_configuration() -> BadInput:
     """Neither the environment nor a running embedded default says where the ledger is."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"no ledger is configured: {LEDGER_URL} is not set and no embedded default is set up here. Run `make up`, or set {LEDGER_URL}."
-        )
+    return BadInput(
+        f"no ledger is configured: {LEDGER_URL} is not set and no embedded default is set up here. Run `make up`, or set {LEDGER_URL}.",
+        code="MissingConfiguration",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +94,7 @@ def load_config() -> Config:
 
         load_environment()
     if LEDGER_URL not in os.environ:
-        raise MissingConfiguration
+        raise missing_configuration()
     return Config(server=server_settings_file(), ledger_url=os.environ[LEDGER_URL], backends=backends_file())
 
 

@@ -92,6 +92,6 @@ def _is_behind(s: Services, origin: TopicName, replica: TopicName) -> bool:
             return False  # made anew as a copy of another topic; what is registered here holds until a person removes it
         ends = s.reader.log(origin).end_offsets
     except (BadInput, Refused) as error:
-        log.warning("%s: %s: %s", replica, type(error).__name__, error)
+        log.warning("%s: %s: %s", replica, error.code, error)
         return False
     return any(end - 1 > known.get(partition, -1) for partition, end in ends.items())

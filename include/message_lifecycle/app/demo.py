@@ -82,16 +82,19 @@ _SHOWN_BYTES = 1_000_000
 _RUN_SECONDS = 420.0
 
 
-class DemoFailed(LifecycleError):
+def demo_failed(text: str) -> LifecycleError:
     """The demo did not come out as it must; the message says where."""
+    return LifecycleError(text, code="DemoFailed")
 
 
-class DocumentDiffers(LifecycleError):
+def document_differs(text: str) -> LifecycleError:
     """The document's life did not come out as it must; the message says where."""
+    return LifecycleError(text, code="DocumentDiffers")
 
 
-class AfterwardsFailed(LifecycleError):
+def afterwards_failed(text: str) -> LifecycleError:
     """What came after the deletion did not come out as it must; the message says where."""
+    return LifecycleError(text, code="AfterwardsFailed")
 
 
 def main() -> int:
@@ -172,7 +175,7 @@ def _run(api: airflow.AirflowApi, progress: Progress, dag: Shown) -> list[dict[s
     if state != "success":
         for task in api.tasks(dag_id, run_id):
             progress.say(f"  {task.task_id}: {task.state}")
-        raise DemoFailed(f"the run {run_id} of {dag_id} ended as {state}; its logs are under .lifecycle/logs")
+        raise demo_failed(f"the run {run_id} of {dag_id} ended as {state}; its logs are under .lifecycle/logs")
     return tasks.outcomes_of_run(run=f"{dag_id}/{run_id}")
 
 
@@ -201,7 +204,7 @@ def _scheduled_run(api: airflow.AirflowApi, dag_id: str, before: set[str]) -> st
             if run["run_type"] == "scheduled" and run["dag_run_id"] not in before:
                 return str(run["dag_run_id"])
         time.sleep(0.5)
-    raise DemoFailed(f"the scheduler started no run of {dag_id} in time; see .lifecycle/logs/scheduler.log")
+    raise demo_failed(f"the scheduler started no run of {dag_id} in time; see .lifecycle/logs/scheduler.log")
 
 
 def _report_view(progress: Progress, outcomes: list[dict[str, Any]], landed: Landed) -> None:
@@ -214,7 +217,7 @@ def _report_view(progress: Progress, outcomes: list[dict[str, Any]], landed: Lan
     compactions = s.ledger.history(FLIGHTS, operations=["compaction"])
     last = next((outcome for _, outcome in compactions if outcome.name == "published"), None)
     if view is None or last is None or last.plan_id is None:
-        raise DemoFailed(f"{FLIGHTS}: nothing was compacted: {'; '.join(outcome['detail'] for outcome in outcomes) or 'the run was idle'}")
+        raise demo_failed(f"{FLIGHTS}: nothing was compacted: {'; '.join(outcome['detail'] for outcome in outcomes) or 'the run was idle'}")
     at = f"as of {format_instant(last.as_of)}, plan {last.plan_id}"
     counts = ", ".join(f"{count:,} by {reason}" for reason, count in last.removed)
     progress.say(f"{FLIGHTS}: compacted {at}: {view.rows:,} messages in the view, left out {counts}")
@@ -228,7 +231,7 @@ def _report_view(progress: Progress, outcomes: list[dict[str, Any]], landed: Lan
     )
     wrong = demo_data.differences(wanted, there)
     if wrong:
-        raise DemoFailed(
+        raise demo_failed(
             f"{FLIGHTS}: of {len(wanted)} aircraft {len(wrong)} have another latest flight in the view than in the files: {wrong[:5]}"
         )
     progress.say(f"  {len(there):,} are each an aircraft's latest flight, as pandas finds them in the files")
@@ -261,7 +264,7 @@ def _report(progress: Progress, outcomes: list[dict[str, Any]], landed: dict[Top
         progress.say(f"{name}: {left:,} messages are left; end offsets {ends(log.end_offsets)}")
         moved = sum(log.end_offsets.values()) - sum(before.values())
         if moved != markers.get(str(name), 0):
-            raise DemoFailed(f"{name}: the end offsets moved from {ends(before)} to {ends(log.end_offsets)}, by other than the markers")
+            raise demo_failed(f"{name}: the end offsets moved from {ends(before)} to {ends(log.end_offsets)}, by other than the markers")
     some = [m for m in s.reader.messages(WITH_TTL) if is_marker(m.headers)][:2]
     for marker in some:
         shown = ", ".join(f"{header}: {content.decode()}" for header, content in marker.headers)
@@ -294,7 +297,7 @@ def _report_document(s: Services, progress: Progress, outcomes: list[dict[str, A
     last = next((outcome for _, outcome in s.ledger.history(COMPONENTS, operations=["snapshot_with_purge"]) if outcome.plan_id), None)
     (found,) = documents.describe(s, COMPONENTS, DOCUMENT)
     if last is None or last.name not in ("published", "no_op") or not found.state.snapshots:
-        raise DocumentDiffers(
+        raise document_differs(
             f"{COMPONENTS}: no snapshot was made: {'; '.join(outcome['detail'] for outcome in outcomes) or 'the run was idle'}"
         )
     counts = ", ".join(f"{count:,} by {reason}" for reason, count in last.removed) or "nothing"
@@ -322,7 +325,7 @@ def _check_clients(s: Services, progress: Progress) -> None:
     except EpochMismatch as told:
         progress.say(f"  a tablet that was away is told: EpochMismatch, epoch {told.brought} against {told.epoch}; it attaches again")
         return
-    raise DocumentDiffers(f"{COMPONENTS}: a client that stood on purged changes was let go on")
+    raise document_differs(f"{COMPONENTS}: a client that stood on purged changes was let go on")
 
 
 def _check_text(s: Services, progress: Progress) -> None:
@@ -331,9 +334,11 @@ def _check_text(s: Services, progress: Progress) -> None:
     entries = list(documents.history(s, COMPONENTS, DOCUMENT, start=got.seq))
     wanted = demo_data.editing_trace(document=DOCUMENT, client=LAPTOP).text
     if not entries or entries[-1] != (demo_data.TRANSACTIONS, wanted):
-        raise DocumentDiffers(f"{COMPONENTS}: the text of {DOCUMENT} at change {got.seq:,} is not the one that its edits end in")
+        raise document_differs(f"{COMPONENTS}: the text of {DOCUMENT} at change {got.seq:,} is not the one that its edits end in")
     if got.snapshot is not None and got.snapshot.server_seq == demo_data.TRANSACTIONS and got.state != wanted:
-        raise DocumentDiffers(f"{COMPONENTS}: the snapshot of {DOCUMENT} at {demo_data.TRANSACTIONS:,} is another text than its edits give")
+        raise document_differs(
+            f"{COMPONENTS}: the snapshot of {DOCUMENT} at {demo_data.TRANSACTIONS:,} is another text than its edits give"
+        )
     progress.say(f"  its text, {len(wanted):,} characters, is the one that the {demo_data.TRANSACTIONS:,} edits end in")
 
 
@@ -343,21 +348,21 @@ def _take_back(s: Services, progress: Progress, topic: TopicName) -> None:
     history = s.ledger.history(topic, operations=["message_cleaner"])
     plan_id = next((outcome.plan_id for _, outcome in history if outcome.name == "published"), None)
     if plan_id is None:
-        raise AfterwardsFailed(f"{topic}: the cleaner has removed nothing that could be taken back")
+        raise afterwards_failed(f"{topic}: the cleaner has removed nothing that could be taken back")
     before = _messages(s, topic)
     with progress.step(f"That deletion of {topic} is taken back"):
         outcome = steps.run(s, topic, as_of=s.ledger.now(), approver=lambda _plan, _report: (True, BY, WHY), work=UndoPlan(plan_id=plan_id))
     if outcome.name not in ("published", "no_op"):
-        raise AfterwardsFailed(f"{topic}: plan {plan_id} was not taken back: {outcome.name}: {outcome.detail}")
+        raise afterwards_failed(f"{topic}: plan {plan_id} was not taken back: {outcome.name}: {outcome.detail}")
     after = _messages(s, topic)
     came, removed = outcome.restored, s.ledger.record(plan_id).plan.expected.removed_rows
     if outcome.name == "published" and (came != removed or after != before + came - outcome.removed_rows):
-        raise AfterwardsFailed(f"{topic}: {removed:,} messages went with plan {plan_id}, {came:,} came back, {after:,} are there")
+        raise afterwards_failed(f"{topic}: {removed:,} messages went with plan {plan_id}, {came:,} came back, {after:,} are there")
     told = f"{came:,} messages came back, {outcome.removed_rows:,} markers went" if outcome.name == "published" else "it was before"
     progress.say(f"{topic}: {told}; {after:,} messages are there (plan {outcome.first_plan_id or outcome.plan_id})")
     again = steps.run(s, topic, as_of=s.ledger.now())
     if again.removed_rows:
-        raise AfterwardsFailed(f"{topic}: what came back was removed again: {dict(again.removed)}")
+        raise afterwards_failed(f"{topic}: what came back was removed again: {dict(again.removed)}")
     progress.say("  the cleaner, run again, takes none of them: `lifecycle undo PLAN --release` would let it")
 
 
@@ -367,7 +372,7 @@ def _report_space(s: Services, progress: Progress, outcomes: list[dict[str, Any]
     found = next((o for _, o in s.ledger.history(topic, operations=["reclaim"]) if o.name == "published"), None)
     if found is None or found.reclaimed_files is None or found.reclaimed_bytes is None:
         told = "; ".join(f"{outcome['topic']}: {outcome['outcome']}: {outcome['detail']}" for outcome in outcomes)
-        raise AfterwardsFailed(f"{topic}: no space came back: {told or 'the run was idle'}")
+        raise afterwards_failed(f"{topic}: no space came back: {told or 'the run was idle'}")
     new = any(outcome["topic"] == str(topic) and outcome["outcome"] == "published" for outcome in outcomes)
     progress.say(
         f"{topic}: {found.reclaimed_files:,} files are gone, {found.reclaimed_bytes / _SHOWN_BYTES:,.1f} MB came back, as measured"
@@ -380,15 +385,15 @@ def _erase_one(s: Services, progress: Progress, topic: TopicName) -> None:
     progress.say("")
     key = next((m.key for m in s.reader.messages(topic) if m.key is not None and not is_marker(m.headers)), None)
     if key is None:
-        raise AfterwardsFailed(f"{topic}: no message with a key is left that could be erased")
+        raise afterwards_failed(f"{topic}: no message with a key is left that could be erased")
     with progress.step(f"An aircraft is erased from {topic}, from its history and from what an undo would bring back"):
         request = erasure_requests.ask(s, key, topics=[topic], forbid=True, by=BY, why=WHY)
         (found,) = erasure_requests.carry_out(s, request.request_id, approver=lambda _plan, _report: (True, BY, WHY))
     if not found.is_done:
-        raise AfterwardsFailed(f"the erasure was not carried out: {found.told()}")
+        raise afterwards_failed(f"the erasure was not carried out: {found.told()}")
     wrong = receipts.verify(s, request.request_id)
     if wrong or any(message.key == key for message in s.reader.messages(topic)):
-        raise AfterwardsFailed(f"{topic}: the erased key is still to be found: {'; '.join(wrong) or 'a reader sees it'}")
+        raise afterwards_failed(f"{topic}: the erased key is still to be found: {'; '.join(wrong) or 'a reader sees it'}")
     receipt = Receipt.from_json(s.ledger.receipt(request.request_id))
     tables = [table for of_topic in receipt.topics for table in of_topic.tables]
     progress.say(

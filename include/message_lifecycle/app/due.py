@@ -62,7 +62,7 @@ def _judge_each(names: Iterable[TopicName], one: Callable[[TopicName], Due]) -> 
         except Unavailable:
             raise
         except LifecycleError as error:  # dropped since it was listed, a wrong setting: no other topic's affair
-            found.append(Due(topic=name, due=False, reason=f"{type(error).__name__}: {error}", error=error))
+            found.append(Due(topic=name, due=False, reason=f"{error.code}: {error}", error=error))
     return found
 
 

@@ -20,7 +20,7 @@ from message_lifecycle.app.operations.erasure import INTAKE, eraser_of, forget_f
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.model.erasure import ErasureRequest
-from message_lifecycle.model.errors import LifecycleError, NothingToErase, UnusableKey
+from message_lifecycle.model.errors import LifecycleError, code_of, nothing_to_erase, unusable_key
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
@@ -44,7 +44,7 @@ def ask(s: Services, key: bytes, *, topics: Sequence[TopicName], forbid: bool, b
     for name in topics:
         s.topics.describe(name)
     if tells(key, by) or tells(key, why):
-        raise UnusableKey("the name or the text that is kept beside the request holds it")
+        raise unusable_key("the name or the text that is kept beside the request holds it")
     digest = secret_for_request(s).digest(key)
     return s.ledger.add_erasure(token_hex(16), digest, topics=topics, forbid=forbid, requested_by=by, why=why)
 
@@ -81,7 +81,7 @@ class Erased:
         """Why it is not done."""
         if self.outcome is not None:
             return f"{self.topic}: {self.outcome.name}: {self.outcome.detail}"
-        return f"{self.topic}: {type(self.error).__name__}: {self.error}"
+        return f"{self.topic}: {code_of(self.error)}: {self.error}"
 
 
 def carry_out(s: Services, request_id: str, *, approver: Approver | None = None) -> list[Erased]:
@@ -89,7 +89,7 @@ def carry_out(s: Services, request_id: str, *, approver: Approver | None = None)
     before is found. Raises UnknownErasure, NothingToErase where the request was refused."""
     request = s.ledger.erasure(request_id)
     if request.state == "refused":
-        raise NothingToErase(request.request_id, request.detail)
+        raise nothing_to_erase(request.request_id, request.detail)
     found = []
     for name in topics_of(s, request):
         try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.erasure import ErasureRequest, KeyMatch, KeySecret
-from message_lifecycle.model.errors import ErasureSecretMissing
+from message_lifecycle.model.errors import erasure_secret_missing
 from message_lifecycle.model.names import TopicName
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _read(file: Path) -> KeySecret:
     try:
         return KeySecret(file.read_bytes().strip())
     except OSError as error:
-        raise ErasureSecretMissing(str(file), (error.strerror or type(error).__name__).lower()) from None
+        raise erasure_secret_missing(str(file), (error.strerror or type(error).__name__).lower()) from None
 
 
 def secret_for_request(s: Services) -> KeySecret:

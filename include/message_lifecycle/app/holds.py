@@ -5,7 +5,7 @@ from __future__ import annotations
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import InvalidHold, InvalidName, UnknownDocument, UnknownPartition, UnknownTopic
+from message_lifecycle.model.errors import InvalidName, UnknownTopic, invalid_hold, unknown_document, unknown_partition
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, What, held_key
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.tables import Deletion
@@ -23,13 +23,13 @@ def place_hold(s: Services, name: TopicName, *, by: str, why: str, key: bytes | 
     topic = _standing_or_deleted(s, name)
     s.ledger.check(name, topic.ledger)
     if key is not None and offsets is not None:
-        raise InvalidHold("what", "a key and offsets", "the topic, or a key, or a range of offsets of one partition")
+        raise invalid_hold("what", "a key and offsets", "the topic, or a key, or a range of offsets of one partition")
     if isinstance(topic, Deletion):
         pass  # of what it has nobody but an undo knows more
     elif "fold" in topic.settings:
         key = _document(s, name, key, offsets)
     elif offsets is not None and offsets.partition not in (ends := s.reader.end_offsets(name)):
-        raise UnknownPartition(str(name), offsets.partition, sorted(ends))
+        raise unknown_partition(str(name), offsets.partition, sorted(ends))
     hold_id = token_hex(8)
     what: What = held_key(hold_id, key) if key is not None else offsets if offsets is not None else HeldTopic()
     with s.ledger.lock(name, wait_seconds=None):
@@ -65,7 +65,7 @@ def standing(s: Services, name: TopicName, *, key: bytes | None = None, offsets:
 
 def _document(s: Services, name: TopicName, key: bytes | None, offsets: HeldRange | None) -> bytes | None:
     if offsets is not None:
-        raise InvalidHold(
+        raise invalid_hold(
             "offsets", f"{offsets.partition}:{offsets.first}", f"the topic {name}, or one of its documents by name: it has no offsets"
         )
     if key is None:
@@ -75,5 +75,5 @@ def _document(s: Services, name: TopicName, key: bytes | None, offsets: HeldRang
     except UnicodeDecodeError:
         raise InvalidName(repr(key), "a document's name is text in UTF-8") from None
     if not s.documents.states(name, s.documents.tables(name), only=[document]):
-        raise UnknownDocument(str(name), document)
+        raise unknown_document(str(name), document)
     return document.encode()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.app.erasure_secret import forbidden_keys, secret_of_place
 from message_lifecycle.model.erasure import KeySecret
-from message_lifecycle.model.errors import BadInput, BatchNotOpen, InvalidAppend, IsADocumentTopic, Refused
+from message_lifecycle.model.errors import BadInput, Refused, batch_not_open, invalid_append, is_a_document_topic
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.records import SourceFile
 from message_lifecycle.model.settings import Policy, Value, resolve
@@ -100,9 +100,9 @@ def take_files(intake: Intake, name: TopicName, path: str, options: IngestOption
 
     topic = intake.topics.describe(name)
     if "fold" in topic.settings:
-        raise IsADocumentTopic(str(name))
+        raise is_a_document_topic(str(name))
     if topic.role == "mirror":
-        raise InvalidAppend(f"topic {name} is a mirror; it takes messages from its origin alone")
+        raise invalid_append(f"topic {name} is a mirror; it takes messages from its origin alone")
     # A forgetful ledger would take files again that it does not remember.
     intake.ledger.check(name, topic.ledger)
     policy = resolve(topic=topic.settings, server=intake.server)
@@ -204,7 +204,7 @@ def _append(
 
     def may_commit() -> None:
         if all(batch.batch_id != batch_id for batch in intake.ledger.open_batches(name)):
-            raise BatchNotOpen(batch_id, "abandoned")
+            raise batch_not_open(batch_id, "abandoned")
 
     def staged(rows: int) -> None:
         nonlocal found

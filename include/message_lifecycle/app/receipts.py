@@ -9,7 +9,7 @@ from message_lifecycle.app import archiving
 from message_lifecycle.app.erasure_secret import match_of
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.model.erasure import ErasedTable, Receipt, TableReceipt, TopicReceipt
-from message_lifecycle.model.errors import UnknownTopic, UnsupportedErasure
+from message_lifecycle.model.errors import UnknownTopic, unsupported_erasure
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Plan
 
@@ -58,7 +58,7 @@ def verify(s: Services, request_id: str) -> list[str]:
     for topic in receipt.topics:
         plan = s.ledger.record(topic.plan_id).plan
         if s.eraser is None:
-            raise UnsupportedErasure(f"topic {plan.topic}", "its store cannot erase keys")
+            raise unsupported_erasure(f"topic {plan.topic}", "its store cannot erase keys")
         try:
             found = {table.table: table for table in s.eraser.erased_tables(plan, matches)}
         except UnknownTopic:

@@ -15,15 +15,13 @@ _SPACE = re.compile(r"\s", re.ASCII)
 _NO_DIGIT = re.compile(r"[^0-9a-fA-F\s]", re.ASCII)
 
 
-class InvalidHex(BadInput):
+def invalid_hex(text: str, reason: str) -> BadInput:
     """Text that is not bytes in hexadecimal."""
-
-    def __init__(self, text: str, reason: str) -> None:
-        self.text, self.reason = text, reason
-        shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
-        super().__init__(
-            f"{shown!r} is not hexadecimal: {reason}. Allowed: two digits (0-9, a-f) for each byte; white space does not count."
-        )
+    shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+    return BadInput(
+        f"{shown!r} is not hexadecimal: {reason}. Allowed: two digits (0-9, a-f) for each byte; white space does not count.",
+        code="InvalidHex",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +54,8 @@ class RecordedTopic:
 def _from_hex(text: str) -> bytes:
     wrong = _NO_DIGIT.search(text)
     if wrong is not None:
-        raise InvalidHex(text, f"{wrong[0]!r} at position {wrong.start()} is no digit")
+        raise invalid_hex(text, f"{wrong[0]!r} at position {wrong.start()} is no digit")
     digits = _SPACE.sub("", text)
     if len(digits) % 2:
-        raise InvalidHex(text, f"{len(digits)} digits are half a byte too many or too few")
+        raise invalid_hex(text, f"{len(digits)} digits are half a byte too many or too few")
     return bytes.fromhex(digits)

@@ -186,7 +186,7 @@ def refusals_recorded(s: Services, name: TopicName, operation: Operation, as_of:
     try:
         yield
     except HeldByLegalHold as refusal:
-        detail = f"{type(refusal).__name__}: {refusal}"
+        detail = f"{refusal.code}: {refusal}"
         s.ledger.record_run_outcome(run, Outcome(name="refused", operation=operation, topic=name, as_of=as_of, detail=detail))
         raise
 

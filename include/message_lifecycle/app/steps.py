@@ -15,7 +15,7 @@ from message_lifecycle.app.live_view import keep_view
 from message_lifecycle.app.open_plans import asked_by_itself, belongs_to_another, is_under_way, replaced, require_todays, waits
 from message_lifecycle.app.operations.registry import Work, of_plan, of_work, preview, suite_of
 from message_lifecycle.app.services import Services
-from message_lifecycle.model.errors import CompactionRunning, NotReady, OpenPlan, OwnRequest, PlanConflict, TopicBusy
+from message_lifecycle.model.errors import CompactionRunning, NotReady, OpenPlan, PlanConflict, TopicBusy, own_request
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, OutcomeName, Published, Staged
@@ -175,7 +175,7 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str) -> 
     if granted and record.outcome is None:
         require_todays(s, record.plan)
     if granted and asked_by_itself(record, by):
-        raise OwnRequest(record.plan.plan_id, by)
+        raise own_request(record.plan.plan_id, by)
     approval = Approval(plan_id=record.plan.plan_id, granted=granted, by=by, at=s.ledger.now(), text=text)
     s.ledger.record_approval(approval)
     if not granted:

@@ -25,13 +25,10 @@ from message_lifecycle.model.settings import resolve
 log = logging.getLogger("lifecycle")
 
 
-class RunFailed(LifecycleError):
+def run_failed(outcomes: list[Outcome]) -> LifecycleError:
     """At least one topic of the run ended in a way that a person must see."""
-
-    def __init__(self, outcomes: list[Outcome]) -> None:
-        self.outcomes = outcomes
-        told = "; ".join(f"{outcome.topic}: {outcome.name}: {outcome.detail}" for outcome in outcomes)
-        super().__init__(f"{told}. Nothing was removed by these. See docs/runbook.md, by outcome.")
+    told = "; ".join(f"{outcome.topic}: {outcome.name}: {outcome.detail}" for outcome in outcomes)
+    return LifecycleError(f"{told}. Nothing was removed by these. See docs/runbook.md, by outcome.", code="RunFailed")
 
 
 def copies(*, topics: list[str]) -> list[str]:
@@ -59,7 +56,7 @@ def due(*, run: str, as_of: str, topics: list[str], dry_run: bool = False, work:
     for answer in found:
         log.info("%s: %s: %s", answer.topic, "due" if answer.due else "not due", answer.reason)
     if failed and not any(answer.due for answer in found):
-        raise RunFailed(failed)
+        raise run_failed(failed)
     if not any(answer.due for answer in found):
         told = [f"{answer.topic}: {answer.reason}{_done_before(s, answer.topic, instant, work)}" for answer in found]
         s.ledger.record_idle_run(run, as_of=instant, detail="; ".join(told)[:2000])
@@ -155,7 +152,7 @@ def verify(*, run: str, plan_id: str | None = None, work: Operation = "message_c
         _settle(s, entries)
     failed = [outcome for outcome in outcomes if outcome.name in ("blocked", "starved", "failed")]
     if failed:
-        raise RunFailed(failed)
+        raise run_failed(failed)
     return [told(outcome) for outcome in outcomes]
 
 

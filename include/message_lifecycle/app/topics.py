@@ -8,7 +8,7 @@ from message_lifecycle.app.document_settings import check_levels
 from message_lifecycle.app.live_view import keep_view
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.document import ACCEPTED_OWN
-from message_lifecycle.model.errors import InvalidSetting, IsADocumentTopic, TopicExists, UnknownTopic
+from message_lifecycle.model.errors import InvalidSetting, UnknownTopic, is_a_document_topic, topic_exists
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Value, resolve
 from message_lifecycle.model.topic_config import altered, check_documents, created, origin_of
@@ -28,7 +28,7 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
     if origin is not None:
         partitions = _checked_origin(s, name, origin, partitions)
     if _find(s, name) is not None:
-        raise TopicExists(str(name))
+        raise topic_exists(str(name))
     # Before the table: a creation that dies in between may hold messages, but never lose one.
     s.ledger.start_anew(name)
     s.ledger.set_accepted_view(name, None)
@@ -54,7 +54,7 @@ def _checked_origin(s: Services, name: TopicName, origin: TopicName, partitions:
         seen = None if found is None else origin_of(seen, found.settings)
     found = s.topics.describe(origin)
     if "fold" in found.settings:
-        raise IsADocumentTopic(str(origin))
+        raise is_a_document_topic(str(origin))
     there = found.partitions
     if partitions not in (None, there):
         raise InvalidSetting(where=where, key="partitions", value=partitions, allowed=f"{there}, as its origin {origin} has (MSG-5)")

@@ -22,15 +22,13 @@ AS_OF = "as_of"
 _BEGINS_WITH_A_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]|$)")
 
 
-class NoWindow(BadInput):
+def no_window(reason: str) -> BadInput:
     """The run has no data interval, and nobody named a time for it."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(
-            f"{reason}, so there is no time to judge by. Give the run a logical date, or the parameter as_of: "
-            '--conf \'{"as_of": "2026-11-21T00:00:00Z"}\'.'
-        )
+    return BadInput(
+        f"{reason}, so there is no time to judge by. Give the run a logical date, or the parameter as_of: "
+        '--conf \'{"as_of": "2026-11-21T00:00:00Z"}\'.',
+        code="NoWindow",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,21 +61,21 @@ def resolve(
     if run_type.startswith("asset"):
         return Window(as_of=_newest(asset_extras), start=None, origin="the newest triggering asset event")
     if interval_end is None:
-        raise NoWindow(f"this {run_type} run has no data interval")
+        raise no_window(f"this {run_type} run has no data interval")
     start = None if interval_start is None else _instant(interval_start)
     end = _instant(interval_end)
     if start is not None and start > end:
-        raise NoWindow(f"the data interval ends ({format_instant(end)}) before it begins ({format_instant(start)})")
+        raise no_window(f"the data interval ends ({format_instant(end)}) before it begins ({format_instant(start)})")
     return Window(as_of=end, start=start, origin="the end of the data interval")
 
 
 def _newest(extras: Sequence[Mapping[str, object]]) -> Instant:
     if not extras:
-        raise NoWindow("this run was started by assets, but no asset event is attached to it")
+        raise no_window("this run was started by assets, but no asset event is attached to it")
     # One event without a time might be the newest: not knowing is no reason to take the others' word.
     missing = sum(AS_OF not in extra for extra in extras)
     if missing:
-        raise NoWindow(f"{missing} of the {len(extras)} triggering asset events carry no {AS_OF}")
+        raise no_window(f"{missing} of the {len(extras)} triggering asset events carry no {AS_OF}")
     return max(_read(extra[AS_OF]) for extra in extras)
 
 

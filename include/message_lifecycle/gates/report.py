@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import assert_never
 
 from message_lifecycle.gates.suite import AllAre, ColumnSum, Declared, Number, RowCount, Same, ShownAs, Suite, Within
+from message_lifecycle.model.errors import code_of
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.outcome import Check, GateReport, Staged
 from message_lifecycle.model.plan import Plan
@@ -59,7 +60,7 @@ def not_evaluated(why: str) -> Finding:
 def failed_with(error: BaseException) -> Finding:
     """Kind of error alone: an engine's message may quote data, and belongs into the log."""
     logger.warning("the gate could not evaluate a check", exc_info=error)
-    return not_evaluated(type(error).__name__)
+    return not_evaluated(code_of(error))
 
 
 def finding(declared: Declared, seen: Seen, *, passed: bool) -> Finding:

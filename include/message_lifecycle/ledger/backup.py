@@ -22,7 +22,7 @@ from sqlalchemy import Connection, MetaData, Table, delete, func, select
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical
 from message_lifecycle.ledger.database import Database, add_rows
-from message_lifecycle.ledger.errors import BackupNotWritten, BrokenBackup, LedgerNotEmpty, LedgerTooNew
+from message_lifecycle.ledger.errors import backup_not_written, broken_backup, ledger_not_empty, ledger_too_new
 from message_lifecycle.ledger.migrations import STEPS, Step, advance, migrate, require_current, version
 
 _ROWS_AT_ONCE = 500
@@ -69,7 +69,7 @@ def restore(database: Database, path: Path, *, steps: Sequence[Step] = STEPS) ->
     """
     head = heading(path)
     if head.ledger_version > len(steps):
-        raise LedgerTooNew(str(path), head.ledger_version, len(steps))
+        raise ledger_too_new(str(path), head.ledger_version, len(steps))
     counts: dict[str, int] = {}
     with database.writing(alone=True) as connection:
         _clear(connection, database, len(steps))
@@ -89,7 +89,7 @@ def restore(database: Database, path: Path, *, steps: Sequence[Step] = STEPS) ->
 def _find(made: MetaData, name: str, row: dict[str, object], path: Path) -> Table:
     table = made.tables.get(name)
     if table is None or {column.name for column in table.columns} != set(row):
-        raise BrokenBackup(str(path), f"it holds {name} otherwise than a ledger of its version does")
+        raise broken_backup(str(path), f"it holds {name} otherwise than a ledger of its version does")
     return table
 
 
@@ -103,13 +103,13 @@ def _clear(connection: Connection, database: Database, known: int) -> None:
     if found == 0:
         return
     if found > known:
-        raise LedgerTooNew(database.place, found, known)
+        raise ledger_too_new(database.place, found, known)
     there = MetaData()
     there.reflect(connection, only=_is_ours)
     for table in there.sorted_tables:
         rows = connection.execute(select(func.count()).select_from(table)).scalar_one()
         if table.name != tables.META and rows:
-            raise LedgerNotEmpty(database.place, f"{table.name} has {rows} rows")
+            raise ledger_not_empty(database.place, f"{table.name} has {rows} rows")
     there.drop_all(connection)
 
 
@@ -166,7 +166,7 @@ def new_file(path: Path) -> Iterator[gzip.GzipFile]:
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
-        raise BackupNotWritten(str(path), error.strerror or str(error)) from error
+        raise backup_not_written(str(path), error.strerror or str(error)) from error
 
 
 def heading(path: Path) -> Heading:
@@ -174,9 +174,9 @@ def heading(path: Path) -> Heading:
     first = next(_lines(path), b"")
     content = _parse(path, first, 1) if first else {}
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise BrokenBackup(str(path), f"it does not begin with {FORMAT!r}")
+        raise broken_backup(str(path), f"it does not begin with {FORMAT!r}")
     if set(content) != {field.name for field in fields(Heading)}:
-        raise BrokenBackup(str(path), "its heading is not that of a backup")
+        raise broken_backup(str(path), "its heading is not that of a backup")
     return Heading(**content)
 
 
@@ -188,10 +188,10 @@ def portions(path: Path) -> Iterator[Portion]:
     for number, line in enumerate(_lines(path), start=1):
         content = _parse(path, line, number)
         if ended:
-            raise BrokenBackup(str(path), f"line {number} comes after its end")
+            raise broken_backup(str(path), f"line {number} comes after its end")
         if isinstance(content, list):
             if len(content) != len(columns):
-                raise BrokenBackup(str(path), f"line {number} is no row of {table or 'any table'}")
+                raise broken_backup(str(path), f"line {number} is no row of {table or 'any table'}")
             rows.append(dict(zip(columns, content, strict=True)))
             counts[table] += 1
             size += len(line)
@@ -204,17 +204,17 @@ def portions(path: Path) -> Iterator[Portion]:
         if isinstance(content, dict) and "sha256" in content:
             ended = True
             if content != {"counts": counts, "sha256": digest.hexdigest()}:
-                raise BrokenBackup(str(path), "its contents are not those that were written (SHA-256 or counts differ)")
+                raise broken_backup(str(path), "its contents are not those that were written (SHA-256 or counts differ)")
         digest.update(line)
     if not ended:
-        raise BrokenBackup(str(path), "its end is missing")
+        raise broken_backup(str(path), "its end is missing")
 
 
 def _parse(path: Path, line: bytes, number: int) -> Any:
     try:
         return json.loads(line)
     except ValueError:
-        raise BrokenBackup(str(path), f"line {number} is not JSON") from None
+        raise broken_backup(str(path), f"line {number} is not JSON") from None
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -222,8 +222,8 @@ def _lines(path: Path) -> Iterator[bytes]:
         with gzip.open(path) as file:
             yield from file
     except EOFError:
-        raise BrokenBackup(str(path), "it was cut off") from None
+        raise broken_backup(str(path), "it was cut off") from None
     except (gzip.BadGzipFile, zlib.error):
-        raise BrokenBackup(str(path), "it is not a gzip file, or was damaged") from None
+        raise broken_backup(str(path), "it is not a gzip file, or was damaged") from None
     except OSError as error:
-        raise BrokenBackup(str(path), error.strerror or str(error)) from None
+        raise broken_backup(str(path), error.strerror or str(error)) from None

@@ -17,7 +17,7 @@ from dataclasses import asdict, fields, make_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from message_lifecycle.ledger.errors import CorruptRecord
+from message_lifecycle.ledger.errors import corrupt_record
 from message_lifecycle.model.change import Change
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
 from message_lifecycle.model.plan import PLAN_FORMAT, Plan
@@ -56,7 +56,7 @@ def _read(kind: Any, text: str, what: str) -> Any:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise CorruptRecord(what, f"{place}: {first['msg']}" if place else str(first["msg"])) from error
+        raise corrupt_record(what, f"{place}: {first['msg']}" if place else str(first["msg"])) from error
 
 
 def canonical(content: object) -> str:
@@ -78,11 +78,11 @@ def from_json(kind: type[T], text: str) -> T:
     try:
         update_record(kind.__name__, record, frozenset(field.name for field in fields(kind)))
     except NeverWritten as error:
-        raise CorruptRecord(what, str(error)) from error
+        raise corrupt_record(what, str(error)) from error
     updated = canonical(record)
     value = _read(kind, updated, what)
     if to_json(value) != updated:
-        raise CorruptRecord(what, "it holds more than this program knows")
+        raise corrupt_record(what, "it holds more than this program knows")
     return value
 
 
@@ -96,14 +96,14 @@ def plan_from_json(document: str, plan_id: str, text_id: str | None = None) -> P
     erasure has taken a name out of it. Of a plan of an earlier format, `Plan.format` says so."""
     what, known = f"plan {plan_id}", text_id or plan_id
     if plan_id_of(document) != known:
-        raise CorruptRecord(what, "its text was changed after it was recorded")
+        raise corrupt_record(what, "its text was changed after it was recorded")
     # A quote within a text is escaped: only a field can read so.
     is_todays = f'"format":{PLAN_FORMAT},' in document
     text = document if is_todays else _of_today(document, what)
     recorded: Plan = _read(_recorded_plan(), text, what)
     plan = Plan(**{field.name: getattr(recorded, field.name) for field in fields(Plan)})
     if (plan.format == PLAN_FORMAT) != is_todays or (plan.plan_id != known if is_todays else plan.to_json() != text):
-        raise CorruptRecord(what, "it holds more than this program knows")
+        raise corrupt_record(what, "it holds more than this program knows")
     return plan if is_todays and text_id is None else plan.known_as(plan_id)
 
 
@@ -112,21 +112,21 @@ def _of_today(document: str, what: str) -> str:
     plan = _decoded(document, what)
     found, reads = plan.get("format"), f"this program reads {OLDEST_PLAN_FORMAT} to {PLAN_FORMAT}"
     if type(found) is not int:
-        raise CorruptRecord(what, f"its format is {found!r}, {reads}")
+        raise corrupt_record(what, f"its format is {found!r}, {reads}")
     if found > PLAN_FORMAT:
         reason = f"its format is {found}, {reads}: a newer version wrote it"
-        raise CorruptRecord(what, reason, advice="Upgrade to that version, or use the program that wrote it.")
+        raise corrupt_record(what, reason, advice="Upgrade to that version, or use the program that wrote it.")
     if found < OLDEST_PLAN_FORMAT:
         reason = f"its format is {found}, {reads}: what such a plan says is not known, and it is not guessed"
-        raise CorruptRecord(
+        raise corrupt_record(
             what, reason, advice="Use the program that wrote it: to look at it, to take it back, or to end it while it is open."
         )
     if found == PLAN_FORMAT or canonical(plan) != document:
-        raise CorruptRecord(what, "it is not written as plans are")
+        raise corrupt_record(what, "it is not written as plans are")
     try:
         update_plan(plan)
     except NeverWritten as error:
-        raise CorruptRecord(what, f"{error}, and no plan of format {found} says that") from error
+        raise corrupt_record(what, f"{error}, and no plan of format {found} says that") from error
     return canonical(plan)
 
 
@@ -134,9 +134,9 @@ def _decoded(text: str, what: str) -> Content:
     try:
         content = json.loads(text)
     except ValueError as error:
-        raise CorruptRecord(what, "it is not JSON") from error
+        raise corrupt_record(what, "it is not JSON") from error
     if not isinstance(content, dict):
-        raise CorruptRecord(what, "it is not an object of JSON")
+        raise corrupt_record(what, "it is not an object of JSON")
     return content
 
 
@@ -156,7 +156,7 @@ def pairs_from_json(text: str) -> tuple[tuple[str, str], ...]:
     if not isinstance(found, list) or not all(
         isinstance(pair, list) and len(pair) == 2 and all(isinstance(part, str) for part in pair) for pair in found
     ):
-        raise CorruptRecord("the due state of a topic", "its holders are not pairs of text")
+        raise corrupt_record("the due state of a topic", "its holders are not pairs of text")
     return tuple((name, state) for name, state in found)
 
 

@@ -18,7 +18,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
 
 from message_lifecycle.ledger import tables
-from message_lifecycle.ledger.errors import InvalidLedgerUrl, LedgerUnavailable
+from message_lifecycle.ledger.errors import invalid_ledger_url, ledger_unavailable
 from message_lifecycle.model.errors import TopicBusy
 from message_lifecycle.model.instants import Instant, of_datetime
 from message_lifecycle.model.names import TopicName
@@ -88,7 +88,7 @@ class Database:
                 raise LockTimeout from None
             # Not the SQLAlchemy text: the first line of the driver's says it in words and holds no values.
             reason = (str(error.orig).strip().splitlines() or [type(error.orig).__name__])[0]
-            raise LedgerUnavailable(self.place, reason) from error
+            raise ledger_unavailable(self.place, reason) from error
 
     def now(self, connection: Connection) -> Instant:
         """The database's clock (CLK-1); an injected one in tests and scenarios. SQLite has none but the machine's."""
@@ -107,12 +107,12 @@ def _parse(url: str) -> URL:
         parsed = make_url(url)
     except ArgumentError:
         # Not the text itself: what cannot be read may still hold a password.
-        raise InvalidLedgerUrl("it is not a database URL") from None
+        raise invalid_ledger_url("it is not a database URL") from None
     if parsed.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
         return parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername in ("sqlite", "sqlite+pysqlite"):
         return parsed
-    raise InvalidLedgerUrl(f"{parsed.drivername} is not supported")
+    raise invalid_ledger_url(f"{parsed.drivername} is not supported")
 
 
 def _place(url: URL) -> str:

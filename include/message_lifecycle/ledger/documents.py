@@ -13,9 +13,9 @@ from sqlalchemy import Connection, delete, select, tuple_, update
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical
 from message_lifecycle.ledger.database import Part, add_if_absent, claim_topic, key_of, put
-from message_lifecycle.ledger.errors import CorruptRecord
+from message_lifecycle.ledger.errors import corrupt_record
 from message_lifecycle.model.document import OwnChanges, OwnSettings, Synced
-from message_lifecycle.model.errors import InvalidServerSeq, InvalidSetting
+from message_lifecycle.model.errors import InvalidSetting, invalid_server_seq
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.settings import BY_NAME, OWN_SETTINGS, Value
@@ -47,7 +47,7 @@ class Documents(Part):
         Raises InvalidName, InvalidServerSeq."""
         key = {"topic": key_of(topic), "document": normalise_name(document), "client": normalise_name(client)}
         if to is not None and not 1 <= to.server_seq <= INT64_MAX:
-            raise InvalidServerSeq(key["document"], to.server_seq, f"1 to {INT64_MAX}")
+            raise invalid_server_seq(key["document"], to.server_seq, f"1 to {INT64_MAX}")
         was = {} if seen is None else {"server_seq": seen.server_seq, "at": seen.at}
         with self._database.writing() as connection:
             if seen is None and to is None:
@@ -114,11 +114,11 @@ def _value(setting: str, text: str, where: str) -> Value:
     """By hand, as it is read by every look at what is due. Raises CorruptRecord, as what is not understood keeps nothing."""
     known = BY_NAME.get(setting)
     if known is None:
-        raise CorruptRecord(f"a setting of {where}", f"this program knows no {setting}")
+        raise corrupt_record(f"a setting of {where}", f"this program knows no {setting}")
     try:
         return known.check(json.loads(text), where=where)
     except (ValueError, InvalidSetting) as error:
-        raise CorruptRecord(f"{setting} of {where}", str(error)) from error
+        raise corrupt_record(f"{setting} of {where}", str(error)) from error
 
 
 def _own_settings(connection: Connection, topic: TopicName) -> OwnSettings:
@@ -129,7 +129,7 @@ def _own_settings(connection: Connection, topic: TopicName) -> OwnSettings:
     owners = connection.execute(select(_owners.c.document, _owners.c.owner).where(_owners.c.topic == key_of(topic))).all()
     for level, name, setting, text in settings:
         if level not in found:
-            raise CorruptRecord(f"a setting of {topic}", f"level {level!r}")
+            raise corrupt_record(f"a setting of {topic}", f"level {level!r}")
         found[level].setdefault(name, {})[setting] = _value(setting, text, f"{level} {name} of {topic}")
     return OwnSettings(users=found["user"], documents=found["document"], owners=dict(owners))
 

@@ -16,7 +16,7 @@ from message_lifecycle.ledger.codec import canonical, plan_id_of
 from message_lifecycle.ledger.database import Part, claim_topic, key_of, next_event, put, topic_of
 from message_lifecycle.model.document import ACCEPTED_OWN
 from message_lifecycle.model.erasure import ErasureRequest, ErasureState, KeyDigest, Lifted, Matches
-from message_lifecycle.model.errors import AmbiguousErasure, NoReceipt, NothingForbidden, UnknownErasure, UnnamedErasure
+from message_lifecycle.model.errors import ambiguous_erasure, no_receipt, nothing_forbidden, unknown_erasure, unnamed_erasure
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName, words_of
 from message_lifecycle.model.plan import Operation
@@ -46,9 +46,9 @@ class Erasures(Part):
     ) -> ErasureRequest:
         """Record that somebody wants the key gone, at the ledger's own time. Raises UnnamedErasure."""
         if not requested_by.strip():
-            raise UnnamedErasure("person")
+            raise unnamed_erasure("person")
         if not why.strip():
-            raise UnnamedErasure("reason")
+            raise unnamed_erasure("reason")
         with self._database.writing() as connection:
             if connection.execute(select(_erasures.c.request_id).where(_erasures.c.request_id == request_id)).first() is None:
                 at = self._database.now(connection)
@@ -96,15 +96,15 @@ class Erasures(Part):
     def allow_again(self, request_id: str, *, by: str, why: str) -> ErasureRequest:
         """What the request forbids may come in again. Raises UnknownErasure, NothingForbidden, UnnamedErasure."""
         if not by.strip():
-            raise UnnamedErasure("person")
+            raise unnamed_erasure("person")
         if not why.strip():
-            raise UnnamedErasure("reason")
+            raise unnamed_erasure("reason")
         with self._database.writing() as connection:
             found = _find(connection, request_id)
             if not found.forbid:
-                raise NothingForbidden(found.request_id, "it was made without --forbid")
+                raise nothing_forbidden(found.request_id, "it was made without --forbid")
             if found.lifted is not None:
-                raise NothingForbidden(found.request_id, f"{found.lifted.by} has lifted it before")
+                raise nothing_forbidden(found.request_id, f"{found.lifted.by} has lifted it before")
             lifted = canonical({"by": by.strip(), "why": why.strip(), "at": self._database.now(connection)})
             connection.execute(update(_erasures).where(_erasures.c.request_id == found.request_id).values(lifted=lifted))
             return _find(connection, found.request_id)
@@ -124,7 +124,7 @@ class Erasures(Part):
             found = _find(connection, request_id)
             kept = _kept(connection, found)
         if kept is None:
-            raise NoReceipt(found.request_id, found.state)
+            raise no_receipt(found.request_id, found.state)
         return kept
 
     def document_topics(self) -> Sequence[TopicName]:
@@ -167,9 +167,9 @@ def _find(connection: Connection, beginning: str) -> ErasureRequest:
     ).all()
     exact = [row for row in rows if row.request_id == beginning]
     if not beginning or not rows:
-        raise UnknownErasure(beginning)
+        raise unknown_erasure(beginning)
     if len(rows) > 1 and not exact:
-        raise AmbiguousErasure(beginning, tuple(row.request_id for row in rows))
+        raise ambiguous_erasure(beginning, tuple(row.request_id for row in rows))
     return _request(exact[0] if exact else rows[0])
 
 

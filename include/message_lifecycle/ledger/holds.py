@@ -13,8 +13,8 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.database import Part, add_if_absent, add_rows, key_of, topic_of
-from message_lifecycle.ledger.errors import CorruptRecord
-from message_lifecycle.model.errors import HoldReleased, InvalidHold, NotUndone, UnknownHold, UnnamedApproval
+from message_lifecycle.ledger.errors import corrupt_record
+from message_lifecycle.model.errors import hold_released, invalid_hold, not_undone, unknown_hold, unnamed_approval
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, What
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
@@ -44,7 +44,7 @@ class Holds(Part):
         with self._database.reading() as connection:
             rows = connection.execute(select(_holds).where(beginning).order_by(_holds.c.hold_id).limit(5)).all()
         if len(rows) != 1 or not hold_id:
-            raise UnknownHold(hold_id, [row.hold_id for row in rows])
+            raise unknown_hold(hold_id, [row.hold_id for row in rows])
         return _hold_of(rows[0])
 
     def add_hold(self, hold: Hold) -> Hold:
@@ -75,7 +75,7 @@ class Holds(Part):
                 word = {"released_by": by, "released_why": why, "released_at": self._database.now(connection), "held_key": None}
                 connection.execute(update(_holds).where(_holds.c.hold_id == found.hold_id).values(**word))
             elif (row.released_by, row.released_why) != (by, why):
-                raise HoldReleased(found.hold_id, row.released_by, format_instant(Instant(row.released_at)))
+                raise hold_released(found.hold_id, row.released_by, format_instant(Instant(row.released_at)))
         return self.hold(found.hold_id)
 
     def set_undone(self, topic: TopicName, plan_id: str, undone_by: str, ranges: Iterable[Range]) -> None:
@@ -110,22 +110,22 @@ class Holds(Part):
     def release_undone(self, plan_id: str, *, by: str, text: str) -> Undone:
         """From now on the rules take its messages again; the first release stands. Raises NotUndone, UnnamedApproval."""
         if not by.strip():
-            raise UnnamedApproval(plan_id)
+            raise unnamed_approval(plan_id)
         with self._database.writing() as connection:
             first = (_undone.c.plan_id == plan_id) & _undone.c.released_at.is_(None)
             at = self._database.now(connection)
             connection.execute(update(_undone).where(first).values(released_at=at, released_by=by, word=text))
             row = _row(connection, plan_id)
             if row is None:
-                raise NotUndone(plan_id)
+                raise not_undone(plan_id)
             return _read(connection, row)
 
 
 def _check_word(by: str, why: str) -> None:
     if not by.strip():
-        raise InvalidHold("by", by, "the name of the person who answers for it")
+        raise invalid_hold("by", by, "the name of the person who answers for it")
     if not why.strip():
-        raise InvalidHold("why", why, "a reason")
+        raise invalid_hold("why", why, "a reason")
 
 
 def _columns(what: What) -> dict[str, object]:
@@ -159,11 +159,11 @@ def _what_of(row: Row[Any]) -> What:
         return HeldTopic()
     if row.kind == "key":
         if row.held_key is None and row.released_at is None:
-            raise CorruptRecord(f"hold {row.hold_id}", "it stands, and its key is not there")
+            raise corrupt_record(f"hold {row.hold_id}", "it stands, and its key is not there")
         return HeldKey(key=None if row.held_key is None else base64.b64decode(row.held_key, validate=True), digest=row.key_digest)
     if row.kind == "range":
         return HeldRange(partition=row.partition, first=row.first_offset, last=row.last_offset)
-    raise CorruptRecord(f"hold {row.hold_id}", f"its kind is {row.kind!r}, this program knows topic, key and range")
+    raise corrupt_record(f"hold {row.hold_id}", f"its kind is {row.kind!r}, this program knows topic, key and range")
 
 
 def forget_undone(connection: Connection, topic: TopicName) -> None:

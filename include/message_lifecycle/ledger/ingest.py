@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, delete, select, update
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical, settings_from_json
 from message_lifecycle.ledger.database import Part, add_rows, claim_topic, key_of, next_event, put
-from message_lifecycle.model.errors import BatchNotOpen, ChangedFile, OpenBatch, RepeatedFile, UnknownBatch
+from message_lifecycle.model.errors import batch_not_open, changed_file, open_batch, repeated_file, unknown_batch
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.records import Batch, SourceFile
@@ -49,7 +49,7 @@ class Ingest(Part):
             if not fresh:
                 return ()
             if same is not None and same.state == "done":
-                raise BatchNotOpen(batch_id, "done")
+                raise batch_not_open(batch_id, "done")
             put(
                 connection,
                 _batches,
@@ -112,11 +112,11 @@ class Ingest(Part):
         with self._database.writing() as connection:
             row = _find(connection, batch_id)
             if row is None:
-                raise UnknownBatch(batch_id)
+                raise unknown_batch(batch_id)
             if row.state == state:
                 return
             if row.state != "open":
-                raise BatchNotOpen(batch_id, row.state)
+                raise batch_not_open(batch_id, row.state)
             if state == "abandoned":
                 connection.execute(delete(_files).where(_files.c.batch_id == batch_id))
             values = {"state": state, "ended_at": self._database.now(connection), **result}
@@ -133,7 +133,7 @@ def _by_path(topic: TopicName, files: Iterable[SourceFile]) -> dict[str, SourceF
     found: dict[str, SourceFile] = {}
     for file in files:
         if file.path in found:
-            raise RepeatedFile(str(topic), file.path)
+            raise repeated_file(str(topic), file.path)
         found[file.path] = file
     return found
 
@@ -151,7 +151,7 @@ def _refuse_second(connection: Connection, topic: TopicName) -> None:
     query = select(_batches).where(_batches.c.topic == key_of(topic), _batches.c.state == "open")
     other = connection.execute(query).first()
     if other is not None:
-        raise OpenBatch(str(topic), other.batch_id, format_instant(other.begun_at))
+        raise open_batch(str(topic), other.batch_id, format_instant(other.begun_at))
 
 
 def _not_taken(connection: Connection, topic: TopicName, wanted: dict[str, SourceFile]) -> tuple[SourceFile, ...]:
@@ -163,6 +163,6 @@ def _not_taken(connection: Connection, topic: TopicName, wanted: dict[str, Sourc
         query = select(_files).where(_files.c.topic == key_of(topic), _files.c.path.in_(some)).order_by(_files.c.path)
         for row in connection.execute(query):
             if row.sha256 != wanted[row.path].sha256:
-                raise ChangedFile(str(topic), row.path, row.batch_id)
+                raise changed_file(str(topic), row.path, row.batch_id)
             taken.add(row.path)
     return tuple(wanted[path] for path in paths if path not in taken)

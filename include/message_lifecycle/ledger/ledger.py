@@ -19,7 +19,7 @@ from message_lifecycle.ledger.migrations import migrate, require_current
 from message_lifecycle.ledger.plans import Plans
 from message_lifecycle.ledger.runs import Runs
 from message_lifecycle.ledger.topics import TopicState, forget_progress
-from message_lifecycle.model.errors import FutureAsOf, LedgerMismatch, LifecycleError
+from message_lifecycle.model.errors import LifecycleError, future_as_of, ledger_mismatch
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
 from message_lifecycle.model.names import TopicName
 
@@ -63,7 +63,7 @@ class Identity(Part):
                     select(func.max(tables.topics.c.last_sequence)).where(tables.topics.c.topic.in_([key_of(topic), _ANY_TOPIC]))
                 ).scalar_one()
                 if sequence > (known or 0):
-                    raise LedgerMismatch(
+                    raise ledger_mismatch(
                         str(topic),
                         f"its newest commit is number {sequence} of this ledger, which remembers none after {known or 0} "
                         "for it: the ledger is an older state of itself, as from a backup",
@@ -75,9 +75,9 @@ class Identity(Part):
                 )
             ).scalar_one_or_none()
         if accepted is None:
-            raise LedgerMismatch(str(topic), f"it was written with ledger {uuid}, this one is {own}")
+            raise ledger_mismatch(str(topic), f"it was written with ledger {uuid}, this one is {own}")
         if sequence > accepted:
-            raise LedgerMismatch(
+            raise ledger_mismatch(
                 str(topic),
                 f"it was written with ledger {uuid} again (number {sequence}) after that was taken on at number {accepted}",
             )
@@ -108,7 +108,7 @@ class Identity(Part):
         """CLK-1: `as_of` may be as late as the ledger's clock + skew. Raises FutureAsOf."""
         now = self.now()
         if as_of > now + skew_us:
-            raise FutureAsOf(as_of=format_instant(as_of), now=format_instant(now), skew_seconds=skew_us // MICROS_PER_SECOND)
+            raise future_as_of(as_of=format_instant(as_of), now=format_instant(now), skew_seconds=skew_us // MICROS_PER_SECOND)
 
 
 def _identity(connection: Connection) -> tuple[str, int]:

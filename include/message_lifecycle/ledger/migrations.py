@@ -12,7 +12,7 @@ from sqlalchemy import Connection, inspect, select, text, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.database import Database
-from message_lifecycle.ledger.errors import LedgerNotMigrated, LedgerTooNew
+from message_lifecycle.ledger.errors import ledger_not_migrated, ledger_too_new
 
 Step = Callable[[Connection], None]
 
@@ -194,7 +194,7 @@ def migrate(database: Database, *, steps: Sequence[Step] = STEPS) -> tuple[int, 
             found = version(connection)
             first = found if first is None else first
             if found > len(steps):
-                raise LedgerTooNew(database.place, found, len(steps))
+                raise ledger_too_new(database.place, found, len(steps))
             if found == len(steps):
                 return first, found
             advance(connection, steps[found], found + 1)
@@ -211,6 +211,6 @@ def require_current(database: Database) -> None:
     with database.reading() as connection:
         found = version(connection)
     if found > len(STEPS):
-        raise LedgerTooNew(database.place, found, len(STEPS))
+        raise ledger_too_new(database.place, found, len(STEPS))
     if found < len(STEPS):
-        raise LedgerNotMigrated(database.place, found, len(STEPS))
+        raise ledger_not_migrated(database.place, found, len(STEPS))

@@ -15,7 +15,7 @@ from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import from_json, plan_from_json, plan_id_of, to_json
 from message_lifecycle.ledger.database import Part, add_rows, claim_topic, key_of, next_event, topic_of
 from message_lifecycle.ledger.runs import link, write_outcome
-from message_lifecycle.model.errors import AlreadyAnswered, AmbiguousPlan, NotReady, OpenPlan, UnknownPlan, UnnamedApproval
+from message_lifecycle.model.errors import NotReady, OpenPlan, UnknownPlan, already_answered, ambiguous_plan, unnamed_approval
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
@@ -213,13 +213,13 @@ class Plans(Part):
         """Keep a person's word; the same word again returns the first. Raises NotReady where no question waits, AlreadyAnswered
         where it differs from the first, UnnamedApproval."""
         if not approval.by.strip():
-            raise UnnamedApproval(approval.plan_id)
+            raise unnamed_approval(approval.plan_id)
         with self._database.writing() as connection:
             row = _locked(connection, approval.plan_id)
             if row.approval is not None:
                 first = from_json(Approval, row.approval)
                 if (first.granted, first.by, first.text) != (approval.granted, approval.by, approval.text):
-                    raise AlreadyAnswered(approval.plan_id, first.granted, first.by, format_instant(first.at))
+                    raise already_answered(approval.plan_id, first.granted, first.by, format_instant(first.at))
                 return first
             if row.state != "gated" or row.judgement != "needs_approval":
                 raise NotReady(approval.plan_id, _found(row), "a plan that waits for a person")
@@ -317,7 +317,7 @@ def _by_beginning(connection: Connection, beginning: str) -> str:
     if not found:
         raise UnknownPlan(beginning)
     if len(found) > 1:
-        raise AmbiguousPlan(beginning, tuple(found))
+        raise ambiguous_plan(beginning, tuple(found))
     return str(found[0])
 
 

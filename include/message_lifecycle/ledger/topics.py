@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, delete, select, update
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical, pairs_from_json, settings_from_json, settings_to_json
 from message_lifecycle.ledger.database import Part, key_of, lock_row, put, topic_of
-from message_lifecycle.model.errors import InvalidProgress, ReplicaProgress, UnknownConsumer
+from message_lifecycle.model.errors import invalid_progress, replica_progress, unknown_consumer
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName, normalise_name, reader_name
@@ -47,12 +47,12 @@ class TopicState(Part):
             self._refuse_replica(topic, consumer)
         name = normalise_name(consumer)
         if not 0 <= partition <= _INT32_MAX:
-            raise InvalidProgress(name, f"partition {partition}; allowed: 0 to {_INT32_MAX}")
+            raise invalid_progress(name, f"partition {partition}; allowed: 0 to {_INT32_MAX}")
         if not 0 <= offset <= INT64_MAX:
-            raise InvalidProgress(name, f"offset {offset} of partition {partition}; allowed: 0 to {INT64_MAX}")
+            raise invalid_progress(name, f"offset {offset} of partition {partition}; allowed: 0 to {INT64_MAX}")
         if end_offset is not None and offset >= end_offset:
             given = f"offsets below {end_offset}" if end_offset else "no offset"
-            raise InvalidProgress(name, f"offset {offset} of partition {partition}; the log has given {given} yet")
+            raise invalid_progress(name, f"offset {offset} of partition {partition}; the log has given {given} yet")
         key = {"topic": key_of(topic), "consumer": name, "partition": partition}
         with self._database.writing() as connection:
             lock_row(connection, _consumers, **key, offset=offset, at=at, replica=0)
@@ -81,7 +81,7 @@ class TopicState(Part):
         name = str(TopicName.parse(consumer))
         with self._database.reading() as connection:
             if connection.execute(select(_consumers.c.offset).where(*_is(topic, name))).first() is not None:
-                raise ReplicaProgress(str(topic), name)
+                raise replica_progress(str(topic), name)
 
     def remove(self, topic: TopicName, consumer: str) -> None:
         """Forget the consumer or replica in every partition: it keeps no message any more. Raises UnknownConsumer, InvalidName."""
@@ -89,7 +89,7 @@ class TopicState(Part):
         with self._database.writing() as connection:
             gone = connection.execute(delete(_consumers).where(*_is(topic, name)))
             if gone.rowcount == 0:
-                raise UnknownConsumer(str(topic), name)
+                raise unknown_consumer(str(topic), name)
 
     def consumers(self, topic: TopicName) -> Sequence[Progress]:
         """In order of (consumer, partition); none registered: empty."""

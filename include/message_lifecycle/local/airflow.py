@@ -23,7 +23,7 @@ from urllib.parse import quote
 import psycopg
 
 from message_lifecycle.local import processes
-from message_lifecycle.local.errors import AirflowRefused, ComponentFailed, RunNotFinished
+from message_lifecycle.local.errors import AirflowRefused, component_failed, run_not_finished
 from message_lifecycle.local.layout import Layout, last_lines, secret, venv_bin, write_private
 from message_lifecycle.local.processes import LOOPBACK, Component, kept_port, log_file
 from message_lifecycle.local.progress import Progress
@@ -90,7 +90,7 @@ def _migrate(layout: Layout, environment: Mapping[str, str], progress: Progress)
             command, env=dict(environment), cwd=layout.project, stdout=output, stderr=output, timeout=HEALTHY_SECONDS, check=False
         ).returncode
     if status != 0:
-        raise ComponentFailed("migration", f"status {status}", log, last_lines(log, 3))
+        raise component_failed("migration", f"status {status}", log, last_lines(log, 3))
     write_private(done, f"{version('apache-airflow')} {_database_version(environment)}\n")
 
 
@@ -123,9 +123,9 @@ def _wait_until_healthy(layout: Layout, api: AirflowApi, all_components: list[Co
         for component in all_components:
             log = log_file(layout, component.name)
             if not component.process.alive():
-                raise ComponentFailed(component.name, "ended", log, last_lines(log))
+                raise component_failed(component.name, "ended", log, last_lines(log))
             if time.monotonic() > deadline:
-                raise ComponentFailed(component.name, f"not healthy after {HEALTHY_SECONDS:.0f} s", log, last_lines(log))
+                raise component_failed(component.name, f"not healthy after {HEALTHY_SECONDS:.0f} s", log, last_lines(log))
         time.sleep(HEALTH_POLL_SECONDS)  # no component tells when it is healthy
 
 
@@ -277,7 +277,7 @@ class AirflowApi:
     def wait_for_run(self, dag_id: str, run_id: str, *, seconds: float) -> str:
         """The state in which the run ended; `RunNotFinished` when it has not."""
         if not _until(lambda: self.run_state(dag_id, run_id) in ENDED, seconds):
-            raise RunNotFinished(dag_id, run_id, self.run_state(dag_id, run_id), seconds)
+            raise run_not_finished(dag_id, run_id, self.run_state(dag_id, run_id), seconds)
         return self.run_state(dag_id, run_id)
 
     def tasks(self, dag_id: str, run_id: str) -> tuple[TaskState, ...]:
@@ -315,7 +315,7 @@ class AirflowApi:
     def wait_for_approvals(self, dag_id: str, run_id: str, *, seconds: float) -> tuple[Approval, ...]:
         """The first open questions, or none if the run ended without one."""
         if not _until(lambda: bool(self.approvals(dag_id, run_id)) or self.run_state(dag_id, run_id) in ENDED, seconds):
-            raise RunNotFinished(dag_id, run_id, self.run_state(dag_id, run_id), seconds)
+            raise run_not_finished(dag_id, run_id, self.run_state(dag_id, run_id), seconds)
         return self.approvals(dag_id, run_id)
 
     def answer(self, approval: Approval, option: str, params: Mapping[str, object] | None = None) -> None:

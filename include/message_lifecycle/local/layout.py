@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from message_lifecycle.local.errors import UnusablePlace
+from message_lifecycle.local.errors import unusable_place
 from message_lifecycle.model.errors import Unavailable
 
 PRIVATE_FOLDER = 0o700
@@ -111,7 +111,7 @@ class Layout:
         if not record.is_file():
             record.write_text(f"{self.state}\n", encoding="utf-8")
         elif (made_at := record.read_text(encoding="utf-8").strip()) != str(self.state):
-            raise UnusablePlace(
+            raise unusable_place(
                 self.state,
                 f"it was made at {made_at}, and the tables in it name their files there",
                 "Move it back, or remove it to start anew",
@@ -122,11 +122,11 @@ class Layout:
         for place in (self.project, self.state, self.tools):
             # A class path, PATH and the JVM's archive option are lists separated by colons: no quoting gets one through.
             if ":" in str(place):
-                raise UnusablePlace(place, "the path holds a colon, which Java cannot take", "Move the project to a path without one")
+                raise unusable_place(place, "the path holds a colon, which Java cannot take", "Move the project to a path without one")
         self.state.mkdir(parents=True, exist_ok=True)
         owner = self.state.stat().st_uid
         if owner != os.geteuid():
-            raise UnusablePlace(
+            raise unusable_place(
                 self.state,
                 f"it belongs to user id {owner}, you are {os.geteuid()}",
                 "Run as that user, or name another folder by LIFECYCLE_HOME",

@@ -19,7 +19,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from message_lifecycle.local.errors import DatabaseBroken, ServerUserUnusable
+from message_lifecycle.local.errors import database_broken, server_user_unusable
 from message_lifecycle.local.layout import Layout, last_lines, package_folder, secret, write_private
 from message_lifecycle.local.processes import LOOPBACK, choose_port, find_process, working_folder
 
@@ -118,7 +118,7 @@ def _place_for_root(layout: Layout) -> PostgresPlace:
     try:
         pwd.getpwnam(SERVER_USER)
     except KeyError:
-        raise ServerUserUnusable(SERVER_USER, "there is no such user") from None
+        raise server_user_unusable(SERVER_USER, "there is no such user") from None
     for candidate in _folders(layout):
         try:
             # Below a home of mode 0700 the server could not reach its own files: then a folder of the system's, ours alone.
@@ -134,7 +134,9 @@ def _place_for_root(layout: Layout) -> PostgresPlace:
         if _works(place):
             return place
         shutil.rmtree(folder, ignore_errors=True)
-    raise ServerUserUnusable(SERVER_USER, "it can reach neither the state folder nor one under /var/lib or the folder for temporary files")
+    raise server_user_unusable(
+        SERVER_USER, "it can reach neither the state folder nor one under /var/lib or the folder for temporary files"
+    )
 
 
 def find_place(layout: Layout) -> PostgresPlace:
@@ -152,7 +154,7 @@ def find_place(layout: Layout) -> PostgresPlace:
             # The data is there, the program is not: a new virtual environment. Never choose another place over existing data.
             place = PostgresPlace(folder=place.folder, programs=_copied_programs(place.folder), user=place.user)
             if not _works(place):
-                raise ServerUserUnusable(SERVER_USER, f"it can no longer use its folder {place.folder}")
+                raise server_user_unusable(SERVER_USER, f"it can no longer use its folder {place.folder}")
             return place
     place = _place_for_root(layout)
     write_private(record, json.dumps({"folder": str(place.folder), "programs": str(place.programs), "user": place.user}, indent=2) + "\n")
@@ -190,7 +192,7 @@ def _create_cluster(layout: Layout, place: PostgresPlace) -> None:
     done = place.folder / "created"
     if done.is_file():
         if not _password_file(layout).is_file():
-            raise DatabaseBroken(
+            raise database_broken(
                 f"its data is there but its password {_password_file(layout)} is gone", place.log, "put the file back, or remove the data"
             )
         return
@@ -207,7 +209,7 @@ def _create_cluster(layout: Layout, place: PostgresPlace) -> None:
     finally:
         password.unlink()
     if status != 0:
-        raise DatabaseBroken("initdb failed", log, last_lines(log))
+        raise database_broken("initdb failed", log, last_lines(log))
     with (place.data / "postgresql.conf").open("a", encoding="utf-8") as settings:
         settings.write(SETTINGS)
     done.touch(mode=0o600)
@@ -276,7 +278,7 @@ def _start_server(layout: Layout, place: PostgresPlace) -> Address:
         if address := _answering(layout, place):
             return address
         if time.monotonic() > deadline:
-            raise DatabaseBroken(f"did not start within {START_SECONDS:.0f} s", place.log, last_lines(place.log, 3) or last_lines(log, 3))
+            raise database_broken(f"did not start within {START_SECONDS:.0f} s", place.log, last_lines(place.log, 3) or last_lines(log, 3))
         time.sleep(POLL_SECONDS)  # the server tells nobody when it is ready
 
 
@@ -292,4 +294,4 @@ def stop(layout: Layout) -> bool:
     for mode in ("fast", "immediate"):
         if place.run("pg_ctl", "-D", place.data, "-m", mode, "-w", "-t", str(STOP_SECONDS), "stop", output=log) == 0:
             return True
-    raise DatabaseBroken("did not stop", place.log, last_lines(log, 3))
+    raise database_broken("did not stop", place.log, last_lines(log, 3))

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 
-from message_lifecycle.local.errors import NoFreePort, StackBusy
+from message_lifecycle.local.errors import StackBusy, no_free_port
 from message_lifecycle.local.layout import Layout, write_private
 
 PROC = Path("/proc")
@@ -261,7 +261,7 @@ def choose_port(file: Path, name: str) -> int:
         if port not in others and is_free(port):
             write_private(file, json.dumps(kept | {name: port}, indent=2, sort_keys=True) + "\n")
             return port
-    raise NoFreePort(FIRST_PORT, LAST_PORT)
+    raise no_free_port(FIRST_PORT, LAST_PORT)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from pathlib import Path
 import redis
 
 from message_lifecycle.local import processes
-from message_lifecycle.local.errors import RedisBroken, RedisMissing
+from message_lifecycle.local.errors import redis_broken, redis_missing
 from message_lifecycle.local.layout import PRIVATE_FOLDER, Layout, last_lines, secret, venv_bin, write_private
 from message_lifecycle.local.processes import LOOPBACK, Component, choose_port, kept_port, log_file
 
@@ -92,7 +92,7 @@ def find_server() -> Path:
         if found and (int(found[1]), int(found[2])) >= OLDEST:
             return program
         seen[program] = said
-    raise RedisMissing(".".join(map(str, OLDEST)), "; ".join(f"{program}: {said}" for program, said in seen.items()))
+    raise redis_missing(".".join(map(str, OLDEST)), "; ".join(f"{program}: {said}" for program, said in seen.items()))
 
 
 def _write_settings(layout: Layout, port: int) -> Path:
@@ -139,7 +139,7 @@ def start(layout: Layout) -> Address:
             return address
         if time.monotonic() > deadline:
             stop(layout)
-            raise RedisBroken(
+            raise redis_broken(
                 f"did not start within {START_SECONDS:.0f} s", log_file(layout, SERVICE), last_lines(log_file(layout, SERVICE), 3)
             )
 

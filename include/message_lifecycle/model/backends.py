@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from message_lifecycle.model.errors import InvalidSetting, UnsupportedLimit
+from message_lifecycle.model.errors import InvalidSetting, unsupported_limit
 from message_lifecycle.model.setting_list import DOCUMENT_SETTINGS
 from message_lifecycle.model.settings import BY_NAME, Policy, Value
 
@@ -87,14 +87,14 @@ def check_policy(backend: Backend, policy: Policy, own: Mapping[str, Value], *, 
         # What the topic itself asks for before what that implies, or the server asks for.
         asked.sort(key=lambda name: name not in own)
         allowed = ", ".join(_RETENTION[backend])
-        raise UnsupportedLimit(backend=backend, limit=f"{asked[0]} = {policy[asked[0]]!r}", where=where, allowed=allowed)
+        raise unsupported_limit(backend=backend, limit=f"{asked[0]} = {policy[asked[0]]!r}", where=where, allowed=allowed)
 
 
 def check_operation(backend: Backend, operation: str, *, where: str) -> None:
     """Raises UnsupportedLimit."""
     if backend in RECORD_LOGS and operation not in RECORD_LOG_OPERATIONS:
         allowed = ", ".join(RECORD_LOG_OPERATIONS)
-        raise UnsupportedLimit(backend=backend, limit=f"the operation {operation}", where=where, allowed=allowed)
+        raise unsupported_limit(backend=backend, limit=f"the operation {operation}", where=where, allowed=allowed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from message_lifecycle.model.errors import ErasureSecretChanged, InvalidErasureSecret, InvalidReceipt
+from message_lifecycle.model.errors import erasure_secret_changed, invalid_erasure_secret, invalid_receipt
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 
@@ -55,7 +55,7 @@ class KeySecret:
 
     def __post_init__(self) -> None:
         if len(self.value) < MIN_SECRET_BYTES:
-            raise InvalidErasureSecret(len(self.value), MIN_SECRET_BYTES)
+            raise invalid_erasure_secret(len(self.value), MIN_SECRET_BYTES)
 
     @property
     def fingerprint(self) -> str:
@@ -82,7 +82,7 @@ class KeyMatch:
         found = tuple(digests)
         for one in found:
             if one.secret != secret.fingerprint:
-                raise ErasureSecretChanged(found=secret.fingerprint, needed=one.secret)
+                raise erasure_secret_changed(found=secret.fingerprint, needed=one.secret)
         return cls(secret=secret, digests=frozenset(bytes.fromhex(one.digest) for one in found))
 
     def matches(self, key: bytes | None) -> bool:
@@ -230,13 +230,13 @@ class Receipt:
         try:
             told: dict[str, Any] = json.loads(text)
             if told["format"] != RECEIPT_FORMAT:
-                raise InvalidReceipt(f"its format is {told['format']}, this program knows {RECEIPT_FORMAT}")
+                raise invalid_receipt(f"its format is {told['format']}, this program knows {RECEIPT_FORMAT}")
             topics = tuple(
                 TopicReceipt(**{**topic, "tables": tuple(_table_receipt(table) for table in topic["tables"])}) for topic in told["topics"]
             )
             return cls(**{**told, "topics": topics})
         except (KeyError, TypeError, ValueError) as error:
-            raise InvalidReceipt(f"it cannot be read ({type(error).__name__})") from error
+            raise invalid_receipt(f"it cannot be read ({type(error).__name__})") from error
 
 
 def _table_receipt(told: dict[str, Any]) -> TableReceipt:

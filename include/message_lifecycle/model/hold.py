@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from message_lifecycle.model.errors import InvalidHold
+from message_lifecycle.model.errors import invalid_hold
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.rows import ranges_of, runs_text
@@ -42,11 +42,11 @@ class HeldRange:
 
     def __post_init__(self) -> None:
         if not 0 <= self.partition <= _INT32_MAX:
-            raise InvalidHold("partition", self.partition, f"0 to {_INT32_MAX}")
+            raise invalid_hold("partition", self.partition, f"0 to {_INT32_MAX}")
         if not 0 <= self.first <= INT64_MAX:
-            raise InvalidHold("from", self.first, "an offset, 0 to 2^63 - 1")
+            raise invalid_hold("from", self.first, "an offset, 0 to 2^63 - 1")
         if self.last is not None and not self.first <= self.last <= INT64_MAX:
-            raise InvalidHold("to", self.last, f"an offset from {self.first} (`from`) to 2^63 - 1, or none for all that come")
+            raise invalid_hold("to", self.last, f"an offset from {self.first} (`from`) to 2^63 - 1, or none for all that come")
 
 
 What = HeldTopic | HeldKey | HeldRange

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-from message_lifecycle.model.errors import InvalidName, InvalidTopicUri
+from message_lifecycle.model.errors import InvalidName, invalid_topic_uri
 
 MAX_NAME_BYTES = 255
 # Catalog tables keep names in columns of 255 characters; a longer encoding is cut and closed with its digest.
@@ -152,13 +152,13 @@ class TopicUri:
         if not is_uri:
             return cls(name=TopicName.parse(text), partition=None)
         if scheme != PULSAR_SCHEME:
-            raise InvalidTopicUri(text, f"its scheme is {scheme!r}, and only {PULSAR_SCHEME!r} topics are kept")
+            raise invalid_topic_uri(text, f"its scheme is {scheme!r}, and only {PULSAR_SCHEME!r} topics are kept")
         parts = rest.split("/")
         if len(parts) != _URI_PARTS:
-            raise InvalidTopicUri(text, f"after the scheme it has {len(parts)} part(s) between slashes, not {_URI_PARTS}")
+            raise invalid_topic_uri(text, f"after the scheme it has {len(parts)} part(s) between slashes, not {_URI_PARTS}")
         tenant, namespace = normalise_name(parts[0]), normalise_name(parts[1])
         if "." in tenant:
-            raise InvalidTopicUri(text, f"its tenant is {tenant!r}, with a dot")
+            raise invalid_topic_uri(text, f"its tenant is {tenant!r}, with a dot")
         suffix = _PARTITION.search(parts[2])
         topic = parts[2] if suffix is None else parts[2][: suffix.start()]
         return cls(

@@ -8,8 +8,9 @@ from message_lifecycle.model.errors import BadInput
 from message_lifecycle.model.instants import INT64_MAX
 
 
-class InvalidRequest(BadInput):
+def invalid_request(text: str) -> BadInput:
     """A request that names nothing, or contradicts itself."""
+    return BadInput(text, code="InvalidRequest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,7 @@ class RemoveMessages:
 
     def __post_init__(self) -> None:
         if not self.positions or any(partition < 0 or not 0 <= offset <= INT64_MAX for partition, offset in self.positions):
-            raise InvalidRequest(
+            raise invalid_request(
                 "messages are named as PARTITION:OFFSET, neither of them negative, the offset at most 2^63 - 1, at least one"
             )
 
@@ -35,9 +36,9 @@ class PurgeKey:
 
     def __post_init__(self) -> None:
         if self.before is not None and self.keep is not None:
-            raise InvalidRequest("before and keep exclude each other: give one of them, or neither to purge all of the key")
+            raise invalid_request("before and keep exclude each other: give one of them, or neither to purge all of the key")
         if (self.before is not None and not 0 <= self.before <= INT64_MAX) or (self.keep is not None and self.keep < 1):
-            raise InvalidRequest("before is an offset (0 to 2^63 - 1), keep a number of messages (1 or more)")
+            raise invalid_request("before is an offset (0 to 2^63 - 1), keep a number of messages (1 or more)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +76,7 @@ class TruncateLog:
 
     def __post_init__(self) -> None:
         if self.partition < 0 or not 1 <= self.before <= INT64_MAX:
-            raise InvalidRequest("a log is truncated before an offset of a partition: 1 to 2^63 - 1; below it all of that partition goes")
+            raise invalid_request("a log is truncated before an offset of a partition: 1 to 2^63 - 1; below it all of that partition goes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,7 @@ class RemoveNullKeys:
 
     def __post_init__(self) -> None:
         if self.partition < 0 or not 0 <= self.first <= self.last <= INT64_MAX:
-            raise InvalidRequest(
+            raise invalid_request(
                 f"messages without a key are named by a partition and its offsets from .. to, the first not above the last; found: "
                 f"partition {self.partition}, from {self.first} to {self.last}"
             )

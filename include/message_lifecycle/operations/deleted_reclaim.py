@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from message_lifecycle import __version__
 from message_lifecycle.model.change import Change, Forget, Move, MovedTable
-from message_lifecycle.model.errors import UndoWindowOpen
+from message_lifecycle.model.errors import undo_window_open
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.plan import Expected, Plan, Requirements, Selection
 from message_lifecycle.model.settings import Policy
@@ -17,7 +17,7 @@ from message_lifecycle.operations.reclaim import removals
 def check(plan_id: str, topic: str, *, until: Instant, now: Instant) -> None:
     """`until`, as an undo judges it: from then on the topic is not brought back. Raises UndoWindowOpen."""
     if now < until:
-        raise UndoWindowOpen(plan_id, topic, until=format_instant(until), now=format_instant(now))
+        raise undo_window_open(plan_id, topic, until=format_instant(until), now=format_instant(now))
 
 
 def plan(facts: DeletedFacts, policy: Policy, *, as_of: Instant) -> Plan:

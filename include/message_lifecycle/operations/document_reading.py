@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from message_lifecycle.model.document import DocumentState
-from message_lifecycle.model.errors import EpochMismatch, InvalidServerSeq
+from message_lifecycle.model.errors import EpochMismatch, invalid_server_seq
 from message_lifecycle.model.settings import Policy
 
 
@@ -54,7 +54,7 @@ def check_sync(state: DocumentState, client: str, seq: int, policy: Policy) -> N
 def check_next(document: str, seq: int, server_seq: int) -> None:
     """A change must be its document's next one (SNP-1). Raises InvalidServerSeq."""
     if server_seq != seq + 1:
-        raise InvalidServerSeq(document, server_seq, f"{seq + 1}, the next one")
+        raise invalid_server_seq(document, server_seq, f"{seq + 1}, the next one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,4 +98,4 @@ def _is_stored(state: DocumentState, seq: int) -> bool:
 
 def _check_seq(state: DocumentState, seq: int) -> None:
     if not 0 <= seq <= state.seq:
-        raise InvalidServerSeq(state.document, seq, f"0 to {state.seq}, which the document has reached")
+        raise invalid_server_seq(state.document, seq, f"0 to {state.seq}, which the document has reached")

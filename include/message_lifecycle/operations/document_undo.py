@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from message_lifecycle.model.change import Commit, RestoreDocument, SnapshotDocument, that_change
 from message_lifecycle.model.document import DocumentState, DocumentTables
-from message_lifecycle.model.errors import LaterPlan, UndoSourceGone
+from message_lifecycle.model.errors import later_plan, undo_source_gone
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Expected, Plan, Selection, SnapshotRequirements
 from message_lifecycle.model.settings import Policy
@@ -110,7 +110,7 @@ def _check_kept(undone: Plan, action: SnapshotDocument, then: DocumentState | No
         then is not None and then.first is not None and then.first <= action.purge_from and then.seq >= action.purge_before - 1
     )
     if not changes or not set(action.dropped) <= set(() if then is None else then.snapshots):
-        raise UndoSourceGone(undone.plan_id, f"not all that it took of document {action.document} is in the tables' history any more")
+        raise undo_source_gone(undone.plan_id, f"not all that it took of document {action.document} is in the tables' history any more")
 
 
 def _are_away(undone: Plan, action: SnapshotDocument, state: DocumentState, later: Sequence[Plan]) -> bool:
@@ -122,9 +122,9 @@ def _are_away(undone: Plan, action: SnapshotDocument, state: DocumentState, late
         return True
     for other in later:
         if any(one.document == action.document and one.purged for one in other.on_snapshots.documents):
-            raise LaterPlan(undone.plan_id, other.plan_id, f"purged document {action.document} further: take that one back first")
+            raise later_plan(undone.plan_id, other.plan_id, f"purged document {action.document} further: take that one back first")
     first = "no change is" if state.first is None else f"change {state.first} is the first that is"
-    raise UndoSourceGone(
+    raise undo_source_gone(
         undone.plan_id,
         f"of document {action.document} {first} there, where the plan left those from {action.purge_before} on: another writer took the rest",
     )

@@ -5,7 +5,7 @@ For logs that take single messages; a table's ingest numbers whole batches by th
 
 from __future__ import annotations
 
-from message_lifecycle.model.errors import InvalidAppend
+from message_lifecycle.model.errors import invalid_append
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.model.message import NewMessage, known_time
@@ -20,13 +20,13 @@ def admit(message: NewMessage, *, end_offset: int, active: ActiveSegment, policy
     partition = message.partition
     offset = end_offset if message.offset is None else message.offset
     if offset < end_offset:
-        raise InvalidAppend(f"offset {offset} of partition {partition} is not free: the next one to be given is {end_offset}")
+        raise invalid_append(f"offset {offset} of partition {partition} is not free: the next one to be given is {end_offset}")
     if offset >= INT64_MAX:
-        raise InvalidAppend(f"partition {partition} has no offsets left")
+        raise invalid_append(f"partition {partition} has no offsets left")
     named = message.segment is not None
     if message.segment is not None and message.segment != active.base_offset:
         if not active.base_offset < message.segment <= offset:
-            raise InvalidAppend(
+            raise invalid_append(
                 f"segment {message.segment} of partition {partition} cannot take offset {offset}: "
                 f"the active segment starts at {active.base_offset}"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from message_lifecycle.model.errors import AnotherOrigin, OriginBehind
+from message_lifecycle.model.errors import another_origin, origin_behind
 from message_lifecycle.model.facts import CopyState, LogState
 from message_lifecycle.model.names import TopicName
 
@@ -14,7 +14,7 @@ def new_in_origin(replica: TopicName, origin: LogState, copied: CopyState) -> di
     copied with a hole. `origin` may be older than what is copied: a rival copy has then gone further. Raises AnotherOrigin.
     """
     if copied.origin_uuid not in (None, origin.table_uuid):
-        raise AnotherOrigin(str(replica), str(origin.topic), str(copied.origin_uuid), origin.table_uuid)
+        raise another_origin(str(replica), str(origin.topic), str(copied.origin_uuid), origin.table_uuid)
     return {partition: end - 1 for partition, end in origin.end_offsets.items() if end - 1 > copied.offsets.get(partition, -1)}
 
 
@@ -23,4 +23,4 @@ def check_origin(replica: TopicName, newest: LogState, copied: CopyState) -> Non
     new_in_origin(replica, newest, copied)
     for partition, last in copied.offsets.items():
         if last >= (end := newest.end_offsets.get(partition, 0)):
-            raise OriginBehind(str(replica), str(newest.topic), partition, last, end)
+            raise origin_behind(str(replica), str(newest.topic), partition, last, end)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, assert_never
 
 from message_lifecycle.model.change import Commit, RemoveRows, that_change
-from message_lifecycle.model.errors import OffsetNotGiven, UnknownPartition
+from message_lifecycle.model.errors import offset_not_given, unknown_partition
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Expected, Plan, Selection, ViewRequirements
@@ -23,9 +23,9 @@ def check(log: LogState, request: Request) -> None:
     for partition, offset in _positions(request):
         end = log.end_offsets.get(partition)
         if end is None:
-            raise UnknownPartition(str(log.topic), partition, sorted(log.end_offsets))
+            raise unknown_partition(str(log.topic), partition, sorted(log.end_offsets))
         if offset >= end:
-            raise OffsetNotGiven(str(log.topic), partition, offset, end)
+            raise offset_not_given(str(log.topic), partition, offset, end)
 
 
 def _positions(request: Request) -> Sequence[tuple[int, int]]:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from message_lifecycle import __version__
 from message_lifecycle.model.change import Move, MovedTable
-from message_lifecycle.model.errors import LaterPlan
+from message_lifecycle.model.errors import later_plan
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Expected, Plan, Requirements, Selection
@@ -59,7 +59,7 @@ def check_return(deletion: Plan, later: Iterable[Plan]) -> None:
     """`later`: deletions of a topic of the same name that were published since. Raises LaterPlan."""
     for other in later:
         if other.requirements.table_uuid != deletion.requirements.table_uuid:
-            raise LaterPlan(
+            raise later_plan(
                 deletion.plan_id, other.plan_id, "deleted another topic of the name: what is known of its readers is about that one"
             )
 

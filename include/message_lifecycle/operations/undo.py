@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from message_lifecycle.model.change import Commit, that_change
-from message_lifecycle.model.errors import LaterPlan, NotPublished, NotUndoable, UndoWindowPassed
+from message_lifecycle.model.errors import later_plan, not_published, not_undoable, undo_window_passed
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.message import Message
@@ -39,16 +39,16 @@ def check(
     table_uuid: str,
 ) -> None:
     """Whether the plan may be taken back at all. `why_not`: what its operation says against it. `published_at`: by the ledger's clock; None: it has changed
-    nothing. Raises CannotUndo's leaves."""
+    nothing. Raises why it cannot be undone."""
     if outcome not in ("published", "failed") or published_at is None:
-        raise NotPublished(plan.plan_id, outcome or "open")
+        raise not_published(plan.plan_id, outcome or "open")
     if why_not is not None:
-        raise NotUndoable(plan.plan_id, why_not)
+        raise not_undoable(plan.plan_id, why_not)
     if plan.requirements.table_uuid != table_uuid:
-        raise NotUndoable(plan.plan_id, "its table is another one now: the topic was made anew")
+        raise not_undoable(plan.plan_id, "its table is another one now: the topic was made anew")
     ended_at = Instant(published_at + undo_window_us)
     if now >= ended_at:
-        raise UndoWindowPassed(
+        raise undo_window_passed(
             plan.plan_id, published_at=format_instant(published_at), ended_at=format_instant(ended_at), now=format_instant(now)
         )
 
@@ -68,7 +68,7 @@ def check_later(plan: Plan, found: Returning, later: Iterable[Plan], policy: Pol
     for other in later:
         for part in other.on_view.compact:
             if any(_meets(place, part.partition, part.after, part.through) for place in places):
-                raise LaterPlan(plan.plan_id, other.plan_id, "compacted the place of what it removed, so that the view is without it")
+                raise later_plan(plan.plan_id, other.plan_id, "compacted the place of what it removed, so that the view is without it")
 
 
 def _taken(plan: Plan) -> Iterator[Range]:

@@ -74,14 +74,14 @@ def find_files(place: str | Path) -> tuple[InputFile, ...]:
     if root.is_file():
         return (_input_file(root.name, root),)
     if not root.is_dir():
-        raise NoInput(str(place), "no such file or folder")
+        raise no_input(str(place), "no such file or folder")
     found = [
         _input_file(path.relative_to(root).as_posix(), path)
         for path in root.rglob("*")
         if path.is_file() and not any(part.startswith((".", "_")) for part in path.relative_to(root).parts)
     ]
     if not found:
-        raise NoInput(str(place), "the folder holds no file")
+        raise no_input(str(place), "the folder holds no file")
     return tuple(sorted(found, key=lambda file: file.name))
 
 
@@ -90,9 +90,9 @@ def _input_file(name: str, path: Path) -> InputFile:
     packed = suffixes[-1:] == [_GZIP]
     kind = KINDS.get(suffixes[-2] if packed and len(suffixes) > 1 else suffixes[-1] if suffixes else "")
     if kind is None or (packed and kind == "parquet"):
-        raise UnreadableFile(str(path), f"its kind is not known by its name. Allowed: {_ALLOWED}")
+        raise unreadable_file(str(path), f"its kind is not known by its name. Allowed: {_ALLOWED}")
     if unsafe := sorted(set(str(path)) & _UNSAFE):
-        raise UnreadableFile(str(path), f"its path holds {' '.join(unsafe)}, which Spark takes for a pattern")
+        raise unreadable_file(str(path), f"its path holds {' '.join(unsafe)}, which Spark takes for a pattern")
     return InputFile(name=name, path=path, kind=kind, size_bytes=path.stat().st_size)
 
 
@@ -103,7 +103,7 @@ def shapes(files: Iterable[InputFile], *, delimiter: str) -> dict[Shape, list[In
         try:
             shape = _shape(file, delimiter)
         except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-            raise UnreadableFile(str(file.path), str(error)) from error
+            raise unreadable_file(str(file.path), str(error)) from error
         if shape is not None:
             found.setdefault(shape, []).append(file)
     return found
@@ -119,7 +119,7 @@ def _shape(file: InputFile, delimiter: str) -> Shape | None:
         return None
     fields = tuple(next(csv.reader([first], delimiter=delimiter)))
     if twice := sorted({name for name in fields if fields.count(name) > 1}):
-        raise UnreadableFile(str(file.path), f"its header names {', '.join(map(repr, twice))} more than once")
+        raise unreadable_file(str(file.path), f"its header names {', '.join(map(repr, twice))} more than once")
     return Shape(kind="csv", fields=fields, header=first)
 
 
@@ -127,7 +127,7 @@ def _first_line(file: InputFile) -> str:
     with gzip.open(file.path) if file.path.suffix.lower() == _GZIP else file.path.open("rb") as content:
         first = content.readline()
     if first.startswith(_PARQUET_MAGIC):
-        raise UnreadableFile(str(file.path), f"it is a Parquet file, but its name says {file.kind}")
+        raise unreadable_file(str(file.path), f"it is a Parquet file, but its name says {file.kind}")
     # A byte order mark is no part of the first field's name.
     return first.decode("utf-8-sig").rstrip("\r\n")
 
@@ -139,50 +139,42 @@ def _parquet_shape(file: InputFile) -> Shape:
     try:
         schema = parquet.read_schema(file.path)
     except (pa.ArrowException, OSError) as error:
-        raise UnreadableFile(str(file.path), f"it is no Parquet file, or a broken one ({error})") from error
+        raise unreadable_file(str(file.path), f"it is no Parquet file, or a broken one ({error})") from error
     folded = [name.casefold() for name in schema.names]
     if twice := sorted({name for name in schema.names if folded.count(name.casefold()) > 1}):
-        raise UnreadableFile(str(file.path), f"its fields {', '.join(map(repr, twice))} differ in case only")
+        raise unreadable_file(str(file.path), f"its fields {', '.join(map(repr, twice))} differ in case only")
     nanoseconds = frozenset(f.name for f in schema if pa.types.is_timestamp(f.type) and f.type.unit == "ns")
     types = tuple(str(field.type) for field in schema)
     return Shape(kind="parquet", fields=tuple(schema.names), types=types, nanoseconds=nanoseconds)
 
 
-class NoInput(BadInput):
+def no_input(path: str, reason: str) -> BadInput:
     """The path to ingest holds nothing."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        self.path, self.reason = path, reason
-        super().__init__(f"nothing to ingest at {path}: {reason}.")
+    return BadInput(f"nothing to ingest at {path}: {reason}.", code="NoInput")
 
 
-class UnreadableFile(BadInput):
+def unreadable_file(file: str, reason: str) -> BadInput:
     """A file cannot be read at all; no row of the whole batch was taken."""
+    return BadInput(
+        f"file {file} cannot be read: {reason}. Nothing was taken from this or any other file; mend it or move it away.",
+        code="UnreadableFile",
+    )
 
-    def __init__(self, file: str, reason: str) -> None:
-        self.file, self.reason = file, reason
-        super().__init__(f"file {file} cannot be read: {reason}. Nothing was taken from this or any other file; mend it or move it away.")
 
-
-class MissingField(BadInput):
+def missing_field(file: str, field: str, fields: Sequence[str]) -> BadInput:
     """A file has no field of a name that was asked for."""
-
-    def __init__(self, file: str, field: str, fields: Sequence[str]) -> None:
-        self.file, self.field, self.fields = file, field, tuple(fields)
-        super().__init__(f"file {file} has no field {field!r}. It has: {', '.join(fields)}. Nothing was taken.")
+    return BadInput(f"file {file} has no field {field!r}. It has: {', '.join(fields)}. Nothing was taken.", code="MissingField")
 
 
-class WrongTimeUnit(BadInput):
+def wrong_time_unit(*, field: str, value: str, unit: str, reads_as: str | None, likely: str | None, rows: int, of: int) -> BadInput:
     """Times that lie so far from any likely date that the unit must be another."""
-
-    def __init__(self, *, field: str, value: str, unit: str, reads_as: str | None, likely: str | None, rows: int, of: int) -> None:
-        self.field, self.value, self.unit, self.likely, self.rows = field, value, unit, likely, rows
-        found = f"{value!r} in unit {unit!r} is {reads_as}" if reads_as else f"{value!r} was found for unit {unit!r}"
-        hint = f"it looks like unit {likely!r}" if likely else "that is no date from 1990 to 2099"
-        super().__init__(
-            f"field {field!r}: {found}; {hint} ({rows} of {of} rows are like that). Nothing was taken. "
-            "Give the right unit, or --allow-implausible-times if these times are meant."
-        )
+    found = f"{value!r} in unit {unit!r} is {reads_as}" if reads_as else f"{value!r} was found for unit {unit!r}"
+    hint = f"it looks like unit {likely!r}" if likely else "that is no date from 1990 to 2099"
+    return BadInput(
+        f"field {field!r}: {found}; {hint} ({rows} of {of} rows are like that). Nothing was taken. "
+        "Give the right unit, or --allow-implausible-times if these times are meant.",
+        code="WrongTimeUnit",
+    )
 
 
 @contextmanager
@@ -196,7 +188,7 @@ def named_failures() -> Iterator[None]:
     except (Py4JJavaError, PySparkException) as error:
         text = _whole(error)
         if found := _FILE.search(text):
-            raise UnreadableFile(unquote(found.group(1)), _cause(text)) from error
+            raise unreadable_file(unquote(found.group(1)), _cause(text)) from error
         raise
 
 

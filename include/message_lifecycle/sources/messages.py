@@ -22,7 +22,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND
 from message_lifecycle.model.ttl import INVALID_TTL, TTL_DISABLED, TTL_HEADER
-from message_lifecycle.sources.files import InputFile, WrongTimeUnit, shapes
+from message_lifecycle.sources.files import InputFile, shapes, wrong_time_unit
 from message_lifecycle.sources.lifetimes import INVALID, NEVER, NO_LIFETIME, lifetimes
 from message_lifecycle.sources.records import (
     AT_BITS,
@@ -333,6 +333,6 @@ def check_units(found: Mapping[str, object], mapping: FieldMapping) -> None:
         count, rows = found[f"{name}_suspects"], found["rows"]
         if field is not None and isinstance(count, int) and isinstance(rows, int) and count:
             value = str(found[f"{name}_suspect"])
-            raise WrongTimeUnit(
+            raise wrong_time_unit(
                 field=field, value=value, unit=unit, reads_as=reading(value, unit), likely=likely_unit(value), rows=count, of=rows
             )

@@ -23,7 +23,7 @@ from pyspark.sql import types as T
 
 from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, format_instant, of_datetime
-from message_lifecycle.sources.files import InputFile, MissingField, Shape, UnreadableFile
+from message_lifecycle.sources.files import InputFile, Shape, missing_field, unreadable_file
 
 AT_BITS = 48
 _LINE_BITS = 33
@@ -55,7 +55,7 @@ def read_records(session: SparkSession, shape: Shape, files: Sequence[InputFile]
     if shape.fields:
         for field in wanted:
             if field not in shape.fields:
-                raise MissingField(str(files[0].path), field, shape.fields)
+                raise missing_field(str(files[0].path), field, shape.fields)
     try:
         match shape.kind:
             case "parquet":
@@ -65,7 +65,7 @@ def read_records(session: SparkSession, shape: Shape, files: Sequence[InputFile]
             case "json lines":
                 return _json(_filled_lines(session, files), wanted)
     except PySparkException as error:
-        raise UnreadableFile(str(files[0].path), str(error).splitlines()[0]) from error
+        raise unreadable_file(str(files[0].path), str(error).splitlines()[0]) from error
 
 
 def _lines(session: SparkSession, files: Sequence[InputFile]) -> DataFrame:
@@ -75,7 +75,7 @@ def _lines(session: SparkSession, files: Sequence[InputFile]) -> DataFrame:
     block_bytes = max(1, min(int(conf.filesOpenCostInBytes()), int(conf.filesMaxPartitionBytes())))
     for file in files:
         if file.size_bytes >= _BLOCKS * block_bytes:
-            raise UnreadableFile(str(file.path), f"it is larger than {_BLOCKS * block_bytes} bytes; split it")
+            raise unreadable_file(str(file.path), f"it is larger than {_BLOCKS * block_bytes} bytes; split it")
     line = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _LINE_BITS) - 1))
     block = F.shiftleft((F.col("_metadata.file_block_start") / F.lit(block_bytes)).cast("bigint"), _LINE_BITS)
     return session.read.text([str(file.path) for file in files]).select(

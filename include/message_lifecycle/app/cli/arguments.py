@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from message_lifecycle.app.cli.screen import Output
-from message_lifecycle.model.errors import BadInput, UnusableKey
+from message_lifecycle.model.errors import BadInput, unusable_key
 from message_lifecycle.model.instants import Instant, parse_instant
 from message_lifecycle.model.settings import SETTINGS, Value, parse_topic_settings, topic_changes
 
@@ -70,19 +70,18 @@ LimitOption = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="H
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Print text for people or JSON for programs.")]
 
 
-class InvalidPosition(BadInput):
+def invalid_position(text: str) -> BadInput:
     """Not `PARTITION:OFFSET`."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        super().__init__(f"{text!r} is not a position in a log. Allowed: PARTITION:OFFSET, two whole numbers such as 0:1234.")
+    return BadInput(
+        f"{text!r} is not a position in a log. Allowed: PARTITION:OFFSET, two whole numbers such as 0:1234.", code="InvalidPosition"
+    )
 
 
 def position(text: str) -> tuple[int, int]:
     """Read `PARTITION:OFFSET`. Raises InvalidPosition."""
     found = _POSITION.fullmatch(text)
     if found is None:
-        raise InvalidPosition(text)
+        raise invalid_position(text)
     return int(found[1]), int(found[2])
 
 
@@ -148,9 +147,9 @@ def read_key(*, is_base64: bool, empty_is_a_key: bool) -> bytes:
     try:
         key = base64.b64decode(line, validate=True) if is_base64 else line
     except binascii.Error:
-        raise UnusableKey("it is not base64") from None
+        raise unusable_key("it is not base64") from None
     if not key and not empty_is_a_key:
-        raise UnusableKey("it is empty; if the empty key is meant, say so by --empty-key")
+        raise unusable_key("it is empty; if the empty key is meant, say so by --empty-key")
     return key
 
 
@@ -159,11 +158,11 @@ def _line() -> bytes:
         return getpass.getpass("Key (not shown): ").encode("utf-8", "surrogateescape")
     content = sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise UnusableKey(f"standard input holds more than {MOST_BYTES:,} bytes")
+        raise unusable_key(f"standard input holds more than {MOST_BYTES:,} bytes")
     line = content.removesuffix(b"\n")
     if b"\n" in line:
-        raise UnusableKey("standard input holds more than one line; a key with a newline in it is given with --base64")
+        raise unusable_key("standard input holds more than one line; a key with a newline in it is given with --base64")
     if line.endswith(b"\r"):
         # Half of a line's end as some systems write it: looked for with it, the key would be found nowhere, and that look like success.
-        raise UnusableKey("its line ends with a carriage return; end it without one, or give a key that has one with --base64")
+        raise unusable_key("its line ends with a carriage return; end it without one, or give a key that has one with --base64")
     return line

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None, *, wiring: Wiring | None = None
         status = _run(given, wiring or Wiring())
         sys.stdout.flush()
     except LifecycleError as error:
-        status = _tell(error, type(error).__name__, str(error), error.exit_code, as_json=as_json)
+        status = _tell(error, error.code, str(error), error.exit_code, as_json=as_json)
     except typer.TyperException as error:
         status = _tell_usage(error, as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):

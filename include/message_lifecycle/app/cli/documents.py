@@ -25,7 +25,7 @@ from message_lifecycle.app.cli.arguments import (
 from message_lifecycle.app.cli.context import services
 from message_lifecycle.app.cli.screen import ROWS, Output, Screen, View, count, emit, emit_long, said, working
 from message_lifecycle.model.names import TopicName, normalise_name
-from message_lifecycle.sources.files import UnreadableFile
+from message_lifecycle.sources.files import unreadable_file
 
 app = typer.Typer(no_args_is_help=True, help="Documents: their changes, snapshots, clients and history.")
 DocumentArgument = Annotated[str, argument("DOCUMENT", "The document's name.")]
@@ -230,7 +230,7 @@ def _lines(file: str) -> tuple[str, list[bytes]]:
     try:
         return file, Path(file).read_bytes().splitlines()
     except OSError as error:
-        raise UnreadableFile(file, error.strerror or str(error)) from error
+        raise unreadable_file(file, error.strerror or str(error)) from error
 
 
 def _show_added(screen: Screen, told: View) -> None:

@@ -180,9 +180,7 @@ def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: 
     with working("plan, stage, gate, publish, verify"):
         found = carry_out(s, request_id, approver=lambda _plan, _report: word)
     outcomes = [outcome_view(one.outcome) for one in found if one.outcome is not None]
-    errors = [
-        {"topic": str(one.topic), "error": type(one.error).__name__, "message": str(one.error)} for one in found if one.error is not None
-    ]
+    errors = [{"topic": str(one.topic), "error": one.error.code, "message": str(one.error)} for one in found if one.error is not None]
     told = {**erasure_view(s.ledger.erasure(request_id)), "outcomes": outcomes, "errors": errors}
 
     def render(screen: Screen, told: View) -> None:

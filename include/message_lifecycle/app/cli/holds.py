@@ -9,7 +9,7 @@ import typer
 from message_lifecycle.app.cli.arguments import ByOption, OutputOption, TextOption, TopicArgument, argument, key_of, option, read_key
 from message_lifecycle.app.cli.context import services
 from message_lifecycle.app.cli.screen import Output, Screen, View, emit, working
-from message_lifecycle.model.errors import InvalidHold
+from message_lifecycle.model.errors import invalid_hold
 from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.names import TopicName
 
@@ -47,9 +47,9 @@ def add(
     given = _key(key, from_stdin=key_stdin, is_base64=is_base64, empty_key=empty_key)
     offsets = None if first is None else HeldRange(partition=partition or 0, first=first, last=last)
     if first is None and last is not None:
-        raise InvalidHold("to", last, "nothing without --from")
+        raise invalid_hold("to", last, "nothing without --from")
     if first is None and partition is not None:
-        raise InvalidHold("partition", partition, "nothing without --from; --from 0 holds all of it")
+        raise invalid_hold("partition", partition, "nothing without --from; --from 0 holds all of it")
     with working(f"{name}: waiting for whoever publishes"):
         hold = place_hold(services(ctx), name, by=by, why=text, key=given, offsets=offsets)
     view = hold_view(hold)

@@ -13,7 +13,7 @@ import typer
 from message_lifecycle.app.cli.arguments import AtOption, OutputOption, TopicArgument, argument, flag, instant, option, position
 from message_lifecycle.app.cli.context import services
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, emit_line, ends, reasons, safe, span, working
-from message_lifecycle.model.errors import UnknownConsumer, UnknownPartition
+from message_lifecycle.model.errors import unknown_consumer, unknown_partition
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName, normalise_name, reader_name
@@ -137,9 +137,9 @@ def read(
     if consumer is not None:
         progress = [p for p in s.ledger.consumers(name) if p.consumer == normalise_name(consumer)]
         if not progress:
-            raise UnknownConsumer(str(name), consumer)
+            raise unknown_consumer(str(name), consumer)
     if partition is not None and partition not in (known := range(s.topics.describe(name).partitions)):
-        raise UnknownPartition(str(name), partition, known)
+        raise unknown_partition(str(name), partition, known)
     shown = messages_of(
         s, name, at=judged_at, partition=partition, start=start, compacted=compacted, progress=progress, since=earliest, limit=limit
     )
@@ -199,7 +199,7 @@ def commit(
     s.topics.describe(name)
     known = s.reader.log(name).end_offsets
     if partition not in known:
-        raise UnknownPartition(str(name), partition, sorted(known))
+        raise unknown_partition(str(name), partition, sorted(known))
     s.ledger.commit(name, consumer, partition, offset, s.ledger.now() if given is None else given, end_offset=known[partition])
     _list_consumers(ctx, name, output, only=normalise_name(consumer))
 

@@ -25,7 +25,7 @@ from message_lifecycle.app.cli.context import services
 from message_lifecycle.app.cli.screen import Output, emit, working
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.request import InvalidRequest, PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, UndoPlan
+from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, UndoPlan, invalid_request
 from message_lifecycle.model.undo import QUARANTINE
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _partition(s: Services, name: TopicName, given: int | None) -> int:
         return given
     partitions = sorted(s.reader.end_offsets(name))
     if len(partitions) != 1:
-        raise InvalidRequest(f"topic {name} has {len(partitions)} partitions, each with offsets of its own: name one with --partition")
+        raise invalid_request(f"topic {name} has {len(partitions)} partitions, each with offsets of its own: name one with --partition")
     return partitions[0]
 
 

@@ -22,7 +22,7 @@ from message_lifecycle.app.cli.arguments import (
 )
 from message_lifecycle.app.cli.context import DIFFERENT, instant_of, of_outcome, services, work_of, worst
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, emit_line, reasons, size, working
-from message_lifecycle.model.errors import LifecycleError, Unavailable, UnknownPartition
+from message_lifecycle.model.errors import LifecycleError, Unavailable, unknown_partition
 from message_lifecycle.model.names import TopicName, TopicUri
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _run_each(
         except Unavailable:
             raise
         except LifecycleError as error:  # the other topics do not suffer for it
-            told = {"topic": str(name), "error": type(error).__name__, "message": str(error)}
+            told = {"topic": str(name), "error": error.code, "message": str(error)}
             if output is Output.json:
                 emit_line(told)
             else:
@@ -161,7 +161,7 @@ def _checked(s: Services, text: str) -> TopicUri:
     uri = TopicUri.parse(text)
     partitions = s.topics.describe(uri.name).partitions
     if uri.partition is not None and uri.partition >= partitions:
-        raise UnknownPartition(str(uri.name), uri.partition, range(partitions))
+        raise unknown_partition(str(uri.name), uri.partition, range(partitions))
     return uri
 
 

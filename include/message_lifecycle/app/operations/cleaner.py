@@ -12,7 +12,7 @@ from message_lifecycle.app.operations.messages import Cleaning, facts_of
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.sparing import holds_of, spared_in_view
 from message_lifecycle.gates.messages import message_cleaner_suite, retention_suite
-from message_lifecycle.model.errors import NotInABackend
+from message_lifecycle.model.errors import not_in_a_backend
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.view import NONE_OUTLIVED
 from message_lifecycle.operations import message_cleaner, retention_run
@@ -78,7 +78,7 @@ class Retention(Cleaning):
 
     def check_place(self, s: Services, name: TopicName) -> None:
         if name not in s.backends:
-            raise NotInABackend(str(name), [str(known) for known in sorted(s.backends)])
+            raise not_in_a_backend(str(name), [str(known) for known in sorted(s.backends)])
         super().check_place(s, name)
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:

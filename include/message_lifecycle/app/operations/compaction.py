@@ -17,7 +17,7 @@ from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.view_copies import at_risk
 from message_lifecycle.gates.compaction import compaction_suite
 from message_lifecycle.gates.messages import purge_compacted_suite
-from message_lifecycle.model.errors import CompactedTableMissing, HorizonBeyondLog, IsADocumentTopic
+from message_lifecycle.model.errors import CompactedTableMissing, horizon_beyond_log, is_a_document_topic
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.operations import compaction, compaction_purge
 from message_lifecycle.operations.barriers import barriers
@@ -53,7 +53,7 @@ class Compaction(Operation):
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         policy = policy_of(s, name)
         if policy.fold is not None:
-            raise IsADocumentTopic(str(name))
+            raise is_a_document_topic(str(name))
         if not policy.is_compacted and not asked.named:
             return Due(topic=name, due=False, reason=f"cleanup_policy is {policy['cleanup_policy']}: compacted by hand alone")
         if (waiting := asked.question(name)) is not None:
@@ -78,7 +78,7 @@ class Compaction(Operation):
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         if policy.fold is not None:
-            raise IsADocumentTopic(str(name))
+            raise is_a_document_topic(str(name))
         return compaction.plan(compaction_facts(s, name, policy, as_of=as_of), policy, as_of=as_of)
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
@@ -176,7 +176,7 @@ def compaction_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Ins
     for partition, horizon in sorted(horizons.items()):
         end = log.end_offsets.get(partition, 0)
         if horizon >= end:
-            raise HorizonBeyondLog(str(name), partition, horizon, end)
+            raise horizon_beyond_log(str(name), partition, horizon, end)
     tails, holds = tuple(s.views.tails(log, horizons, as_of=as_of)), sparing.holds_of(s, name)
     return CompactionFacts(
         log=log,

@@ -18,7 +18,7 @@ from message_lifecycle.app.operations.base import Deed, Frames, OfSpace, Work
 from message_lifecycle.app.operations.topics import deleted_by, policy_of_deleted, undo_until
 from message_lifecycle.gates.tables import deleted_reclaim_suite
 from message_lifecycle.model import plan as plans
-from message_lifecycle.model.errors import FilesLeft, NotDeletable, NothingDeleted, PlanConflict, UnknownPlan, UnknownTopic
+from message_lifecycle.model.errors import NothingDeleted, PlanConflict, UnknownPlan, UnknownTopic, files_left, not_deletable
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Published, Staged
@@ -122,7 +122,7 @@ class DeletedReclaim(OfSpace):
 def reclaimer_of(s: Services, name: TopicName) -> DeletedReclaimer:
     """Raises NotDeletable."""
     if s.deleted_reclaimer is None:
-        raise NotDeletable(str(name))
+        raise not_deletable(str(name))
     return s.deleted_reclaimer
 
 
@@ -181,7 +181,7 @@ def end_lost(s: Services, plan_id: str) -> Outcome:
     topic = lost(s)[plan_id].topic
     left = reclaimer_of(s, topic).left_by(plan_id)
     if left:
-        raise FilesLeft(plan_id, str(topic), left)
+        raise files_left(plan_id, str(topic), left)
     reclaimer_of(s, topic).forget(plan_id)
     told = f"plan {plan_id}, which is not open in the ledger, had begun to remove the deleted topic for good; no file of it is left"
     return s.ledger.record_run_outcome(None, Outcome(name="no_op", operation="reclaim", topic=topic, as_of=s.ledger.now(), detail=told))

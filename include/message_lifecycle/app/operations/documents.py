@@ -30,7 +30,7 @@ from message_lifecycle.app.operations.base import Deed, Frames, Operation, Work
 from message_lifecycle.app.operations.undo import Undo, check, later, remember
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.gates.documents import documents_suite
-from message_lifecycle.model.errors import LifecycleError, NotADocumentTopic, PlanConflict, Unavailable
+from message_lifecycle.model.errors import LifecycleError, PlanConflict, Unavailable, not_a_document_topic
 from message_lifecycle.model.records import DueState
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Policy
@@ -129,7 +129,7 @@ class SnapshotWithPurge(OfDocuments):
         which a client falls silent has come to be another."""
         policy = policy_of(s, name)
         if policy.fold is None:
-            raise NotADocumentTopic(str(name))
+            raise not_a_document_topic(str(name))
         if (waiting := asked.question(name)) is not None:
             return waiting
         s.ledger.check(name, s.topics.describe(name).ledger)

@@ -14,7 +14,7 @@ from message_lifecycle.app.receipts import keep
 from message_lifecycle.app.sparing import holds_of, ids_of
 from message_lifecycle.gates.tables import erasure_suite
 from message_lifecycle.model.erasure import ErasedTable, ErasureOf, ErasureRequest, HeldFile, KeyInTable, Matches
-from message_lifecycle.model.errors import ErasureUnfinished, HeldByLegalHold, UnknownTopic, UnsupportedErasure
+from message_lifecycle.model.errors import HeldByLegalHold, UnknownTopic, erasure_unfinished, unsupported_erasure
 from message_lifecycle.model.hold import HeldKey
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -56,7 +56,7 @@ class ErasedTables(Deed):
         with writers_waited_for(s, plan.topic):
             batches = s.ledger.open_batches(plan.topic)
             if batches and self.done(s, plan) is None:
-                raise ErasureUnfinished(
+                raise erasure_unfinished(
                     f"topic {plan.topic}", f"ingest batch {batches[0].batch_id} of a run that died is open; ingest first"
                 )
             return eraser_of(s, plan.topic).publish_erasure(verdict, matches_of(s, plan), ledger=s.ledger.next_identity(plan.topic))
@@ -193,7 +193,7 @@ def _meet(one: str, other: str) -> bool:
 def _refuse_lost_archives(s: Services, name: TopicName) -> None:
     """Raises UnsupportedErasure: nothing is said to be erased that was not looked into."""
     for folder in archiving.lost(s, name):
-        raise UnsupportedErasure(
+        raise unsupported_erasure(
             f"topic {name}",
             f"it has archived messages in {folder}, which is not there: mount or bring back what holds it, or make the folder to say that "
             "nothing of it is left",
@@ -203,7 +203,7 @@ def _refuse_lost_archives(s: Services, name: TopicName) -> None:
 def _refuse_former_archives(s: Services, name: TopicName, policy: Policy, matches: Matches) -> None:
     """Raises UnsupportedErasure: nothing is said to be erased that is there."""
     for folder in archiving.former_holders(s, name, policy, matches):
-        raise UnsupportedErasure(
+        raise unsupported_erasure(
             f"topic {name}",
             f"the archive {folder}, which it used before, holds the key; set archive_to back to it, erase, and set it as it was",
         )
@@ -211,7 +211,7 @@ def _refuse_former_archives(s: Services, name: TopicName, policy: Policy, matche
 
 def eraser_of(s: Services, name: TopicName) -> Eraser:
     if s.eraser is None:
-        raise UnsupportedErasure(f"topic {name}", "its store cannot erase keys")
+        raise unsupported_erasure(f"topic {name}", "its store cannot erase keys")
     return s.eraser
 
 

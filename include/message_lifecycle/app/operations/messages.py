@@ -12,7 +12,7 @@ from message_lifecycle.app.horizons import horizons_of, readers_of
 from message_lifecycle.app.live_view import latest_view
 from message_lifecycle.app.operations.base import Deed, Frames, Operation, Work
 from message_lifecycle.model.change import DropSegments, RemoveRows
-from message_lifecycle.model.errors import IsADocumentTopic, PlanConflict
+from message_lifecycle.model.errors import PlanConflict, is_a_document_topic
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.instants import Instant
@@ -94,7 +94,7 @@ class OfMessages(Operation):
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         if policy.fold is not None:
-            raise IsADocumentTopic(str(name))
+            raise is_a_document_topic(str(name))
         log = s.reader.log(name, late_after=Instant(as_of + policy.clock_skew_us))
         return self.plan_of_log(s, log, policy, work, as_of=as_of)
 

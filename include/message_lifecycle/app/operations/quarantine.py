@@ -10,7 +10,7 @@ from message_lifecycle.app.operations.base import Deed, Frames, Operation, Work,
 from message_lifecycle.app.operations.undo import Undo, check, remember
 from message_lifecycle.app.sparing import holds_of, ids_of, undone_detail
 from message_lifecycle.gates.quarantine import quarantine_suite
-from message_lifecycle.model.errors import NoQuarantine, UndoSourceGone
+from message_lifecycle.model.errors import no_quarantine, undo_source_gone
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
@@ -111,10 +111,10 @@ class UndoOfQuarantine(Undo, OfQuarantine):
         state, uuid = store.quarantine(name) or _NOTHING, undone.requirements.table_uuid
         check(s, record, policy, uuid, lambda: store.quarantine_has_committed(name, undone.plan_id))
         if state.table_uuid != uuid:
-            raise UndoSourceGone(undone.plan_id, "the quarantine that it took rows from is not there any more")
+            raise undo_source_gone(undone.plan_id, "the quarantine that it took rows from is not there any more")
         found = store.quarantine_returning(undone)
         if not found.files:
-            raise UndoSourceGone(undone.plan_id, _THERE if found.present else _GONE)
+            raise undo_source_gone(undone.plan_id, _THERE if found.present else _GONE)
         return quarantine_undo.plan(state, found, policy, undone, as_of=as_of, heeded=ids_of(holds_of(s, name)))
 
     def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
@@ -133,7 +133,7 @@ class UndoOfQuarantine(Undo, OfQuarantine):
 def store_of(s: Services, name: TopicName) -> QuarantineStore:
     """Raises NoQuarantine."""
     if s.quarantine is None or name in s.backends:
-        raise NoQuarantine(str(name))
+        raise no_quarantine(str(name))
     return s.quarantine
 
 

@@ -13,7 +13,7 @@ from message_lifecycle.app.operations.erasure import writers_waited_for
 from message_lifecycle.app.operations.registry import kind_of
 from message_lifecycle.app.operations.undo import Undo
 from message_lifecycle.gates.tables import topic_suite
-from message_lifecycle.model.errors import HeldByLegalHold, LaterPlan, NameTaken, NotDeletable, UndoSourceGone, UnknownTopic
+from message_lifecycle.model.errors import HeldByLegalHold, UnknownTopic, later_plan, name_taken, not_deletable, undo_source_gone
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
@@ -115,7 +115,7 @@ class UndoOfTopicDelete(Undo, OfWholeTopic):
             return None
 
     def preview(self, s: Services, name: TopicName, work: Work, *, as_of: Instant) -> Plan:
-        """An empty plan where it was done before. Raises CannotUndo's leaves, LedgerMismatch."""
+        """An empty plan where it was done before. Raises why it cannot be undone, LedgerMismatch."""
         return _plan_return(s, cast(UndoPlan, work), as_of=as_of)
 
     def settings_now(self, s: Services, plan: Plan) -> Policy:
@@ -152,7 +152,7 @@ def _misplaced(plan: Plan, found: Sequence[TopicTable]) -> list[str]:
 def deleter_of(s: Services, name: TopicName) -> TopicDeleter:
     """Raises NotDeletable."""
     if s.deleter is None or name in s.backends:
-        raise NotDeletable(str(name))
+        raise not_deletable(str(name))
     return s.deleter
 
 
@@ -165,7 +165,7 @@ def _plan_return(s: Services, work: UndoPlan, *, as_of: Instant) -> Plan:
     if before is not None:
         if there != deletion.requirements.table_uuid:
             again = s.ledger.published_after(name, deletion.plan_id, "topic_delete")
-            raise LaterPlan(deletion.plan_id, again[-1].plan.plan_id if again else "(none)", "deleted the topic that had come back")
+            raise later_plan(deletion.plan_id, again[-1].plan.plan_id if again else "(none)", "deleted the topic that had come back")
         policy = resolve(topic=s.topics.describe(name).settings, server=s.server)
         return topic_delete.plan_return(deletion, policy, None, heeded=heeded, as_of=as_of)
     found = deleted_by(s, deletion)
@@ -181,9 +181,9 @@ def _plan_return(s: Services, work: UndoPlan, *, as_of: Instant) -> Plan:
         table_uuid=deletion.requirements.table_uuid,
     )
     if there is not None:
-        raise NameTaken(deletion.plan_id, str(name))
+        raise name_taken(deletion.plan_id, str(name))
     if found is None:
-        raise UndoSourceGone(deletion.plan_id, "the tables of the topic are not there any more")
+        raise undo_source_gone(deletion.plan_id, "the tables of the topic are not there any more")
     s.ledger.check(name, found.ledger)
     later = s.ledger.published_after(name, deletion.plan_id, "topic_delete")
     topic_delete.check_return(deletion, (other.plan for other in later))

@@ -13,7 +13,7 @@ from message_lifecycle.app.operations.messages import OfMessages, view_as_relied
 from message_lifecycle.app.operations.registry import deeds, kind_of
 from message_lifecycle.gates.undo import undo_suite
 from message_lifecycle.model import plan as plans
-from message_lifecycle.model.errors import HeldByLegalHold, LaterPlan, PlanConflict, UndoSourceGone
+from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict, later_plan, undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import Instant
@@ -102,7 +102,7 @@ class UndoOfMessages(Undo, OfMessages):
 
 
 def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of: Instant) -> Plan:
-    """The plan that takes it back; an empty one where that was done before. Raises UnknownPlan, CannotUndo's leaves."""
+    """The plan that takes it back; an empty one where that was done before. Raises UnknownPlan, and why it cannot be undone."""
     record = s.ledger.record(work.plan_id)
     taken_back = record.plan
     if sparing.is_undone(s, taken_back):
@@ -151,7 +151,7 @@ def markers_of(s: Services, record: PlanRecord, undone_by: str | None = None) ->
     found = [(action.partition, run.start, run.stop - 1) for action in taken for run in ranges_of(action.offsets)]
     if _rows_in(found) == outcome.markers:
         return found
-    raise UndoSourceGone(record.plan.plan_id, f"nothing tells any more which messages are the {outcome.markers} markers that it made")
+    raise undo_source_gone(record.plan.plan_id, f"nothing tells any more which messages are the {outcome.markers} markers that it made")
 
 
 def _rows_in(spans: Sequence[Range]) -> int:
@@ -160,7 +160,7 @@ def _rows_in(spans: Sequence[Range]) -> int:
 
 def check(s: Services, record: PlanRecord, policy: Policy, table_uuid: str, has_committed: Callable[[], bool]) -> None:
     """Whether the plan may be taken back at all. `table_uuid`: of the table that it would come back to. `has_committed`: whether anything
-    was published of it. Raises CannotUndo's leaves."""
+    was published of it. Raises why it cannot be undone."""
     plan, outcome = record.plan, None if record.outcome is None else record.outcome.name
     # One that was found to have done something else than planned has done it all the same.
     committed = outcome != "failed" or has_committed()
@@ -212,7 +212,7 @@ def _of_view(s: Services, view: ViewState | None, plan: Plan) -> ReturningView:
     if not plan.on_view.mark:
         return ReturningView()
     if view is None or plan.view is None or view.table_uuid != plan.view.table_uuid:
-        raise UndoSourceGone(plan.plan_id, "the compacted view that it took messages from is not there any more")
+        raise undo_source_gone(plan.plan_id, "the compacted view that it took messages from is not there any more")
     return s.views.returning(view, plan)
 
 
@@ -225,10 +225,10 @@ def _check_newer(s: Services, log: LogState, plan: Plan, of_view: ReturningView)
         try:
             if any(undo.passes_over(other, message, plan, of_view.newest) for span in spans for message in _within(s, then, span)):
                 reason = "compacted, or removed, a newer message of a key that it took from the view, or removed what it took from there"
-                raise LaterPlan(plan.plan_id, other.plan_id, reason)
+                raise later_plan(plan.plan_id, other.plan_id, reason)
         except PlanConflict as gone:
             reason = f"whether plan {other.plan_id}, which came later, builds on it cannot be told: {gone.reason}"
-            raise UndoSourceGone(plan.plan_id, reason) from gone
+            raise undo_source_gone(plan.plan_id, reason) from gone
 
 
 def _within(s: Services, log: LogState, span: Range) -> Iterator[Message]:

@@ -27,7 +27,7 @@ from message_lifecycle.app.scenario.file import (
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.model.backends import store_options
-from message_lifecycle.model.errors import InvalidScenario, IsADocumentTopic, LifecycleError
+from message_lifecycle.model.errors import InvalidScenario, LifecycleError, is_a_document_topic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.marker import is_marker
 from message_lifecycle.model.message import Message, NewMessage
@@ -124,7 +124,7 @@ class ScenarioRun:
             raise
         except LifecycleError as error:
             self._last.error = error
-            self._last.found = {"error": type(error).__name__, "message": str(error)}
+            self._last.found = {"error": error.code, "message": str(error)}
 
     # The verbs
 
@@ -295,7 +295,7 @@ class ScenarioRun:
 
     def _found(self, field_name: str, step: Step, index: int, expected: object) -> Any:
         if field_name == "error":
-            return type(self._last.error).__name__ if self._last.error else None
+            return self._last.error.code if self._last.error else None
         name = self._topic(step) if step.topic or self._last.topic is None else self._last.topic
         if field_name == "kept":
             return [self._shown(position) for position in sorted(self._stored(name))]
@@ -338,7 +338,7 @@ class ScenarioRun:
     def _check_messages(self, name: TopicName) -> None:
         """Raises IsADocumentTopic."""
         if verbs.is_of_documents(self.world.services, name):
-            raise IsADocumentTopic(str(name))
+            raise is_a_document_topic(str(name))
 
     def _shown(self, position: Position) -> int | str:
         return f"{position[0]}:{position[1]}" if self._several else position[1]

@@ -13,7 +13,7 @@ from message_lifecycle.app.views.plans import approval_view
 from message_lifecycle.app.views.state import open_question
 from message_lifecycle.app.views.values import View, hold_view, when
 from message_lifecycle.model.change import DropSegments
-from message_lifecycle.model.errors import UnknownPartition
+from message_lifecycle.model.errors import unknown_partition
 from message_lifecycle.model.facts import LogState, Segment
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
 from message_lifecycle.model.instants import Instant, deadline, format_instant
@@ -37,7 +37,7 @@ def explain_message(s: Services, name: TopicName, partition: int, offset: int, *
     plan = preview(s, name, as_of=as_of)
     log = s.reader.log(name, late_after=Instant(as_of + policy.clock_skew_us))
     if partition not in log.end_offsets:
-        raise UnknownPartition(str(name), partition, sorted(log.end_offsets))
+        raise unknown_partition(str(name), partition, sorted(log.end_offsets))
     message = _stored(s, name, partition, offset)
     segment = _segment_of(log, message)
     removal = None if message else _removal(s, name, partition, offset)

@@ -32,11 +32,11 @@ def _isolated(s: Services, name: TopicName, now: Instant, waiting: Sequence[Plan
     try:
         return topic_status(s, name, now=now, waiting=waiting)
     except BackendUnavailable as error:  # one backend that is away hides no other, nor the lake
-        return {"topic": str(name), "ok": False, "problems": [f"{type(error).__name__}: {error}"]}
+        return {"topic": str(name), "ok": False, "problems": [f"{error.code}: {error}"]}
     except Unavailable:
         raise
     except LifecycleError as error:
-        return {"topic": str(name), "ok": False, "problems": [f"{type(error).__name__}: {error}"]}
+        return {"topic": str(name), "ok": False, "problems": [f"{error.code}: {error}"]}
 
 
 def topic_status(s: Services, name: TopicName, *, now: Instant, waiting: Sequence[PlanSummary] | None = None) -> View:

@@ -5,7 +5,10 @@
       Refused               a rule forbids it now
       Unavailable           a system that is needed does not answer
 
-Their leaves lie by area. `given`: names, settings, times, messages; topics, readers, documents, views. `runs`: plans, runs and batches;
+An error that somebody catches is a class below these. Any other is made by a function, `unknown_hold()` a BadInput of the code `UnknownHold`:
+a code is what an error is shown by (`code_of`); that of a class is its name.
+
+They lie by area. `given`: names, settings, times, messages; topics, readers, documents, views. `runs`: plans, runs and batches;
 holds, undo, files that may not go, erasure. `storage`: Spark, the catalog, tables, disks; backends.
 """
 

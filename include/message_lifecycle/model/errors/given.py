@@ -42,23 +42,18 @@ class InvalidInstant(BadInput):
         )
 
 
-class FutureAsOf(Refused):
+def future_as_of(*, as_of: str, now: str, skew_seconds: int) -> Refused:
     """CLK-1: `as_of` lies beyond the ledger's clock plus the skew; deleting by it would be deleting early."""
-
-    def __init__(self, *, as_of: str, now: str, skew_seconds: int) -> None:
-        self.as_of, self.now, self.skew_seconds = as_of, now, skew_seconds
-        super().__init__(
-            f"as_of {as_of} is later than the ledger's clock {now} + {skew_seconds} s. "
-            "Give a time that has passed: nothing may be judged by a time that has not come."
-        )
+    return Refused(
+        f"as_of {as_of} is later than the ledger's clock {now} + {skew_seconds} s. "
+        "Give a time that has passed: nothing may be judged by a time that has not come.",
+        code="FutureAsOf",
+    )
 
 
-class InvalidAppend(BadInput):
+def invalid_append(reason: str) -> BadInput:
     """An append that may not be: into a mirror, or at an offset that is not free (MSG-4, MSG-5)."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f"append refused: {reason}")
+    return BadInput(f"append refused: {reason}", code="InvalidAppend")
 
 
 class UnknownTopic(BadInput):
@@ -69,43 +64,36 @@ class UnknownTopic(BadInput):
         super().__init__(f"topic {topic!r} does not exist. `lifecycle topic list` shows what does; `lifecycle topic create` makes one.")
 
 
-class UnknownPartition(BadInput):
+def unknown_partition(topic: str, partition: int, known: Sequence[int]) -> BadInput:
     """The topic has no such partition."""
+    some = ", ".join(map(str, known)) if len(known) < _SHOWN else f"{known[0]} to {known[-1]}"
+    return BadInput(
+        f"topic {topic!r} has no partition {partition}; it has {some}. `lifecycle topic describe {topic}` shows them.",
+        code="UnknownPartition",
+    )
 
-    def __init__(self, topic: str, partition: int, known: Sequence[int]) -> None:
-        self.topic, self.partition, self.known = topic, partition, tuple(known)
-        some = ", ".join(map(str, known)) if len(known) < _SHOWN else f"{known[0]} to {known[-1]}"
-        super().__init__(f"topic {topic!r} has no partition {partition}; it has {some}. `lifecycle topic describe {topic}` shows them.")
 
-
-class InvalidTopicUri(BadInput):
+def invalid_topic_uri(text: str, reason: str) -> BadInput:
     """A text with `://` that names no topic of ours."""
-
-    def __init__(self, text: str, reason: str) -> None:
-        self.text, self.reason = text, reason
-        super().__init__(
-            f"{text!r} is not a topic: {reason}. Allowed: persistent://TENANT/NAMESPACE/TOPIC, with -partition-N after it or not, for the "
-            "topic TOPIC of the stream TENANT.NAMESPACE (a tenant without a dot); or `stream/topic`."
-        )
+    return BadInput(
+        f"{text!r} is not a topic: {reason}. Allowed: persistent://TENANT/NAMESPACE/TOPIC, with -partition-N after it or not, for the "
+        "topic TOPIC of the stream TENANT.NAMESPACE (a tenant without a dot); or `stream/topic`.",
+        code="InvalidTopicUri",
+    )
 
 
-class OffsetNotGiven(BadInput):
+def offset_not_given(topic: str, partition: int, offset: int, end_offset: int) -> BadInput:
     """A request names a message that the log has not got yet; what it will be, nobody can know."""
-
-    def __init__(self, topic: str, partition: int, offset: int, end_offset: int) -> None:
-        self.topic, self.partition, self.offset, self.end_offset = topic, partition, offset, end_offset
-        super().__init__(
-            f"partition {partition} of topic {topic!r} has not given offset {offset} yet: the next one is {end_offset}. Nothing was removed. "
-            f"`lifecycle read {topic} --raw` shows the messages with their offsets."
-        )
+    return BadInput(
+        f"partition {partition} of topic {topic!r} has not given offset {offset} yet: the next one is {end_offset}. Nothing was removed. "
+        f"`lifecycle read {topic} --raw` shows the messages with their offsets.",
+        code="OffsetNotGiven",
+    )
 
 
-class TopicExists(Refused):
+def topic_exists(topic: str) -> Refused:
     """A topic of that name is there already."""
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        super().__init__(f"topic {topic!r} exists already. `lifecycle topic alter` changes its settings.")
+    return Refused(f"topic {topic!r} exists already. `lifecycle topic alter` changes its settings.", code="TopicExists")
 
 
 class InvalidScenario(BadInput):
@@ -130,97 +118,80 @@ class WireError(BadInput):
 # Consumers, replicas and their origins.
 
 
-class UnknownConsumer(BadInput):
+def unknown_consumer(topic: str, consumer: str) -> BadInput:
     """No such consumer is registered for the topic."""
+    return BadInput(
+        f"consumer {consumer!r} of topic {topic!r} is not registered. `lifecycle consumer list` shows those that are.",
+        code="UnknownConsumer",
+    )
 
-    def __init__(self, topic: str, consumer: str) -> None:
-        self.topic, self.consumer = topic, consumer
-        super().__init__(f"consumer {consumer!r} of topic {topic!r} is not registered. `lifecycle consumer list` shows those that are.")
 
-
-class InvalidProgress(BadInput):
+def invalid_progress(consumer: str, reason: str) -> BadInput:
     """A consumer's commit that cannot be: an offset below 0, or one the log has not given yet."""
-
-    def __init__(self, consumer: str, reason: str) -> None:
-        self.consumer, self.reason = consumer, reason
-        super().__init__(f"commit of consumer {consumer!r} refused: {reason}")
+    return BadInput(f"commit of consumer {consumer!r} refused: {reason}", code="InvalidProgress")
 
 
-class ReplicaProgress(Refused):
+def replica_progress(topic: str, replica: str) -> Refused:
     """TTL-6: a replica's progress is what its own table holds; a person's word could let messages go that were never copied."""
-
-    def __init__(self, topic: str, replica: str) -> None:
-        self.topic, self.replica = topic, replica
-        super().__init__(
-            f"{replica!r} is a replica of topic {topic!r}: its progress is what it has copied. `lifecycle topic copy {replica}` moves it on."
-        )
+    return Refused(
+        f"{replica!r} is a replica of topic {topic!r}: its progress is what it has copied. `lifecycle topic copy {replica}` moves it on.",
+        code="ReplicaProgress",
+    )
 
 
-class OriginBehind(Refused):
+def origin_behind(topic: str, origin: str, partition: int, copied: int, end_offset: int) -> Refused:
     """TTL-6: a replica has copied offsets that its origin has not given: the origin is another log than the one that was copied."""
-
-    def __init__(self, topic: str, origin: str, partition: int, copied: int, end_offset: int) -> None:
-        self.topic, self.origin, self.partition, self.copied, self.end_offset = topic, origin, partition, copied, end_offset
-        super().__init__(
-            f"topic {topic!r} has copied partition {partition} of {origin!r} up to offset {copied}, and that ends at {end_offset}: "
-            "it was restored from before, or made anew. Nothing was copied, and what was copied before stays. Make a new replica of what is "
-            f"there now (`lifecycle topic create NAME --set origin={origin} --set role=ROLE`), then take this one off: "
-            f"`lifecycle consumer remove {origin} {topic}`."
-        )
+    return Refused(
+        f"topic {topic!r} has copied partition {partition} of {origin!r} up to offset {copied}, and that ends at {end_offset}: "
+        "it was restored from before, or made anew. Nothing was copied, and what was copied before stays. Make a new replica of what is "
+        f"there now (`lifecycle topic create NAME --set origin={origin} --set role=ROLE`), then take this one off: "
+        f"`lifecycle consumer remove {origin} {topic}`.",
+        code="OriginBehind",
+    )
 
 
-class AnotherOrigin(Refused):
+def another_origin(topic: str, origin: str, copied_uuid: str, found_uuid: str) -> Refused:
     """TTL-6, MSG-5: the origin's table is not the one that the replica has copied; its offsets name other messages."""
-
-    def __init__(self, topic: str, origin: str, copied_uuid: str, found_uuid: str) -> None:
-        self.topic, self.origin, self.copied_uuid, self.found_uuid = topic, origin, copied_uuid, found_uuid
-        super().__init__(
-            f"topic {topic!r} has copied another log of the name {origin!r}: table {copied_uuid} then, {found_uuid} now; it was made anew. "
-            "Nothing was copied, and what was copied before stays. Make a new replica of what is there now "
-            f"(`lifecycle topic create NAME --set origin={origin} --set role=ROLE`), then take this one off: "
-            f"`lifecycle consumer remove {origin} {topic}`."
-        )
+    return Refused(
+        f"topic {topic!r} has copied another log of the name {origin!r}: table {copied_uuid} then, {found_uuid} now; it was made anew. "
+        "Nothing was copied, and what was copied before stays. Make a new replica of what is there now "
+        f"(`lifecycle topic create NAME --set origin={origin} --set role=ROLE`), then take this one off: "
+        f"`lifecycle consumer remove {origin} {topic}`.",
+        code="AnotherOrigin",
+    )
 
 
 # Documents, their changes and their clients.
 
 
-class NotADocumentTopic(BadInput):
+def not_a_document_topic(topic: str) -> BadInput:
     """What was asked is about documents, and the topic holds messages."""
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        super().__init__(
-            f"topic {topic} holds messages, not documents: the setting `fold` makes a document topic, when it is made "
-            "(`lifecycle topic create TOPIC --set fold=text_splice`)."
-        )
+    return BadInput(
+        f"topic {topic} holds messages, not documents: the setting `fold` makes a document topic, when it is made "
+        "(`lifecycle topic create TOPIC --set fold=text_splice`).",
+        code="NotADocumentTopic",
+    )
 
 
-class IsADocumentTopic(BadInput):
+def is_a_document_topic(topic: str) -> BadInput:
     """What was asked is about messages, and the topic holds changes of documents."""
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        super().__init__(
-            f"topic {topic} holds changes of documents: messages are neither read from it nor removed. Its changes go by "
-            "`snapshot_with_purge`; read it with `lifecycle document pull` and `lifecycle document history`."
-        )
+    return BadInput(
+        f"topic {topic} holds changes of documents: messages are neither read from it nor removed. Its changes go by "
+        "`snapshot_with_purge`; read it with `lifecycle document pull` and `lifecycle document history`.",
+        code="IsADocumentTopic",
+    )
 
 
-class UnknownDocument(BadInput):
+def unknown_document(topic: str, document: str) -> BadInput:
     """No change of the document was ever stored."""
+    return BadInput(
+        f"topic {topic} has no document {document}. `lifecycle document describe {topic}` lists those it has.", code="UnknownDocument"
+    )
 
-    def __init__(self, topic: str, document: str) -> None:
-        self.topic, self.document = topic, document
-        super().__init__(f"topic {topic} has no document {document}. `lifecycle document describe {topic}` lists those it has.")
 
-
-class InvalidServerSeq(BadInput):
+def invalid_server_seq(document: str, found: int, allowed: str) -> BadInput:
     """A server_seq that is not the next one (SNP-1), or that the document has not reached (SNP-2)."""
-
-    def __init__(self, document: str, found: int, allowed: str) -> None:
-        self.document, self.found = document, found
-        super().__init__(f"document {document}: server_seq {found}; allowed: {allowed}. Nothing was stored.")
+    return BadInput(f"document {document}: server_seq {found}; allowed: {allowed}. Nothing was stored.", code="InvalidServerSeq")
 
 
 class EpochMismatch(Refused):
@@ -243,12 +214,9 @@ class InvalidChange(BadInput):
         super().__init__(f"document {document}, server_seq {server_seq}: the fold cannot apply this change: {reason}")
 
 
-class InvalidChangeLine(BadInput):
+def invalid_change_line(place: str, field: str, found: str, allowed: str) -> BadInput:
     """A line of a file of changes that is not one change."""
-
-    def __init__(self, place: str, field: str, found: str, allowed: str) -> None:
-        self.place, self.field, self.found = place, field, found
-        super().__init__(f"{place}: {field}: found {found}; allowed: {allowed}. Nothing was stored.")
+    return BadInput(f"{place}: {field}: found {found}; allowed: {allowed}. Nothing was stored.", code="InvalidChangeLine")
 
 
 # Compacted views.
@@ -265,35 +233,31 @@ class CompactedTableMissing(Refused):
         )
 
 
-class CompactedTableThere(Refused):
+def compacted_table_there(topic: str, table: str) -> Refused:
     """To begin anew would throw away a view that is in order."""
-
-    def __init__(self, topic: str, table: str) -> None:
-        self.topic, self.table = topic, table
-        super().__init__(
-            f"topic {topic} has its compacted view, in table {table}: nothing is begun anew. Run `lifecycle compact` without --anew; or, "
-            "if the view is to be given up, with every message that is in it alone, drop that table first."
-        )
+    return Refused(
+        f"topic {topic} has its compacted view, in table {table}: nothing is begun anew. Run `lifecycle compact` without --anew; or, "
+        "if the view is to be given up, with every message that is in it alone, drop that table first.",
+        code="CompactedTableThere",
+    )
 
 
-class HorizonBeyondLog(Refused):
+def horizon_beyond_log(topic: str, partition: int, horizon: int, end_offset: int) -> Refused:
     """The view claims messages that the log never had: one of the two was restored or made anew."""
-
-    def __init__(self, topic: str, partition: int, horizon: int, end_offset: int) -> None:
-        self.topic, self.partition, self.horizon, self.end_offset = topic, partition, horizon, end_offset
-        super().__init__(
-            f"topic {topic}, partition {partition}: the compacted view reaches to offset {horizon}, but the log ends before {end_offset}. "
-            "The log or the view was restored or made anew; nothing was changed. If the log is right, drop the view's table and run "
-            "`lifecycle compact --anew`."
-        )
+    return Refused(
+        f"topic {topic}, partition {partition}: the compacted view reaches to offset {horizon}, but the log ends before {end_offset}. "
+        "The log or the view was restored or made anew; nothing was changed. If the log is right, drop the view's table and run "
+        "`lifecycle compact --anew`.",
+        code="HorizonBeyondLog",
+    )
 
 
-class TopicWithoutKeys(BadInput):
+def topic_without_keys(topic: str) -> BadInput:
     """No message of the topic has a key: compaction would only copy it."""
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        super().__init__(f"topic {topic}: none of its messages has a key, so there is nothing to compact; the view was left as it is.")
+    return BadInput(
+        f"topic {topic}: none of its messages has a key, so there is nothing to compact; the view was left as it is.",
+        code="TopicWithoutKeys",
+    )
 
 
 class CompactionRunning(Refused):

@@ -1,4 +1,4 @@
-"""The kinds of errors, by which the exit status is chosen."""
+"""The kinds of errors, by which the exit status is chosen, and the code by which each error is shown."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ EXIT_INTERNAL = 70
 
 
 class LifecycleError(Exception):
-    """Root of all our errors; leaves carry data and say what to do."""
+    """Root of all our errors: a text that says what to do, and a code. The code of a class that somebody catches is its name."""
 
     exit_code: ClassVar[int] = EXIT_INTERNAL
+
+    def __init__(self, text: str = "", *, code: str | None = None) -> None:
+        super().__init__(text)
+        self.code = code or type(self).__name__
 
 
 class BadInput(LifecycleError):
@@ -32,3 +36,8 @@ class Unavailable(LifecycleError):
     """A system that we need does not answer; nothing was changed, try again."""
 
     exit_code = EXIT_UNAVAILABLE
+
+
+def code_of(error: object) -> str:
+    """The name that an error is shown by: one of ours by its code, another by its type."""
+    return error.code if isinstance(error, LifecycleError) else type(error).__name__

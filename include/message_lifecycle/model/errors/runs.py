@@ -17,12 +17,9 @@ class UnknownPlan(BadInput):
         super().__init__(f"plan {plan_id!r} is not in the ledger. `lifecycle ledger list` shows the plans that are.")
 
 
-class AmbiguousPlan(BadInput):
+def ambiguous_plan(plan_id: str, found: tuple[str, ...]) -> BadInput:
     """The beginning of a plan id that more than one plan has."""
-
-    def __init__(self, plan_id: str, found: tuple[str, ...]) -> None:
-        self.plan_id, self.found = plan_id, found
-        super().__init__(f"plan {plan_id!r} is not one plan: {', '.join(found)} begin with it. Give more of the id.")
+    return BadInput(f"plan {plan_id!r} is not one plan: {', '.join(found)} begin with it. Give more of the id.", code="AmbiguousPlan")
 
 
 class OpenPlan(Refused):
@@ -35,32 +32,25 @@ class OpenPlan(Refused):
         )
 
 
-class AlreadyAnswered(Refused):
+def already_answered(plan_id: str, granted: bool, by: str, at: str) -> Refused:
     """DEL-3: a person's word on a plan is given once."""
-
-    def __init__(self, plan_id: str, granted: bool, by: str, at: str) -> None:
-        self.plan_id, self.granted, self.by, self.at = plan_id, granted, by, at
-        super().__init__(
-            f"plan {plan_id} was {'approved' if granted else 'refused'} by {by} at {at} already. That answer stands; a new run makes a new plan."
-        )
+    return Refused(
+        f"plan {plan_id} was {'approved' if granted else 'refused'} by {by} at {at} already. That answer stands; a new run makes a new plan.",
+        code="AlreadyAnswered",
+    )
 
 
-class OwnRequest(Refused):
+def own_request(plan_id: str, by: str) -> Refused:
     """The setting `approver_is_not_requester`: nobody approves what they asked for."""
-
-    def __init__(self, plan_id: str, by: str) -> None:
-        self.plan_id, self.by = plan_id, by
-        super().__init__(
-            f"plan {plan_id} was asked for by {by}, and approver_is_not_requester is set: somebody else approves it. It still waits."
-        )
+    return Refused(
+        f"plan {plan_id} was asked for by {by}, and approver_is_not_requester is set: somebody else approves it. It still waits.",
+        code="OwnRequest",
+    )
 
 
-class UnnamedApproval(BadInput):
+def unnamed_approval(plan_id: str) -> BadInput:
     """DEL-3: an approval names the person who gave it."""
-
-    def __init__(self, plan_id: str) -> None:
-        self.plan_id = plan_id
-        super().__init__(f"the answer to plan {plan_id} names nobody. Give the name of the authenticated user.")
+    return BadInput(f"the answer to plan {plan_id} names nobody. Give the name of the authenticated user.", code="UnnamedApproval")
 
 
 class NotReady(Refused):
@@ -87,89 +77,65 @@ class TopicBusy(Refused):
         super().__init__(f"another run works on topic {topic!r} now. Wait for it (`lifecycle status`), then try again.")
 
 
-class LedgerMismatch(Refused):
+def ledger_mismatch(topic: str, reason: str) -> Refused:
     """The ledger is not the one the table was written with, or an older state of it; every deletion is refused."""
-
-    def __init__(self, topic: str, reason: str) -> None:
-        self.topic, self.reason = topic, reason
-        super().__init__(
-            f"topic {topic!r}: {reason}. No deletion runs with a ledger that may have forgotten consumers, holds or approvals. "
-            "Point LIFECYCLE_LEDGER_URL at the right ledger or restore its newest backup, "
-            "or take this ledger on knowingly: `lifecycle ledger accept TOPIC`."
-        )
+    return Refused(
+        f"topic {topic!r}: {reason}. No deletion runs with a ledger that may have forgotten consumers, holds or approvals. "
+        "Point LIFECYCLE_LEDGER_URL at the right ledger or restore its newest backup, "
+        "or take this ledger on knowingly: `lifecycle ledger accept TOPIC`.",
+        code="LedgerMismatch",
+    )
 
 
-class ChangedFile(Refused):
+def changed_file(topic: str, path: str, batch_id: str) -> Refused:
     """A file that was ingested before has other content now; taking it again would store its messages twice, or mix two files."""
-
-    def __init__(self, topic: str, path: str, batch_id: str) -> None:
-        self.topic, self.path, self.batch_id = topic, path, batch_id
-        super().__init__(
-            f"{path!r} was ingested into topic {topic!r} before (batch {batch_id}) with other content. "
-            "A file is taken once: put new messages into a file of a new name."
-        )
+    return Refused(
+        f"{path!r} was ingested into topic {topic!r} before (batch {batch_id}) with other content. "
+        "A file is taken once: put new messages into a file of a new name.",
+        code="ChangedFile",
+    )
 
 
-class RepeatedFile(BadInput):
+def repeated_file(topic: str, path: str) -> BadInput:
     """One batch names a file twice."""
-
-    def __init__(self, topic: str, path: str) -> None:
-        self.topic, self.path = topic, path
-        super().__init__(f"{path!r} is named twice in one batch for topic {topic!r}. Name each file once.")
+    return BadInput(f"{path!r} is named twice in one batch for topic {topic!r}. Name each file once.", code="RepeatedFile")
 
 
-class OpenBatch(Refused):
+def open_batch(topic: str, batch_id: str, since: str) -> Refused:
     """An ingest of the topic was cut off; whether its commit is in the table must be found out first."""
-
-    def __init__(self, topic: str, batch_id: str, since: str) -> None:
-        self.topic, self.batch_id, self.since = topic, batch_id, since
-        super().__init__(
-            f"topic {topic!r} has an open batch, {batch_id}, since {since}. Finish it if the table holds its commit, else abandon it; `lifecycle ingest` does so."
-        )
+    return Refused(
+        f"topic {topic!r} has an open batch, {batch_id}, since {since}. Finish it if the table holds its commit, else abandon it; `lifecycle ingest` does so.",
+        code="OpenBatch",
+    )
 
 
-class UnknownBatch(BadInput):
+def unknown_batch(batch_id: str) -> BadInput:
     """No such batch in the ledger."""
-
-    def __init__(self, batch_id: str) -> None:
-        self.batch_id = batch_id
-        super().__init__(f"batch {batch_id!r} is not in the ledger.")
+    return BadInput(f"batch {batch_id!r} is not in the ledger.", code="UnknownBatch")
 
 
-class BatchNotOpen(Refused):
+def batch_not_open(batch_id: str, found: str) -> Refused:
     """A batch that has ended cannot end in another way."""
-
-    def __init__(self, batch_id: str, found: str) -> None:
-        self.batch_id, self.found = batch_id, found
-        super().__init__(f"batch {batch_id!r} is {found}; only an open one can be finished or abandoned.")
+    return Refused(f"batch {batch_id!r} is {found}; only an open one can be finished or abandoned.", code="BatchNotOpen")
 
 
 # Legal holds, and what they keep.
 
 
-class InvalidHold(BadInput):
+def invalid_hold(field: str, found: object, allowed: str) -> BadInput:
     """A hold that names nothing that can be held."""
-
-    def __init__(self, field: str, found: object, allowed: str) -> None:
-        self.field, self.found, self.allowed = field, found, allowed
-        super().__init__(f"hold: {field} is {found!r}; allowed: {allowed}. Nothing was changed.")
+    return BadInput(f"hold: {field} is {found!r}; allowed: {allowed}. Nothing was changed.", code="InvalidHold")
 
 
-class UnknownHold(BadInput):
+def unknown_hold(hold_id: str, found: Sequence[str] = ()) -> BadInput:
     """No hold of that id in the ledger, or more than one whose id begins so."""
-
-    def __init__(self, hold_id: str, found: Sequence[str] = ()) -> None:
-        self.hold_id, self.found = hold_id, tuple(found)
-        said = f"is not one hold: {', '.join(found)} begin with it. Give more of the id." if found else "is not in the ledger."
-        super().__init__(f"hold {hold_id!r} {said} `lifecycle hold list --all` shows those that are.")
+    said = f"is not one hold: {', '.join(found)} begin with it. Give more of the id." if found else "is not in the ledger."
+    return BadInput(f"hold {hold_id!r} {said} `lifecycle hold list --all` shows those that are.", code="UnknownHold")
 
 
-class HoldReleased(Refused):
+def hold_released(hold_id: str, by: str, at: str) -> Refused:
     """The hold was released before, by another word; that one stands."""
-
-    def __init__(self, hold_id: str, by: str, at: str) -> None:
-        self.hold_id, self.by, self.at = hold_id, by, at
-        super().__init__(f"hold {hold_id} was released by {by} at {at} already.")
+    return Refused(f"hold {hold_id} was released by {by} at {at} already.", code="HoldReleased")
 
 
 class HeldByLegalHold(Refused):
@@ -187,73 +153,57 @@ class HeldByLegalHold(Refused):
 # Why a published plan cannot be taken back (any more), or its undone messages not be released (DEL-7).
 
 
-class CannotUndo(Refused):
-    """A plan that cannot be taken back; each reason is a leaf of its own."""
-
-    def __init__(self, plan_id: str, reason: str) -> None:
-        self.plan_id, self.reason = plan_id, reason
-        super().__init__(f"plan {plan_id} cannot be undone: {reason}. Nothing was changed.")
+def _cannot_undo(plan_id: str, reason: str, *, code: str) -> Refused:
+    """A plan that cannot be taken back; each reason has a code of its own."""
+    return Refused(f"plan {plan_id} cannot be undone: {reason}. Nothing was changed.", code=code)
 
 
-class NotPublished(CannotUndo):
+def not_published(plan_id: str, found: str) -> Refused:
     """Nothing of the plan was ever published, so there is nothing to bring back."""
-
-    def __init__(self, plan_id: str, found: str) -> None:
-        self.found = found
-        super().__init__(plan_id, f"it is {found}, and only a published plan has removed anything")
+    return _cannot_undo(plan_id, f"it is {found}, and only a published plan has removed anything", code="NotPublished")
 
 
-class NotUndoable(CannotUndo):
+def not_undoable(plan_id: str, reason: str) -> Refused:
     """A plan of a kind that is not taken back."""
+    return _cannot_undo(plan_id, reason, code="NotUndoable")
 
 
-class UndoWindowPassed(CannotUndo):
+def undo_window_passed(plan_id: str, *, published_at: str, ended_at: str, now: str) -> Refused:
     """`undo_window` has passed since the plan was published, by the ledger's clock."""
-
-    def __init__(self, plan_id: str, *, published_at: str, ended_at: str, now: str) -> None:
-        self.published_at, self.ended_at, self.now = published_at, ended_at, now
-        super().__init__(plan_id, f"it was published at {published_at} and its undo_window ended at {ended_at}; it is {now} now")
+    reason = f"it was published at {published_at} and its undo_window ended at {ended_at}; it is {now} now"
+    return _cannot_undo(plan_id, reason, code="UndoWindowPassed")
 
 
-class UndoSourceGone(CannotUndo):
+def undo_source_gone(plan_id: str, reason: str) -> Refused:
     """What the plan removed is not in the table's history, or not in its files, any more."""
+    return _cannot_undo(plan_id, reason, code="UndoSourceGone")
 
 
-class LaterPlan(CannotUndo):
+def later_plan(plan_id: str, later: str, reason: str) -> Refused:
     """A plan that was published later builds on what this one removed."""
-
-    def __init__(self, plan_id: str, later: str, reason: str) -> None:
-        self.later = later
-        super().__init__(plan_id, f"plan {later} came after it and {reason}")
+    return _cannot_undo(plan_id, f"plan {later} came after it and {reason}", code="LaterPlan")
 
 
-class NameTaken(CannotUndo):
+def name_taken(plan_id: str, topic: str) -> Refused:
     """A deleted topic comes back under its own name, and another topic has it."""
-
-    def __init__(self, plan_id: str, topic: str) -> None:
-        self.topic = topic
-        super().__init__(plan_id, f"another topic has the name {topic} now. It can be undone once that one is deleted")
+    return _cannot_undo(plan_id, f"another topic has the name {topic} now. It can be undone once that one is deleted", code="NameTaken")
 
 
-class NotDeletable(BadInput):
+def not_deletable(topic: str) -> BadInput:
     """Only topics of tables are deleted whole by a plan."""
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        super().__init__(
-            f"topic {topic} lies in no table: it goes whole with its files, or its streams, once it is in lifecycle.toml no more. "
-            "Nothing was changed."
-        )
+    return BadInput(
+        f"topic {topic} lies in no table: it goes whole with its files, or its streams, once it is in lifecycle.toml no more. "
+        "Nothing was changed.",
+        code="NotDeletable",
+    )
 
 
-class NotUndone(BadInput):
+def not_undone(plan_id: str) -> BadInput:
     """Only a plan that was taken back has messages to release."""
-
-    def __init__(self, plan_id: str) -> None:
-        self.plan_id = plan_id
-        super().__init__(
-            f"plan {plan_id} was not undone, so none of its messages wait to be released. `lifecycle undo {plan_id}` undoes it."
-        )
+    return BadInput(
+        f"plan {plan_id} was not undone, so none of its messages wait to be released. `lifecycle undo {plan_id}` undoes it.",
+        code="NotUndone",
+    )
 
 
 # Files and snapshots that may not go.
@@ -290,144 +240,110 @@ class NothingDeleted(BadInput):
         )
 
 
-class FilesLeft(Refused):
+def files_left(plan_id: str, topic: str, files: Sequence[str]) -> Refused:
     """What a reclaim has begun that the ledger does not know cannot be ended while files are there: no plan names them."""
-
-    def __init__(self, plan_id: str, topic: str, files: Sequence[str]) -> None:
-        self.plan_id, self.topic, self.files = plan_id, topic, tuple(files)
-        super().__init__(
-            f"plan {plan_id} has begun to remove the deleted topic {topic} for good, and this ledger does not know it (was it restored from "
-            f"before?), so nothing is removed by it. There still: {', '.join(files)}. Nothing reads these files any more: remove what lies "
-            "in their folders by hand, and run this again."
-        )
+    return Refused(
+        f"plan {plan_id} has begun to remove the deleted topic {topic} for good, and this ledger does not know it (was it restored from "
+        f"before?), so nothing is removed by it. There still: {', '.join(files)}. Nothing reads these files any more: remove what lies "
+        "in their folders by hand, and run this again.",
+        code="FilesLeft",
+    )
 
 
-class UndoWindowOpen(Refused):
+def undo_window_open(plan_id: str, topic: str, *, until: str, now: str) -> Refused:
     """A deleted topic that can still be brought back, by the ledger's clock."""
-
-    def __init__(self, plan_id: str, topic: str, *, until: str, now: str) -> None:
-        self.plan_id, self.topic, self.until, self.now = plan_id, topic, until, now
-        super().__init__(
-            f"topic {topic}, deleted by plan {plan_id}, can be brought back until {until}; it is {now} now. Nothing of it goes before."
-        )
+    return Refused(
+        f"topic {topic}, deleted by plan {plan_id}, can be brought back until {until}; it is {now} now. Nothing of it goes before.",
+        code="UndoWindowOpen",
+    )
 
 
 # Requests of erasure, the secret that keeps their keys hidden, and what stands against the erasure of a key from a store.
 
 
-class UnknownErasure(BadInput):
+def unknown_erasure(request_id: str) -> BadInput:
     """No request of erasure of that id in the ledger."""
+    return BadInput(
+        f"erasure request {request_id!r} is not in the ledger. `lifecycle erase list` shows those that are.", code="UnknownErasure"
+    )
 
-    def __init__(self, request_id: str) -> None:
-        self.request_id = request_id
-        super().__init__(f"erasure request {request_id!r} is not in the ledger. `lifecycle erase list` shows those that are.")
 
-
-class AmbiguousErasure(BadInput):
+def ambiguous_erasure(request_id: str, found: tuple[str, ...]) -> BadInput:
     """The beginning of a request id that more than one request has."""
+    return BadInput(
+        f"erasure request {request_id!r} is not one request: {', '.join(found)} begin with it. Give more of the id.",
+        code="AmbiguousErasure",
+    )
 
-    def __init__(self, request_id: str, found: tuple[str, ...]) -> None:
-        self.request_id, self.found = request_id, found
-        super().__init__(f"erasure request {request_id!r} is not one request: {', '.join(found)} begin with it. Give more of the id.")
 
-
-class NoReceipt(BadInput):
+def no_receipt(request_id: str, state: str) -> BadInput:
     """The request has not been carried out, or only in part; or there was nothing to erase."""
-
-    def __init__(self, request_id: str, state: str) -> None:
-        self.request_id, self.state = request_id, state
-        why = f"it is {state}. `lifecycle erase run {request_id}` carries it out"
-        if state == "erased":
-            why = "the key was found nowhere, so nothing was erased that it could be held to"
-        super().__init__(f"erasure request {request_id} has no receipt: {why}.")
+    why = f"it is {state}. `lifecycle erase run {request_id}` carries it out"
+    if state == "erased":
+        why = "the key was found nowhere, so nothing was erased that it could be held to"
+    return BadInput(f"erasure request {request_id} has no receipt: {why}.", code="NoReceipt")
 
 
-class NothingForbidden(Refused):
+def nothing_forbidden(request_id: str, why: str) -> Refused:
     """The request forbids no key (any more), so there is nothing to allow."""
-
-    def __init__(self, request_id: str, why: str) -> None:
-        self.request_id, self.why = request_id, why
-        super().__init__(f"erasure request {request_id} forbids no key: {why}.")
+    return Refused(f"erasure request {request_id} forbids no key: {why}.", code="NothingForbidden")
 
 
-class NothingToErase(Refused):
+def nothing_to_erase(request_id: str, why: str) -> Refused:
     """The request was refused; what was asked then is asked again by a new one."""
-
-    def __init__(self, request_id: str, why: str) -> None:
-        self.request_id, self.why = request_id, why
-        super().__init__(f"erasure request {request_id} was refused: {why}. Nothing went; `lifecycle erase` asks again.")
+    return Refused(f"erasure request {request_id} was refused: {why}. Nothing went; `lifecycle erase` asks again.", code="NothingToErase")
 
 
-class UnusableKey(BadInput):
+def unusable_key(reason: str) -> BadInput:
     """What was given as the key cannot be one; says never what it was."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(
-            f"the key cannot be used: {reason}. Allowed: one line of UTF-8 text on standard input, or with --base64 a line of base64."
-        )
+    return BadInput(
+        f"the key cannot be used: {reason}. Allowed: one line of UTF-8 text on standard input, or with --base64 a line of base64.",
+        code="UnusableKey",
+    )
 
 
-class UnnamedErasure(BadInput):
+def unnamed_erasure(missing: str) -> BadInput:
     """An erasure names who asks for it, and why."""
-
-    def __init__(self, missing: str) -> None:
-        self.missing = missing
-        super().__init__(f"the request names no {missing}. Give who asks by --by, and why by --text.")
+    return BadInput(f"the request names no {missing}. Give who asks by --by, and why by --text.", code="UnnamedErasure")
 
 
-class InvalidErasureSecret(BadInput):
+def invalid_erasure_secret(found_bytes: int, least_bytes: int) -> BadInput:
     """The secret is so short that a key could be guessed from its digest."""
-
-    def __init__(self, found_bytes: int, least_bytes: int) -> None:
-        self.found_bytes, self.least_bytes = found_bytes, least_bytes
-        super().__init__(
-            f"the erasure secret has {found_bytes} bytes. Allowed: {least_bytes} or more, random ones, in a file that only this user may read."
-        )
+    return BadInput(
+        f"the erasure secret has {found_bytes} bytes. Allowed: {least_bytes} or more, random ones, in a file that only this user may read.",
+        code="InvalidErasureSecret",
+    )
 
 
-class ErasureSecretMissing(Refused):
+def erasure_secret_missing(place: str, why: str) -> Refused:
     """The secret that keyed hashes are made with is not there, and a new one would match none of those recorded."""
-
-    def __init__(self, place: str, why: str) -> None:
-        self.place, self.why = place, why
-        super().__init__(
-            f"the erasure secret is not to be had from {place}: {why}. Put the file back from its copy, or name it by "
-            "LIFECYCLE_ERASURE_SECRET_FILE. Where it is lost for good, `lifecycle erase allow REQUEST_ID` lifts what the recorded digests "
-            "forbid; then a new secret can be made."
-        )
+    return Refused(
+        f"the erasure secret is not to be had from {place}: {why}. Put the file back from its copy, or name it by "
+        "LIFECYCLE_ERASURE_SECRET_FILE. Where it is lost for good, `lifecycle erase allow REQUEST_ID` lifts what the recorded digests "
+        "forbid; then a new secret can be made.",
+        code="ErasureSecretMissing",
+    )
 
 
-class ErasureSecretChanged(Refused):
+def erasure_secret_changed(*, found: str, needed: str) -> Refused:
     """A digest was made with another secret than the one that is there: comparing would find nothing, and say so wrongly."""
-
-    def __init__(self, *, found: str, needed: str) -> None:
-        self.found, self.needed = found, needed
-        super().__init__(
-            f"the erasure secret has the fingerprint {found}; the recorded digest of the key was made with {needed}. Put the right secret "
-            "back (LIFECYCLE_ERASURE_SECRET_FILE, embedded: .lifecycle/secrets/erasure). Nothing was compared."
-        )
+    return Refused(
+        f"the erasure secret has the fingerprint {found}; the recorded digest of the key was made with {needed}. Put the right secret "
+        "back (LIFECYCLE_ERASURE_SECRET_FILE, embedded: .lifecycle/secrets/erasure). Nothing was compared.",
+        code="ErasureSecretChanged",
+    )
 
 
-class UnsupportedErasure(Refused):
+def unsupported_erasure(where: str, reason: str) -> Refused:
     """A key cannot be erased from all of a topic, so nothing of it is."""
-
-    def __init__(self, where: str, reason: str) -> None:
-        self.where, self.reason = where, reason
-        super().__init__(f"{where}: a key cannot be erased here: {reason}. Nothing was changed.")
+    return Refused(f"{where}: a key cannot be erased here: {reason}. Nothing was changed.", code="UnsupportedErasure")
 
 
-class ErasureUnfinished(Refused):
+def erasure_unfinished(where: str, reason: str) -> Refused:
     """Of what an erasure was to leave nothing, something is still there."""
-
-    def __init__(self, where: str, reason: str) -> None:
-        self.where, self.reason = where, reason
-        super().__init__(f"{where}: the erasure has not ended: {reason}. Run it again: it goes on where it stopped.")
+    return Refused(f"{where}: the erasure has not ended: {reason}. Run it again: it goes on where it stopped.", code="ErasureUnfinished")
 
 
-class InvalidReceipt(Refused):
+def invalid_receipt(reason: str) -> Refused:
     """What is kept as a receipt is none."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(f"the receipt is not one of an erasure: {reason}.")
+    return Refused(f"the receipt is not one of an erasure: {reason}.", code="InvalidReceipt")

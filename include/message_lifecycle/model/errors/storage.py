@@ -67,26 +67,22 @@ class ForeignTable(BadInput):
         )
 
 
-class StorageFull(Unavailable):
+def storage_full(reason: str) -> Unavailable:
     """The disk ended before the work did."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(
-            f"{reason}: there is no room for the table's files or for Spark's own (spark.local.dir). Nothing was published; "
-            "free some space and run the same command again."
-        )
+    return Unavailable(
+        f"{reason}: there is no room for the table's files or for Spark's own (spark.local.dir). Nothing was published; "
+        "free some space and run the same command again.",
+        code="StorageFull",
+    )
 
 
-class StorageRefused(Unavailable):
+def storage_refused(place: str, reason: str) -> Unavailable:
     """The file system lets us not read or write where a log or an archive lies."""
-
-    def __init__(self, place: str, reason: str) -> None:
-        self.place, self.reason = place, reason
-        super().__init__(
-            f"{place}: {reason}. Nothing was published; see that the folder is there, mounted for writing, and open to the user of this "
-            "process, then run the same command again."
-        )
+    return Unavailable(
+        f"{place}: {reason}. Nothing was published; see that the folder is there, mounted for writing, and open to the user of this "
+        "process, then run the same command again.",
+        code="StorageRefused",
+    )
 
 
 class BackendUnavailable(Unavailable):
@@ -97,79 +93,64 @@ class BackendUnavailable(Unavailable):
         super().__init__(f"backend {backend} is not available: {reason}. {remedy}.")
 
 
-class ForeignKey(Refused):
+def foreign_key(topic: str, key: str, found: str) -> Refused:
     """A key of a backend holds what is not ours; nothing of it is read as messages, nor changed."""
-
-    def __init__(self, topic: str, key: str, found: str) -> None:
-        self.topic, self.key, self.found = topic, key, found
-        super().__init__(
-            f"topic {topic}: the key {key} {found}. Another program writes there: give the topic another name, or move what is foreign away; "
-            "nothing was changed."
-        )
+    return Refused(
+        f"topic {topic}: the key {key} {found}. Another program writes there: give the topic another name, or move what is foreign away; "
+        "nothing was changed.",
+        code="ForeignKey",
+    )
 
 
 # Backends that are no tables.
 
 
-class UnsupportedLimit(BadInput):
+def unsupported_limit(*, backend: str, limit: str, where: str, allowed: str) -> BadInput:
     """RET-6: a policy asks for what the backend cannot hold; it is refused when it is loaded, never passed over."""
-
-    def __init__(self, *, backend: str, limit: str, where: str, allowed: str) -> None:
-        self.backend, self.limit, self.where, self.allowed = backend, limit, where, allowed
-        super().__init__(
-            f"{where}: the backend {backend} cannot do {limit} (RET-6). Allowed there: {allowed}. `lifecycle backends` shows what each can."
-        )
+    return BadInput(
+        f"{where}: the backend {backend} cannot do {limit} (RET-6). Allowed there: {allowed}. `lifecycle backends` shows what each can.",
+        code="UnsupportedLimit",
+    )
 
 
-class NotInABackend(BadInput):
+def not_in_a_backend(topic: str, known: Sequence[str]) -> BadInput:
     """Retention alone is for topics of configured backends; on a table it is part of the message cleaner's work (RET-5)."""
-
-    def __init__(self, topic: str, known: Sequence[str]) -> None:
-        self.topic, self.known = topic, tuple(known)
-        super().__init__(
-            f"topic {topic} is in no backend of lifecycle.toml: a table's retention is the message cleaner's. "
-            f"Topics of backends: {', '.join(known) or 'none is configured'}."
-        )
+    return BadInput(
+        f"topic {topic} is in no backend of lifecycle.toml: a table's retention is the message cleaner's. "
+        f"Topics of backends: {', '.join(known) or 'none is configured'}.",
+        code="NotInABackend",
+    )
 
 
-class LogReplaced(Unavailable):
+def log_replaced(topic: str, found: int, wanted: int) -> Unavailable:
     """Messages went from the log while it was read; what was read describes no one state of it."""
-
-    def __init__(self, topic: str, found: int, wanted: int) -> None:
-        self.topic, self.found, self.wanted = topic, found, wanted
-        super().__init__(
-            f"topic {topic!r}: messages went from the log while it was looked at (generation {wanted} became {found}). "
-            "Nothing was changed; run the same command again."
-        )
+    return Unavailable(
+        f"topic {topic!r}: messages went from the log while it was looked at (generation {wanted} became {found}). "
+        "Nothing was changed; run the same command again.",
+        code="LogReplaced",
+    )
 
 
-class LogLocked(Unavailable):
+def log_locked(topic: str, holder: str, waited_seconds: float) -> Unavailable:
     """Another process is writing to the log."""
-
-    def __init__(self, topic: str, holder: str, waited_seconds: float) -> None:
-        self.topic, self.holder = topic, holder
-        super().__init__(
-            f"topic {topic!r} is locked by {holder}, also after {waited_seconds:g} s. Nothing was changed: wait until it has finished, or "
-            "stop it, then try again. The lock goes with the process that holds it; no file needs to be removed by hand."
-        )
+    return Unavailable(
+        f"topic {topic!r} is locked by {holder}, also after {waited_seconds:g} s. Nothing was changed: wait until it has finished, or "
+        "stop it, then try again. The lock goes with the process that holds it; no file needs to be removed by hand.",
+        code="LogLocked",
+    )
 
 
-class DamagedLog(Refused):
+def damaged_log(file: str, found: str, allowed: str) -> Refused:
     """What says what the log is cannot be read; nothing is written to it before a person has looked."""
-
-    def __init__(self, file: str, found: str, allowed: str) -> None:
-        self.file, self.found, self.allowed = file, found, allowed
-        super().__init__(
-            f"{file}: found {found}. Allowed: {allowed}. Nothing is read from or written to this log as it is; restore the file from a backup."
-        )
+    return Refused(
+        f"{file}: found {found}. Allowed: {allowed}. Nothing is read from or written to this log as it is; restore the file from a backup.",
+        code="DamagedLog",
+    )
 
 
-class NoQuarantine(BadInput):
+def no_quarantine(topic: str) -> BadInput:
     """QUA-1 is about the quarantine of tables; what other stores keep of damaged records has no age."""
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        super().__init__(f"topic {topic} has no quarantine whose rows have an age: only topics of tables have one.")
+    return BadInput(f"topic {topic} has no quarantine whose rows have an age: only topics of tables have one.", code="NoQuarantine")
 
 
 class UnsafePath(Refused):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from message_lifecycle.model.errors import DamagedLog
+from message_lifecycle.model.errors import damaged_log
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
@@ -144,7 +144,7 @@ def _named_damage(file: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowException) as error:
-        raise DamagedLog(str(file), str(error), "an archive's file, whole") from error
+        raise damaged_log(str(file), str(error), "an archive's file, whole") from error
 
 
 def _has(message: Message, matches: Callable[[bytes], bool]) -> bool:

@@ -15,10 +15,10 @@ from message_lifecycle.model.errors import (
     CatalogUnavailable,
     ForeignTable,
     InvalidName,
-    IsADocumentTopic,
-    NotADocumentTopic,
-    TopicExists,
     UnknownTopic,
+    is_a_document_topic,
+    not_a_document_topic,
+    topic_exists,
 )
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.names import TopicName, catalog_identifier, normalise_name
@@ -117,14 +117,14 @@ class Tables:
         """As `document`. Raises NotADocumentTopic."""
         document = self.document(name)
         if FOLD_PROPERTY not in document.properties:
-            raise NotADocumentTopic(str(name))
+            raise not_a_document_topic(str(name))
         return document
 
     def of_messages(self, name: TopicName) -> TableDocument:
         """As `document`. Raises IsADocumentTopic."""
         document = self.document(name)
         if FOLD_PROPERTY in document.properties:
-            raise IsADocumentTopic(str(name))
+            raise is_a_document_topic(str(name))
         return document
 
     def log(self, name: TopicName) -> Table:
@@ -195,7 +195,7 @@ class IcebergTopics:
                 table_file.create(self._tables.catalog, place, properties=properties, summary=summary, layout=layout)
         except TableAlreadyExistsError:
             self._tables.document(name)
-            raise TopicExists(str(name)) from None
+            raise topic_exists(str(name)) from None
         return self.describe(name)
 
     def alter(self, name: TopicName, settings: Mapping[str, Value | None]) -> Topic:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import UndoSourceGone
+from message_lifecycle.model.errors import undo_source_gone
 from message_lifecycle.stores.iceberg.data_files import files_named
 from message_lifecycle.stores.iceberg.file_copies import copy_file
 from message_lifecycle.stores.iceberg.session import Java
@@ -35,11 +35,11 @@ def originals(
     Raises UndoSourceGone of the `undone` plan."""
     source = None if source_id is None else table.snapshot(source_id)
     if source is None:
-        raise UndoSourceGone(undone, "the snapshot that holds what it removed has been expired")
+        raise undo_source_gone(undone, "the snapshot that holds what it removed has been expired")
     described = {wanted[str(file.location())]: file for file in files_named(session, table, source, wanted)} if wanted else {}
     gone = sorted(path for path, at in wanted.items() if at not in described or not io.new_input(path).exists())
     if gone:
-        raise UndoSourceGone(undone, f"{len(gone)} of the {len(wanted)} files that it removed are not there any more, {gone[0]} first")
+        raise undo_source_gone(undone, f"{len(gone)} of the {len(wanted)} files that it removed are not there any more, {gone[0]} first")
     return described
 
 
@@ -53,6 +53,6 @@ def copies(
         path = str(table.locationProvider().newDataLocation(f"{once}-undo-{at:06}.parquet"))
         written = copy_file(io, str(file.location()), path)
         if written != int(file.fileSizeInBytes()):
-            raise UndoSourceGone(undone, f"{file.location()} has {written} bytes, the table says {file.fileSizeInBytes()}")
+            raise undo_source_gone(undone, f"{file.location()} has {written} bytes, the table says {file.fileSizeInBytes()}")
         spec = table.specs().get(file.specId())
         yield at, (path, jvm.org.apache.iceberg.DataFiles.builder(spec).copy(file).withPath(path).build())

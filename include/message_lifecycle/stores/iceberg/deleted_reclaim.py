@@ -13,7 +13,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.model.change import MovedTable
-from message_lifecycle.model.errors import PlanConflict, StorageRefused, UnsafePath
+from message_lifecycle.model.errors import PlanConflict, UnsafePath, storage_refused
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published
@@ -53,7 +53,7 @@ class IcebergDeletedReclaimer:
         found = {table.table: self._document(table.table_uuid) for table in topic.tables}
         gone = [kind or "log" for kind, document in found.items() if document is None]
         if gone:
-            raise StorageRefused(", ".join(gone), f"the catalog has no such table of the topic {topic.topic} any more")
+            raise storage_refused(", ".join(gone), f"the catalog has no such table of the topic {topic.topic} any more")
         there = {kind: document for kind, document in found.items() if document is not None}
         self._check_alone({document.uuid: str(document.content["location"]) for document in there.values()})
         return [self._files(table, there[table.table], orphans_before) for table in topic.tables]
@@ -157,7 +157,7 @@ class IcebergDeletedReclaimer:
                 found.add_named(all_named(io, document.content, kept=()))
             except FileNotFoundError as gone:
                 # What it named is not known, and may lie elsewhere.
-                raise StorageRefused(str(gone.filename or location), "it is not there, and a snapshot is read through it") from gone
+                raise storage_refused(str(gone.filename or location), "it is not there, and a snapshot is read through it") from gone
             outside = next((name for name, _ in found.unneeded() if is_absolute(name)), None)
             if outside is not None:
                 raise UnsafePath(outside, f"a file of the deleted table {'.'.join(place_of(table.table_uuid))} outside of its location")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 
-from message_lifecycle.model.errors import CatalogUnavailable, LifecycleError, StorageFull
+from message_lifecycle.model.errors import CatalogUnavailable, LifecycleError, storage_full
 from message_lifecycle.stores.iceberg.pointers import FULL_NUMBERS
 from message_lifecycle.stores.iceberg.session import Java
 
@@ -29,7 +29,7 @@ def engine_failures() -> Iterator[None]:
     except OSError as error:
         if error.errno not in FULL_NUMBERS:
             raise
-        raise StorageFull(str(error.strerror)) from error
+        raise storage_full(str(error.strerror)) from error
     except Exception as error:  # of any engine: it is looked at, and raised again where it says nothing of the kind
         named = _named(error)
         if named is None:
@@ -41,12 +41,12 @@ def _named(error: Exception) -> LifecycleError | None:
     for cause in islice(_causes(error), _MOST_CAUSES):
         text = str(cause.toString())
         if found := _FULL.search(text):
-            return StorageFull(found.group(0))
+            return storage_full(found.group(0))
         state = _sql_state(cause)
         if state.startswith(_GONE):
             return CatalogUnavailable(text.splitlines()[0].rstrip("."))
         if state == _NO_ROOM:
-            return StorageFull(text.splitlines()[0])
+            return storage_full(text.splitlines()[0])
     return None
 
 

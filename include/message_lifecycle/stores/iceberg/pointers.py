@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from message_lifecycle.model.errors import CatalogUnavailable, StorageFull
+from message_lifecycle.model.errors import CatalogUnavailable, storage_full
 from message_lifecycle.stores.iceberg.layout import CATALOG
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def reaching_catalog() -> Iterator[None]:
     except OSError as error:
         if error.errno not in FULL_NUMBERS:
             raise
-        raise StorageFull(str(error.strerror)) from error
+        raise storage_full(str(error.strerror)) from error
 
 
 class SqlPointers:

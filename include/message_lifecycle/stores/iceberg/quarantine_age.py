@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.manifest import ManifestContent
 
-from message_lifecycle.model.errors import PlanConflict, UndoSourceGone, UnknownTopic
+from message_lifecycle.model.errors import PlanConflict, UnknownTopic, undo_source_gone
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
@@ -89,14 +89,14 @@ class IcebergQuarantine:
         for snapshot in ancestors(table):
             summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
             if summary.get(UNDOES) == plan.plan_id:
-                raise UndoSourceGone(plan.plan_id, f"plan {summary.get(PLAN_ID)} has brought back what it removed")
+                raise undo_source_gone(plan.plan_id, f"plan {summary.get(PLAN_ID)} has brought back what it removed")
         source, now = source_of(table, plan), table.current_snapshot()
         try:
             there = () if now is None else tuple(_files(table, now))
             rewritten = undo_ref(plan.plan_id) in table.refs()
             return returning(plan, source_id=source.snapshot_id, rewritten=rewritten, source=_files(table, source), now=there)
         except FileNotFoundError as lost:
-            raise UndoSourceGone(
+            raise undo_source_gone(
                 plan.plan_id, f"a file of the quarantine's history is not there any more: {lost.filename or lost}"
             ) from lost
 

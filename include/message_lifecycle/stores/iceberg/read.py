@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import UndoSourceGone
+from message_lifecycle.model.errors import undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
@@ -135,7 +135,7 @@ class IcebergReader:
         try:
             return returning(self._tables.load(log.topic), log.snapshot_id, plan, staged, own=own, without=without)
         except FileNotFoundError as lost:
-            raise UndoSourceGone(plan.plan_id, f"a file of the table's history is not there any more: {lost.filename or lost}") from lost
+            raise undo_source_gone(plan.plan_id, f"a file of the table's history is not there any more: {lost.filename or lost}") from lost
 
     def returned(self, name: TopicName, plan: Plan) -> Returned:
         from message_lifecycle.stores.iceberg.undo_sources import returned

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import Forget
-from message_lifecycle.model.errors import PlanConflict, SnapshotInUse, StorageRefused, UnsafePath
+from message_lifecycle.model.errors import PlanConflict, SnapshotInUse, UnsafePath, storage_refused
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published
@@ -60,7 +60,7 @@ class IcebergReclaimer:
                 found.add_named(all_named(io, document.content, kept=question.kept))
             except FileNotFoundError as gone:
                 # What it named is not known, so nothing may go by what the others name.
-                raise StorageRefused(str(gone.filename or location), "it is not there, and a snapshot is read through it") from gone
+                raise storage_refused(str(gone.filename or location), "it is not there, and a snapshot is read through it") from gone
             found.add_named(_metadata(document, before_ms=question.metadata_before // 1_000))
             found.add_named(_erasing(document))
             found.add_listed(listed(io, location))

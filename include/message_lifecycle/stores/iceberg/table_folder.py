@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from message_lifecycle.model.errors import OutsideTable, StorageRefused, UnsafePath
+from message_lifecycle.model.errors import OutsideTable, UnsafePath, storage_refused
 from message_lifecycle.stores.iceberg.document import is_local, local_path
 from message_lifecycle.stores.iceberg.file_names import is_absolute, normalised
 
@@ -109,7 +109,7 @@ def _listed_here(root: Path) -> Iterator[ListedFile]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise StorageRefused(str(folder), str(error.strerror)) from error
+            raise storage_refused(str(folder), str(error.strerror)) from error
 
 
 def _told(path: str) -> str:
@@ -150,7 +150,7 @@ def _open_folder(held: ExitStack, root: Path, folder: str) -> int | None:
     except OSError as error:
         if error.errno in (errno.ENOTDIR, errno.ELOOP):
             raise UnsafePath(str(at), "a symbolic link, or no folder") from error
-        raise StorageRefused(str(at), str(error.strerror)) from error
+        raise storage_refused(str(at), str(error.strerror)) from error
     return number
 
 
@@ -163,7 +163,7 @@ def _unlink(path: Path, file: str, folder: int) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StorageRefused(str(path), str(error.strerror)) from error
+        raise storage_refused(str(path), str(error.strerror)) from error
     return about.st_size
 
 
@@ -195,7 +195,7 @@ def _delete_there(io: FileIO, location: str, names: list[str]) -> Deleted:
         except FileNotFoundError:
             missing += 1
         except OSError as error:
-            raise StorageRefused(path, str(error)) from error
+            raise storage_refused(path, str(error)) from error
         else:
             gone, size_bytes = gone + 1, size_bytes + (found.size or 0)
     return Deleted(files=gone, missing=missing, size_bytes=size_bytes)

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy.exc import IntegrityError
 
 from message_lifecycle.model.change import MovedTable
-from message_lifecycle.model.errors import PlanConflict, StorageRefused
+from message_lifecycle.model.errors import PlanConflict, storage_refused
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.outcome import Published
@@ -79,7 +79,7 @@ class IcebergDeleter:
         try:
             tables = tuple(self._table(found.properties[DELETED_KIND], place, found) for place, found in ordered)
         except FileNotFoundError as gone:
-            raise StorageRefused(str(gone.filename or plan_id), "it is not there, and a deleted topic is read through it") from gone
+            raise storage_refused(str(gone.filename or plan_id), "it is not there, and a deleted topic is read through it") from gone
         return DeletedTopic(**_told_of(ordered[0][1]), tables=tables)
 
     def moving_evidence(self, plan: Plan) -> Mapping[str, object]:
@@ -166,7 +166,7 @@ class IcebergDeleter:
                 if self._tables.pointers.one(place) != location:
                     continue  # reclaimed, or brought back, since it was listed
                 # Whose it was is not known, and an erasure must not pass it over.
-                raise StorageRefused(location, f"it is not there, and {'.'.join(place)} of a deleted topic is read through it") from gone
+                raise storage_refused(location, f"it is not there, and {'.'.join(place)} of a deleted topic is read through it") from gone
             if DELETED_BY in found.properties and (SCRATCH_PROPERTY in found.properties) is self._scratch:
                 yield place, found
 

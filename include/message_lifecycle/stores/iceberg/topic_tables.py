@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
-from message_lifecycle.model.errors import ForeignTable, StorageRefused, UnsafePath
+from message_lifecycle.model.errors import ForeignTable, UnsafePath, storage_refused
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import TableDocument
@@ -57,7 +57,7 @@ def _folders(location: str, file_properties: tuple[tuple[str, str], ...]) -> tup
     except (FileNotFoundError, ValueError):
         return ()
     except OSError as error:
-        raise StorageRefused(location, str(error.strerror or error)) from error
+        raise storage_refused(location, str(error.strerror or error)) from error
     return (str(found.content["location"]), *(found.properties[key] for key in _WRITTEN_TO if key in found.properties))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from message_lifecycle.model.change import RemoveRows, RestoreRows
-from message_lifecycle.model.errors import UndoSourceGone
+from message_lifecycle.model.errors import undo_source_gone
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import ranges_text
@@ -38,7 +38,7 @@ def returning(
     source = source_of(table, plan)
     now = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     if now is None:
-        raise UndoSourceGone(plan.plan_id, f"the log's snapshot {snapshot_id} is gone")
+        raise undo_source_gone(plan.plan_id, f"the log's snapshot {snapshot_id} is gone")
     taken = _Taken(plan, staged.superseded)
     live = Live(table, now, (file for file in files_of(table, now) if taken.may_hold(file) or any(_in_reach(file, span) for span in own)))
     was = Live(table, source, (file for file in files_of(table, source) if taken.may_hold(file)))
@@ -155,7 +155,7 @@ def source_of(table: Table, plan: Plan) -> Snapshot:
     found_id = ref.snapshot_id if ref is not None else None if commit is None else commit.parent_snapshot_id
     source = None if found_id is None else table.snapshot_by_id(found_id)
     if source is None:
-        raise UndoSourceGone(plan.plan_id, "the snapshot that holds what it removed has been expired")
+        raise undo_source_gone(plan.plan_id, "the snapshot that holds what it removed has been expired")
     return source
 
 

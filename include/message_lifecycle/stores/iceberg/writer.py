@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from message_lifecycle.model.erasure import KeyMatch
-from message_lifecycle.model.errors import InvalidAppend, IsADocumentTopic
+from message_lifecycle.model.errors import invalid_append, is_a_document_topic
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.message import NewMessage, known_time
 from message_lifecycle.model.names import TopicName
@@ -40,9 +40,9 @@ class IcebergWriter:
     ) -> Sequence[tuple[int, int] | Refusal]:
         table = java_table(self._session(), name)
         if FOLD_PROPERTY in dict(table.properties()):
-            raise IsADocumentTopic(str(name))
+            raise is_a_document_topic(str(name))
         if table.properties().get(ROLE_PROPERTY) == "mirror":
-            raise InvalidAppend(f"topic {name} is a mirror; it takes messages from its origin alone")
+            raise invalid_append(f"topic {name} is a mirror; it takes messages from its origin alone")
         base = newest_state(main_ancestors(table))
         ends, active = dict(base.end_offsets), deepcopy(dict(base.active))
         given: list[tuple[int, int] | Refusal] = []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from message_lifecycle.model.backends import Backend
-from message_lifecycle.model.errors import TopicExists, UnknownTopic
+from message_lifecycle.model.errors import UnknownTopic, topic_exists
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.json_file.log import JsonFileLog
 from message_lifecycle.stores.record_log.disk import Disk, commit, named_failures, open_to_read
@@ -42,7 +42,7 @@ class JsonFiles:
             make_folder(file.parent, self._disk)
             with log.lock():
                 if os.path.lexists(file):
-                    raise TopicExists(str(name))
+                    raise topic_exists(str(name))
                 new = file.with_name(f"{file.name}.new")
                 self._disk.unlink(new)
                 into = self._disk.create(new)

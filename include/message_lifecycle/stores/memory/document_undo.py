@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from message_lifecycle.model.change import RestoreDocument
 from message_lifecycle.model.document import Change
-from message_lifecycle.model.errors import UndoSourceGone
+from message_lifecycle.model.errors import undo_source_gone
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.memory.document_log import (
     Changes,
@@ -28,7 +28,7 @@ def source(table: DocumentTable[Rows], plan_id: str) -> int | None:
     """The version before the plan's commit; None: its commit was the first. Raises UndoSourceGone."""
     found = table.carrying(plan_id)
     if found is None:
-        raise UndoSourceGone(plan_id, "the table does not know its commit any more")
+        raise undo_source_gone(plan_id, "the table does not know its commit any more")
     return found[0] - 1 if found[0] else None
 
 

@@ -10,7 +10,7 @@ from message_lifecycle.folds import Fold, fold_of
 from message_lifecycle.folds.replay import fold_document
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot, StagedDocuments
-from message_lifecycle.model.errors import NotADocumentTopic, PlanConflict
+from message_lifecycle.model.errors import PlanConflict, not_a_document_topic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
@@ -43,7 +43,7 @@ class MemoryDocuments:
     def log(self, name: TopicName) -> DocumentLog:
         """Raises UnknownTopic, NotADocumentTopic."""
         if "fold" not in self._store.describe(name).settings:
-            raise NotADocumentTopic(str(name))
+            raise not_a_document_topic(str(name))
         return self._logs.setdefault(name, DocumentLog())
 
     def put(self, name: TopicName, log: DocumentLog | None) -> None:

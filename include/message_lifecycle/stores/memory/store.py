@@ -11,7 +11,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 from message_lifecycle.model.erasure import KeyMatch
-from message_lifecycle.model.errors import InvalidAppend, IsADocumentTopic, PlanConflict, TopicExists, UndoSourceGone, UnknownTopic
+from message_lifecycle.model.errors import PlanConflict, UnknownTopic, invalid_append, is_a_document_topic, topic_exists, undo_source_gone
 from message_lifecycle.model.facts import ActiveSegment, CopyState, LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.marker import digest, is_marker
@@ -50,7 +50,7 @@ class MemoryStore:
 
     def create(self, name: TopicName, *, partitions: int, settings: Mapping[str, Value], ledger: tuple[str, int]) -> Topic:
         if name in self._tables:
-            raise TopicExists(str(name))
+            raise topic_exists(str(name))
         topic = Topic(name=name, uuid=str(uuid4()), partitions=partitions, role=role_of(settings), settings=dict(settings), ledger=ledger)
         head = Version(
             end_offsets=dict.fromkeys(range(partitions), 0),
@@ -85,7 +85,7 @@ class MemoryStore:
         """Raises IsADocumentTopic."""
         table = self._table(name)
         if "fold" in table.topic.settings:
-            raise IsADocumentTopic(str(name))
+            raise is_a_document_topic(str(name))
         return table
 
     def whole(self, name: TopicName) -> Table:
@@ -165,7 +165,7 @@ class MemoryStore:
     def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
         table, found = self._table(plan.topic), self._find(plan.topic, plan.plan_id)
         if found is None:
-            raise UndoSourceGone(plan.plan_id, "its commit is not in the log's history")
+            raise undo_source_gone(plan.plan_id, "its commit is not in the log's history")
         source_id, head = found.snapshot_id - 1, table.versions[log.snapshot_id or 0]
         before = table.versions[source_id]
         return undo.returning(before, head, plan, staged.superseded, source_id=source_id, own=tuple(own), without=tuple(without))
@@ -183,7 +183,7 @@ class MemoryStore:
     ) -> Sequence[Position | Refusal]:
         table = self._messages(name)
         if table.topic.role == "mirror":
-            raise InvalidAppend(f"topic {name} is a mirror; it takes messages from its origin alone")
+            raise invalid_append(f"topic {name} is a mirror; it takes messages from its origin alone")
         version = deepcopy(table.head)
         given = [self._append_one(version, message, policy, forbidden) for message in messages]
         table.commit(version, operation="append", plan_id=None)

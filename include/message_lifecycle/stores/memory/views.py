@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
-from message_lifecycle.model.errors import PlanConflict, TopicWithoutKeys, UndoSourceGone
+from message_lifecycle.model.errors import PlanConflict, topic_without_keys, undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
@@ -83,7 +83,7 @@ class MemoryViews:
         commits = self._views[plan.topic].commits
         commit = next((at for at, made in enumerate(commits) if made.plan_id == plan.plan_id), None)
         if commit is None:
-            raise UndoSourceGone(plan.plan_id, "its commit is not in the view's history")
+            raise undo_source_gone(plan.plan_id, "its commit is not in the view's history")
         return returning(commits[commit - 1].rows, commits[view.snapshot_id].rows, plan, source_id=commit - 1)
 
     def view_rows(self, name: TopicName, view: ViewState, *, partition: int | None = None, start: int = 0) -> Iterator[ViewRow]:
@@ -128,7 +128,7 @@ class MemoryViews:
         before = list(self._before(plan).values())
         tail = self._tail_of(plan)
         if plan.view is not None and plan.view.table_uuid is None and tail and all(message.key is None for message in tail):
-            raise TopicWithoutKeys(str(plan.topic))
+            raise topic_without_keys(str(plan.topic))
         if plan.on_view.mark:
             made = _without(before, plan)
         elif plan.on_view.back:

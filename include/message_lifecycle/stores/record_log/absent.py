@@ -9,7 +9,7 @@ from message_lifecycle.model.backends import Backend
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
 from message_lifecycle.model.erasure import KeyMatch
-from message_lifecycle.model.errors import UnsupportedLimit
+from message_lifecycle.model.errors import unsupported_limit
 from message_lifecycle.model.facts import CopyState, LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
@@ -31,7 +31,7 @@ class _Absent:
         self._backend = backend
 
     def _refuse(self, what: str, name: TopicName) -> NoReturn:
-        raise UnsupportedLimit(backend=self._backend, limit=what, where=f"topic {name}", allowed="reading and retention")
+        raise unsupported_limit(backend=self._backend, limit=what, where=f"topic {name}", allowed="reading and retention")
 
 
 class NoViews(_Absent):

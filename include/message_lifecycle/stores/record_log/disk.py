@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from message_lifecycle.model.errors import CommitUnknown, StorageFull, StorageRefused, UnsafePath
+from message_lifecycle.model.errors import CommitUnknown, UnsafePath, storage_full, storage_refused
 
 _PRIVATE_FILE = 0o600
 _PRIVATE_FOLDER = 0o700
@@ -68,9 +68,9 @@ def named_failures() -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise StorageFull(f"{error.filename or 'a log'}: {error.strerror}") from error
+            raise storage_full(f"{error.filename or 'a log'}: {error.strerror}") from error
         if error.errno in _REFUSED:
-            raise StorageRefused(str(error.filename or "a log"), str(error.strerror)) from error
+            raise storage_refused(str(error.filename or "a log"), str(error.strerror)) from error
         raise
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from message_lifecycle.model.errors import StorageRefused, UnsafePath
+from message_lifecycle.model.errors import UnsafePath, storage_refused
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.record_log.disk import Disk, check_folder
 
@@ -18,7 +18,7 @@ def root_of(given: Path) -> Path:
     except (FileExistsError, NotADirectoryError) as error:
         raise UnsafePath(str(given), "no folder") from error
     except OSError as error:
-        raise StorageRefused(str(given), str(error.strerror)) from error
+        raise storage_refused(str(given), str(error.strerror)) from error
     return given.resolve(strict=True)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from message_lifecycle.model.errors import DamagedLog
+from message_lifecycle.model.errors import damaged_log
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Value
 
@@ -99,10 +99,10 @@ def head_of(given: Any) -> Head:
 def check_topic(place: Path, found: TopicName, wanted: TopicName | None) -> None:
     """A log that was copied or moved to another topic's place is not that topic's. Raises DamagedLog."""
     if wanted not in (None, found):
-        raise DamagedLog(str(place), f"the log of topic {found}", f"the log of topic {wanted}")
+        raise damaged_log(str(place), f"the log of topic {found}", f"the log of topic {wanted}")
 
 
 def check_place(found: TopicName, at: Path, *, own: Path) -> None:
     """What lies where no topic looks for it would be left out of all that is done to its topic. Raises DamagedLog."""
     if at != own:
-        raise DamagedLog(str(at), f"the log of topic {found}", f"the log of the topic whose place it is; that of {found} is {own}")
+        raise damaged_log(str(at), f"the log of topic {found}", f"the log of the topic whose place it is; that of {found} is {own}")

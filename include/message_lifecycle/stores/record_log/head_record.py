@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import orjson
 
-from message_lifecycle.model.errors import DamagedLog, InvalidName
+from message_lifecycle.model.errors import InvalidName, damaged_log
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.record_log.head import Head, check_topic, head_of
 
@@ -40,6 +40,6 @@ def read_head(file: BinaryIO, *, of: TopicName | None = None) -> HeadRecord:
         topic = TopicName.parse(given["topic"])
         record = HeadRecord(topic=topic, written=int(given["written"]), head=head_of(given), size=len(line))
     except (ValueError, KeyError, TypeError, InvalidName) as error:
-        raise DamagedLog(file.name, f"a first line that is no head of a log ({error})", 'one line {"lifecycle": {...}}') from error
+        raise damaged_log(file.name, f"a first line that is no head of a log ({error})", 'one line {"lifecycle": {...}}') from error
     check_topic(Path(file.name), record.topic, of)
     return record

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from message_lifecycle.model.errors import LogLocked, UnsafePath
+from message_lifecycle.model.errors import UnsafePath, log_locked
 from message_lifecycle.stores.record_log.disk import named_failures
 
 WAIT_SECONDS = 30.0
@@ -31,7 +31,7 @@ def writing(file: Path, topic: str, *, wait_seconds: float) -> Iterator[None]:
     try:
         while not _taken(descriptor):
             if time.monotonic() >= deadline:
-                raise LogLocked(topic, os.pread(descriptor, 100, 0).decode(errors="replace").strip() or "another process", wait_seconds)
+                raise log_locked(topic, os.pread(descriptor, 100, 0).decode(errors="replace").strip() or "another process", wait_seconds)
             time.sleep(_POLL_SECONDS)  # the kernel offers no wait for a lock that ends by itself
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import orjson
 
-from message_lifecycle.model.errors import DamagedLog
+from message_lifecycle.model.errors import damaged_log
 from message_lifecycle.stores.record_log.disk import Disk
 from message_lifecycle.stores.record_log.log import Removal
 
@@ -45,7 +45,7 @@ def rewrite(file: BinaryIO, into: int, disk: Disk, *, position: int, removal: Re
         except (ValueError, KeyError, TypeError) as error:
             if not line.strip():
                 continue
-            raise DamagedLog(file.name, f"at byte {here}: {error}", "what was there when the log was looked at") from error
+            raise damaged_log(file.name, f"at byte {here}: {error}", "what was there when the log was looked at") from error
         if goes:
             removed += 1
             if removed == removal.rows and here > last_damaged:

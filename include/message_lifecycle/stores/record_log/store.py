@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from message_lifecycle.model.backends import check_operation, check_policy
 from message_lifecycle.model.erasure import KeyMatch
-from message_lifecycle.model.errors import InvalidAppend, LogReplaced, NotUndoable, PlanConflict
+from message_lifecycle.model.errors import PlanConflict, invalid_append, log_replaced, not_undoable
 from message_lifecycle.model.facts import ActiveSegment, LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
@@ -156,11 +156,11 @@ class RecordLogStore:
 
     def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:  # noqa: ARG002  # the port's signature
         """Raises NotUndoable, always: what goes is rewritten away at once, and no history keeps it (RET-6)."""
-        raise NotUndoable(plan.plan_id, f"a {self._logs.backend} log rewrites its records at once, and keeps nothing of what it removed")
+        raise not_undoable(plan.plan_id, f"a {self._logs.backend} log rewrites its records at once, and keeps nothing of what it removed")
 
     def returned(self, name: TopicName, plan: Plan) -> Returned:  # noqa: ARG002  # the port's signature
         """Raises NotUndoable, always."""
-        raise NotUndoable(plan.plan_id, f"a {self._logs.backend} log keeps nothing of what it removed")
+        raise not_undoable(plan.plan_id, f"a {self._logs.backend} log keeps nothing of what it removed")
 
     def quarantined(self, name: TopicName) -> int:
         """Damaged records that are no messages any more (RET-6)."""
@@ -184,7 +184,7 @@ class RecordLogStore:
         head = log.head()
         found, messages = log.scan()
         if found != generation:
-            raise LogReplaced(str(name), found, generation)
+            raise log_replaced(str(name), found, generation)
         return version_of(messages, ends, head.segments)
 
     # MessageWriter
@@ -204,7 +204,7 @@ class RecordLogStore:
                     given.append(own)
                     continue
                 if message.partition not in ends:
-                    raise InvalidAppend(f"topic {name} has {head.partitions} partitions; there is no partition {message.partition}")
+                    raise invalid_append(f"topic {name} has {head.partitions} partitions; there is no partition {message.partition}")
                 made = _numbered(message, ends, bases, policy)
                 new.append(made)
                 given.append((made.partition, made.offset))

@@ -17,14 +17,14 @@ from redis.exceptions import LockNotOwnedError
 from redis.lock import Lock
 
 from message_lifecycle.model.errors import (
-    DamagedLog,
-    ForeignKey,
-    InvalidAppend,
-    LogLocked,
-    LogReplaced,
     PlanConflict,
     TableBusy,
     UnknownTopic,
+    damaged_log,
+    foreign_key,
+    invalid_append,
+    log_locked,
+    log_replaced,
 )
 from message_lifecycle.model.message import Message
 from message_lifecycle.stores.record_log.head import Head, head_of
@@ -90,14 +90,14 @@ class RedisLog:
         for partition, newest in enumerate(told[3::3]):
             strange = not newest.endswith(b"-0") or offset_of(newest) >= head.end_offsets[partition]
             if strange or found[partition] > rows[partition]:
-                raise ForeignKey(str(self._keys.name), self._keys.stream(partition), "has entries that we did not write")
+                raise foreign_key(str(self._keys.name), self._keys.stream(partition), "has entries that we did not write")
         return text, head, rows, found
 
     def _parsed(self, text: str) -> Head:
         try:
             return head_of(json.loads(text))
         except ValueError as error:
-            raise DamagedLog(self._keys.topic, str(error), "the head of a topic, as JSON") from error
+            raise damaged_log(self._keys.topic, str(error), "the head of a topic, as JSON") from error
 
     def scan(self) -> tuple[int, Iterator[Message]]:
         head = self.head()
@@ -109,7 +109,7 @@ class RedisLog:
                 # Before any of them is given on: what was removed meanwhile may be missing among them.
                 found = self.head().generation
                 if found != head.generation:
-                    raise LogReplaced(str(self._keys.name), found, head.generation)
+                    raise log_replaced(str(self._keys.name), found, head.generation)
                 for entry in entries:
                     yield self._message(partition, entry)
 
@@ -117,7 +117,7 @@ class RedisLog:
         try:
             return message_of(partition, entry)
         except ValueError as error:
-            raise ForeignKey(str(self._keys.name), self._keys.stream(partition), f"holds {error}") from error
+            raise foreign_key(str(self._keys.name), self._keys.stream(partition), f"holds {error}") from error
 
     def _pages(self, partition: int, last: str = "+") -> Iterator[list[Any]]:
         """Entries in order, up to the id `last`."""
@@ -144,15 +144,15 @@ class RedisLog:
         for message in messages:
             fields = fields_of(message)
             if len(fields) > FIELDS_MOST:
-                raise InvalidAppend(f"a message with {len(message.headers)} headers; Redis Streams take about {FIELDS_MOST // 2}")
+                raise invalid_append(f"a message with {len(message.headers)} headers; Redis Streams take about {FIELDS_MOST // 2}")
             arguments += [index[message.partition], id_of(message.offset), len(fields), *fields]
         if len(arguments) > ARGUMENTS_MOST:
-            raise InvalidAppend(f"{len(messages)} messages at once are more than Redis takes in one step; append them in parts")
+            raise invalid_append(f"{len(messages)} messages at once are more than Redis takes in one step; append them in parts")
         told = self._script(scripts.APPEND, partitions, arguments, doing=f"appending to topic {self._keys.name}")
         if told == b"moved":
             raise TableBusy(f"appending to topic {self._keys.name}", 1)
         if told != b"done":
-            raise ForeignKey(str(self._keys.name), told.decode(), "has entries that we did not write")
+            raise foreign_key(str(self._keys.name), told.decode(), "has entries that we did not write")
         self._seen = (text_of(head), head)
 
     def replace(self, head: Head, removal: Removal | None = None) -> None:
@@ -200,7 +200,7 @@ class RedisLog:
         lock = self._client.lock(self._keys.lock, timeout=self._lock_seconds, blocking_timeout=self._wait_seconds, sleep=0.02)
         with self._errors(self._keys.lock):
             if not lock.acquire():
-                raise LogLocked(str(self._keys.name), "another writer", self._wait_seconds)
+                raise log_locked(str(self._keys.name), "another writer", self._wait_seconds)
         self._held = lock
         try:
             yield

@@ -8,7 +8,7 @@ from typing import Any
 import redis
 
 from message_lifecycle.model.backends import Backend
-from message_lifecycle.model.errors import ForeignKey, TopicExists, UnknownTopic
+from message_lifecycle.model.errors import UnknownTopic, foreign_key, topic_exists
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.record_log.head import Head
@@ -57,9 +57,9 @@ class RedisLogs:
         with named_errors(self._name, str(name), keys.topic, doing=f"creating topic {name}"):
             told: Any = self._client.eval(scripts.CREATE, 1 + len(streams), keys.topic, *streams, text_of(head))
         if told == b"there":
-            raise TopicExists(str(name))
+            raise topic_exists(str(name))
         if told != b"done":
-            raise ForeignKey(str(name), told.decode(), "is there, and the topic is not")
+            raise foreign_key(str(name), told.decode(), "is there, and the topic is not")
 
     def open(self, name: TopicName) -> RedisLog:
         keys = self._keys(name)

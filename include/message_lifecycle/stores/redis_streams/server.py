@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError
 from redis.retry import Retry
 
-from message_lifecycle.model.errors import BackendUnavailable, CommitUnknown, ForeignKey
+from message_lifecycle.model.errors import BackendUnavailable, CommitUnknown, foreign_key
 
 ANSWER_SECONDS = 60.0
 """A script that trims a million entries keeps the server for less than a second; the rest is for slow networks."""
@@ -67,7 +67,7 @@ def named_errors(backend: str, topic: str, key: str, *, doing: str | None = None
         raise BackendUnavailable(backend, str(error), "Check its address, and that it runs") from error
     except redis.ResponseError as error:
         if "WRONGTYPE" in str(error):
-            raise ForeignKey(topic, key, "is of another type than a topic's") from error
+            raise foreign_key(topic, key, "is of another type than a topic's") from error
         if "NOAUTH" in str(error):
             raise BackendUnavailable(backend, f"it refuses us: {error}", "Check username and password of the backend") from error
         raise

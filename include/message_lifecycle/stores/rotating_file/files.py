@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from message_lifecycle.model.backends import Backend
-from message_lifecycle.model.errors import TopicExists, UnknownTopic
+from message_lifecycle.model.errors import UnknownTopic, topic_exists
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.record_log.disk import Disk, check_folder, named_failures
 from message_lifecycle.stores.record_log.folders import make_folder, root_of, stream_folder, streams
@@ -47,7 +47,7 @@ class RotatingFiles:
             make_folder(folder, self._disk)
             with self._log(name).lock():
                 if os.path.lexists(folder / NAME):
-                    raise TopicExists(str(name))
+                    raise topic_exists(str(name))
                 manifest = Manifest(topic=name, head=head, files=(file_name(1),), following=2)
                 for path in [*leftovers(folder, manifest), folder / file_name(1)]:
                     self._disk.unlink(path)

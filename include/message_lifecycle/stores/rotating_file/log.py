@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
 
-from message_lifecycle.model.errors import CommitUnknown, DamagedLog, LogReplaced, PlanConflict, UnknownTopic
+from message_lifecycle.model.errors import CommitUnknown, PlanConflict, UnknownTopic, damaged_log, log_replaced
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.record_log.disk import Disk, append_lines, named_failures, open_to_append, open_to_read
@@ -87,7 +87,7 @@ class RotatingLog:
                 self._check_gone(manifest)
                 continue
             return manifest.head.generation, self._messages(manifest, opened)
-        raise LogReplaced(str(self._name), self._manifest().head.generation, manifest.head.generation)
+        raise log_replaced(str(self._name), self._manifest().head.generation, manifest.head.generation)
 
     def append(self, messages: Sequence[Message], head: Head) -> None:  # noqa: ARG002  # ends and segments are read off the messages
         seen = self._look()
@@ -233,7 +233,7 @@ class RotatingLog:
         now = self._manifest()
         lost = [name for name in now.files if not (self._folder / name).exists()]
         if lost and now.files == manifest.files:
-            raise DamagedLog(str(self._folder / lost[0]), "no file", "every file that the manifest names")
+            raise damaged_log(str(self._folder / lost[0]), "no file", "every file that the manifest names")
 
     def _messages(self, manifest: Manifest, opened: list[BinaryIO]) -> Iterator[Message]:
         found = found_none(manifest.head.partitions)
@@ -243,7 +243,7 @@ class RotatingLog:
                     file = opened[at] if at < len(opened) else open_to_read(self._folder / name)
                 except FileNotFoundError:
                     self._check_gone(manifest)
-                    raise LogReplaced(str(self._name), self._manifest().head.generation, manifest.head.generation) from None
+                    raise log_replaced(str(self._name), self._manifest().head.generation, manifest.head.generation) from None
                 with file:
                     yield from _of_file(found).messages(file)
         finally:
@@ -262,7 +262,7 @@ class RotatingLog:
                     self._check_gone(manifest)
                     continue
                 return self._seen
-            raise LogReplaced(str(self._name), self._manifest().head.generation, manifest.head.generation)
+            raise log_replaced(str(self._name), self._manifest().head.generation, manifest.head.generation)
 
     def _read_on(self, seen: _Seen | None, manifest: Manifest) -> _Seen:
         if seen is None or not self._goes_on(seen, manifest):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from message_lifecycle.model.errors import DamagedLog, InvalidName
+from message_lifecycle.model.errors import InvalidName, damaged_log
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.record_log.disk import Disk, commit, open_to_read
 from message_lifecycle.stores.record_log.head import Head, check_topic, head_of
@@ -43,7 +43,7 @@ def read_manifest(folder: Path, *, of: TopicName | None = None) -> Manifest:
             raise ValueError("files that are none of a rotating log")
         manifest = Manifest(topic=TopicName.parse(given["topic"]), head=head_of(given), files=files, following=int(given["following"]))
     except (ValueError, KeyError, TypeError, InvalidName) as error:
-        raise DamagedLog(str(folder / NAME), f"no manifest of a log ({error})", 'one object {"lifecycle": {...}}') from error
+        raise damaged_log(str(folder / NAME), f"no manifest of a log ({error})", 'one object {"lifecycle": {...}}') from error
     check_topic(folder / NAME, manifest.topic, of)
     return manifest
 

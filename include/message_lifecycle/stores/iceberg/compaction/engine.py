@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import LifecycleError, Unavailable
+from message_lifecycle.model.errors import LifecycleError, Unavailable, code_of
 from message_lifecycle.model.rows import ViewReason
 from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE, CompactionJob, PartitionJob, PartitionResult, Resources
 from message_lifecycle.stores.iceberg.document import local_path
@@ -19,12 +19,12 @@ MEMORY_BYTES = 1024 * MEBIBYTE
 """Of all tasks of one machine together. Beyond it they spill, so more is quicker only where keys are many."""
 
 
-class CompactionFailed(Unavailable):
+def compaction_failed(partition: int, kind: str, reason: str) -> Unavailable:
     """A task could not do its partition; the view is as it was."""
-
-    def __init__(self, partition: int, kind: str, reason: str) -> None:
-        self.partition, self.kind, self.reason = partition, kind, reason
-        super().__init__(f"compacting partition {partition} failed ({kind}): {reason} The view is as it was; mend that and run again.")
+    return Unavailable(
+        f"compacting partition {partition} failed ({kind}): {reason} The view is as it was; mend that and run again.",
+        code="CompactionFailed",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ def run(session: SparkSession, job: CompactionJob, *, memory_bytes: int = MEMORY
     failed = next((one for one in found if isinstance(one, _Failed)), None)
     if failed is not None:
         discard(job)
-        raise CompactionFailed(failed.partition, failed.kind, failed.reason)
+        raise compaction_failed(failed.partition, failed.kind, failed.reason)
     return [one for one in found if isinstance(one, PartitionResult)]
 
 
@@ -79,7 +79,7 @@ def _done(job: CompactionJob, partition: PartitionJob, resources: Resources) -> 
     try:
         return compact(partition, job.rules, resources, data_folder=job.data_folder, run=job.run)
     except (LifecycleError, duckdb.Error, OSError) as error:
-        return _Failed(partition=partition.partition, kind=type(error).__name__, reason=str(error))
+        return _Failed(partition=partition.partition, kind=code_of(error), reason=str(error))
 
 
 def totals(results: Sequence[PartitionResult]) -> dict[ViewReason, int]:

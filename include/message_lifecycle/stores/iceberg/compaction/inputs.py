@@ -32,15 +32,13 @@ class UnreadableDeletes(Refused):
         )
 
 
-class UnreadableFile(Unavailable):
+def unreadable_file(table: str, file: str, reason: str) -> Unavailable:
     """A data file of the log is gone or damaged."""
-
-    def __init__(self, table: str, file: str, reason: str) -> None:
-        self.table, self.file = table, file
-        super().__init__(
-            f"table {table}: its data file {file} cannot be read ({reason}), so nothing was compacted; the view is as it was. "
-            "Bring the file back from a copy and run again."
-        )
+    return Unavailable(
+        f"table {table}: its data file {file} cannot be read ({reason}), so nothing was compacted; the view is as it was. "
+        "Bring the file back from a copy and run again.",
+        code="UnreadableFile",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.view import NOTHING, Outlived
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.compaction.inputs import UnreadableFile, columns_of, files_by_partition, vectors_by_file
+from message_lifecycle.stores.iceberg.compaction.inputs import columns_of, files_by_partition, unreadable_file, vectors_by_file
 from message_lifecycle.stores.iceberg.compaction.job import InputFile
 from message_lifecycle.stores.iceberg.compaction.tails import Reading
 from message_lifecycle.stores.iceberg.compaction.view_table import state_of
@@ -138,7 +138,7 @@ def _read_log(
         try:
             rows = columns_of(table.io, InputFile(path=path, vector=vectors.get(path)), ("offset", "key"))
         except (OSError, ValueError) as error:  # PyArrow's errors are ValueErrors
-            raise UnreadableFile(".".join(table.name()), file.name, type(error).__name__) from error
+            raise unreadable_file(".".join(table.name()), file.name, type(error).__name__) from error
         offsets = rows["offset"].to_numpy()
         goes = np.full(len(offsets), plan.drops(file.partition, file.segment))
         for action in named.get(file.name, ()):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import CompactedTableMissing, PlanConflict, UndoSourceGone
+from message_lifecycle.model.errors import CompactedTableMissing, PlanConflict, undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
@@ -54,10 +54,10 @@ class IcebergViewReader:
         try:
             return returning(self._tables.load(plan.topic, kind=COMPACTED), view.snapshot_id, plan)
         except FileNotFoundError as lost:
-            raise UndoSourceGone(plan.plan_id, f"a file of the view's history is not there any more: {lost.filename or lost}") from lost
+            raise undo_source_gone(plan.plan_id, f"a file of the view's history is not there any more: {lost.filename or lost}") from lost
         except (OSError, ValueError) as damaged:  # PyArrow's errors are ValueErrors
             reason = f"a file of the view or of its history cannot be read: {str(damaged).splitlines()[0]}"
-            raise UndoSourceGone(plan.plan_id, reason) from damaged
+            raise undo_source_gone(plan.plan_id, reason) from damaged
 
     def view_rows(self, name: TopicName, view: ViewState, *, partition: int | None = None, start: int = 0) -> Iterator[ViewRow]:
         try:

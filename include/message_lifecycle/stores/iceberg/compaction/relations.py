@@ -27,12 +27,11 @@ _PLACES = (("file", "BIGINT"), ("row", "BIGINT"))
 _PLACE = ", f.file_index::BIGINT AS file, f.file_row_number AS row"
 
 
-class NotLocal(Unavailable):
+def not_local(path: str) -> Unavailable:
     """The engine reads files of the machine it runs on."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        super().__init__(f"{path} is not a local file, which this engine needs. Compact this topic by the engine in Spark SQL.")
+    return Unavailable(
+        f"{path} is not a local file, which this engine needs. Compact this topic by the engine in Spark SQL.", code="NotLocal"
+    )
 
 
 NO_MESSAGES = f"(SELECT 0::BIGINT AS {OFFSET}, NULL::BLOB AS key)"
@@ -62,7 +61,7 @@ def path_list(files: Sequence[InputFile], scheme: str = "") -> str:
 def local_file(path: str) -> str:
     """The path without `file:`. Raises NotLocal."""
     if not is_local(path):
-        raise NotLocal(path)
+        raise not_local(path)
     return str(local_path(path))
 
 

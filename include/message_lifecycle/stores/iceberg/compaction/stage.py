@@ -9,7 +9,7 @@ from secrets import token_hex
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import PlanConflict, TopicWithoutKeys
+from message_lifecycle.model.errors import PlanConflict, topic_without_keys
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import ViewReason
@@ -111,7 +111,7 @@ def _by_kernel(session: SparkSession, tables: Tables, plan: Plan, base_id: int, 
     tail_rows, keys = sum(result.tail_rows for result in results), sum(result.keys for result in results)
     if plan.view.table_uuid is None and tail_rows and not keys:
         discard(job)
-        raise TopicWithoutKeys(str(plan.topic))
+        raise topic_without_keys(str(plan.topic))
     paths = [file.path for part in parts for file in (*part.view, *part.tail)]
     staged = StagedView(
         view_rows=plan.view.rows,
@@ -147,7 +147,7 @@ def _by_sql(session: SparkSession, plan: Plan, base_id: int, branch: str) -> Non
     if superseded:
         removed["superseded"] = superseded
     if tail_rows and plan.view.table_uuid is None and not rows.where("key IS NOT NULL").limit(1).count():
-        raise TopicWithoutKeys(str(plan.topic))
+        raise topic_without_keys(str(plan.topic))
     view = StagedView(
         view_rows=plan.view.rows,
         tail_rows=tail_rows,

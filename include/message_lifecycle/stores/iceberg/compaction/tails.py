@@ -10,7 +10,7 @@ import numpy as np
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.view import NOTHING, Tail
-from message_lifecycle.stores.iceberg.compaction.inputs import UnreadableFile
+from message_lifecycle.stores.iceberg.compaction.inputs import unreadable_file
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Vectors, read_rows
 from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
 from message_lifecycle.stores.iceberg.manifests import files_of
@@ -60,7 +60,7 @@ class Reading:
             try:
                 self._read[file.name] = read_rows(self._table.io, path, self._vectors[path], ("append_time",))
             except (OSError, ValueError) as error:  # PyArrow's errors are ValueErrors
-                raise UnreadableFile(".".join(self._table.name()), file.name, type(error).__name__) from error
+                raise unreadable_file(".".join(self._table.name()), file.name, type(error).__name__) from error
         return self._read[file.name]
 
 

@@ -17,15 +17,13 @@ from message_lifecycle.stores.iceberg.puffin import Positions, puffin_file
 _MAGIC = b"\xd1\xd3\x39\x64"
 
 
-class CorruptVector(LifecycleError):
+def corrupt_vector(vector: Vector) -> LifecycleError:
     """A deletion vector that is not what the table's metadata say; taking it for empty would bring messages back."""
-
-    def __init__(self, vector: Vector) -> None:
-        self.vector = vector
-        super().__init__(
-            f"{vector.path}, byte {vector.offset}: no deletion vector of {vector.length} bytes is there. Nothing was changed; "
-            "restore that file, or roll the table back to a snapshot before it."
-        )
+    return LifecycleError(
+        f"{vector.path}, byte {vector.offset}: no deletion vector of {vector.length} bytes is there. Nothing was changed; "
+        "restore that file, or roll the table back to a snapshot before it.",
+        code="CorruptVector",
+    )
 
 
 def marked(vector: Vector) -> Positions:
@@ -41,7 +39,7 @@ def marked(vector: Vector) -> Positions:
         and zlib.crc32(body) == int.from_bytes(blob[-4:], "big")
     )
     if not sound:
-        raise CorruptVector(vector)
+        raise corrupt_vector(vector)
     # The portable form of a 64-bit Roaring bitmap is what the specification puts after the magic number.
     return np.array(BitMap64.deserialize(body[4:]), np.int64)
 

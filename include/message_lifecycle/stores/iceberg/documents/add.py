@@ -11,7 +11,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.document import Change
-from message_lifecycle.model.errors import CommitUnknown, InvalidServerSeq, LifecycleError, TableBusy
+from message_lifecycle.model.errors import CommitUnknown, LifecycleError, TableBusy, invalid_server_seq
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
 from message_lifecycle.stores.iceberg.compaction.commit import data_file
@@ -73,7 +73,7 @@ def check_next(changes: Sequence[Change], ends: Mapping[str, int]) -> None:
     for change in changes:
         due = reached.get(change.document, 0) + 1
         if change.server_seq != due:
-            raise InvalidServerSeq(change.document, change.server_seq, f"{due}, the next one")
+            raise invalid_server_seq(change.document, change.server_seq, f"{due}, the next one")
         reached[change.document] = due
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from message_lifecycle.model.errors import LifecycleError
+from message_lifecycle.model.errors import LifecycleError, code_of
 from message_lifecycle.stores.iceberg.compaction.engine import MEMORY_BYTES
 from message_lifecycle.stores.iceberg.compaction.job import Resources
 from message_lifecycle.stores.iceberg.documents.failures import FoldingFailed
@@ -53,7 +53,7 @@ def each_bucket(session: SparkSession, buckets: Sequence[Given], work: Callable[
         try:
             return work(bucket, resources)
         except (LifecycleError, duckdb.Error, OSError) as error:
-            return _Failed(bucket=bucket.bucket, kind=type(error).__name__, reason=str(error))
+            return _Failed(bucket=bucket.bucket, kind=code_of(error), reason=str(error))
 
     # No data frame: files are read where they lie, and there is nothing for Spark's planner to plan.
     found = context.parallelize(buckets, len(buckets)).map(task).collect()

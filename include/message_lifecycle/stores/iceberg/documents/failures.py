@@ -19,23 +19,21 @@ class UnreadableDocuments(Unavailable):
         )
 
 
-class DamagedSnapshot(Unavailable):
+def damaged_snapshot(table: str, document: str, server_seq: int) -> Unavailable:
     """A stored state that is not the one that was written."""
-
-    def __init__(self, table: str, document: str, server_seq: int) -> None:
-        self.table, self.document, self.server_seq = table, document, server_seq
-        super().__init__(
-            f"table {table}: the state of document {document} at server_seq {server_seq} does not match its digest. Bring its file back "
-            "from a copy; until then nothing of the document is purged."
-        )
+    return Unavailable(
+        f"table {table}: the state of document {document} at server_seq {server_seq} does not match its digest. Bring its file back "
+        "from a copy; until then nothing of the document is purged.",
+        code="DamagedSnapshot",
+    )
 
 
-class SnapshotsOfAnother(Unavailable):
+def snapshots_of_another(topic: str, table: str) -> Unavailable:
     """The table of snapshots in the topic's place is another topic's."""
-
-    def __init__(self, topic: str, table: str) -> None:
-        self.topic, self.table = topic, table
-        super().__init__(f"topic {topic}: the table {table} in the place of its snapshots is of a topic that was dropped; drop it, too.")
+    return Unavailable(
+        f"topic {topic}: the table {table} in the place of its snapshots is of a topic that was dropped; drop it, too.",
+        code="SnapshotsOfAnother",
+    )
 
 
 class FoldingFailed(Unavailable):

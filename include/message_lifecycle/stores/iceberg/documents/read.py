@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
-from message_lifecycle.model.errors import UndoSourceGone
+from message_lifecycle.model.errors import undo_source_gone
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.undo import DocumentsBefore
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.documents.failures import DamagedSnapshot, UnreadableDocuments, reading
+from message_lifecycle.stores.iceberg.documents.failures import UnreadableDocuments, damaged_snapshot, reading
 from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile, files_at, holding
 from message_lifecycle.stores.iceberg.documents.tables import snapshots_document, tables_of
 from message_lifecycle.stores.iceberg.layout import COUNTS, PLAN_ID, SNAPSHOTS, ancestors
@@ -126,7 +126,7 @@ class IcebergDocumentReader:
             ).fetchall()
         for seq, _, state, digest in rows:
             if state is None or digest_of(state) != digest:
-                raise DamagedSnapshot(name.table(SNAPSHOTS), document, seq)
+                raise damaged_snapshot(name.table(SNAPSHOTS), document, seq)
         return [Snapshot(document=document, server_seq=seq, epoch=epoch, state=state) for seq, epoch, state, _ in rows]
 
     def documents_published(self, name: TopicName, plan_id: str) -> Published | None:
@@ -162,7 +162,7 @@ class IcebergDocumentReader:
 
         now = self.tables(plan.topic)
         if now.snapshots_uuid is None:
-            raise UndoSourceGone(plan.plan_id, "the table of its snapshots is not there any more")
+            raise undo_source_gone(plan.plan_id, "the table of its snapshots is not there any more")
         purged, dropped = any(action.purged for action in taken), any(action.dropped for action in taken)
         changes_id = source_of(self._tables.load(plan.topic), plan).snapshot_id if purged else None
         snapshots_id = source_of(self._tables.load(plan.topic, kind=SNAPSHOTS), plan).snapshot_id if dropped else None
@@ -170,7 +170,7 @@ class IcebergDocumentReader:
         try:
             states = self.states(plan.topic, then, only={action.document for action in taken})
         except UnreadableDocuments as lost:
-            raise UndoSourceGone(plan.plan_id, f"a file of the tables' history cannot be read: {lost.reason}") from lost
+            raise undo_source_gone(plan.plan_id, f"a file of the tables' history cannot be read: {lost.reason}") from lost
         return DocumentsBefore(changes_id=changes_id, snapshots_id=snapshots_id, states={state.document: state for state in states})
 
     def _files(self, name: TopicName, kind: str, snapshot_id: int | None) -> list[DocumentFile]:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.document import StagedDocuments
-from message_lifecycle.model.errors import PlanConflict, UndoSourceGone
+from message_lifecycle.model.errors import PlanConflict, undo_source_gone
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg import requirements
@@ -83,7 +83,7 @@ def source_files(table: Table, part: Part, plan: Plan) -> dict[int, list[Documen
     source = None if part.source_id is None else table.snapshot_by_id(part.source_id)
     if source is None:
         if part.rows:
-            raise UndoSourceGone(plan.parent or "", "the snapshot that holds what it removed has been expired")
+            raise undo_source_gone(plan.parent or "", "the snapshot that holds what it removed has been expired")
         return {}
     found: dict[int, list[DocumentFile]] = {}
     for bucket, files in of_buckets(files_at(table, source)).items():
@@ -94,7 +94,7 @@ def source_files(table: Table, part: Part, plan: Plan) -> dict[int, list[Documen
     wanted = [file.file.path for files in found.values() for file in files]
     lost = [path for path in wanted if not table.io.new_input(path).exists()]
     if lost:
-        raise UndoSourceGone(
+        raise undo_source_gone(
             plan.parent or "", f"{len(lost)} of the {len(wanted)} files that hold what it removed are lost, {lost[0]} first"
         )
     return found

@@ -9,7 +9,7 @@ from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY, Tables
-from message_lifecycle.stores.iceberg.documents.failures import SnapshotsOfAnother
+from message_lifecycle.stores.iceberg.documents.failures import snapshots_of_another
 from message_lifecycle.stores.iceberg.layout import SCRATCH_PROPERTY, SNAPSHOTS, STREAM_PROPERTY, TOPIC_PROPERTY
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
 from message_lifecycle.stores.iceberg.session import Java
@@ -58,7 +58,7 @@ def snapshots_document(tables: Tables, name: TopicName) -> TableDocument | None:
         return None
     document = tables.at(place, location)
     if document.properties.get(OF_PROPERTY) != topic.uuid:
-        raise SnapshotsOfAnother(str(name), ".".join(place))
+        raise snapshots_of_another(str(name), ".".join(place))
     return document
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.model.erasure import HeldFile, KeyInTable, Matches, TableKind
-from message_lifecycle.model.errors import UnsupportedErasure
+from message_lifecycle.model.errors import unsupported_erasure
 from message_lifecycle.model.rows import ranges_text
 from message_lifecycle.stores.iceberg.erasure.held_rows import names_of, opened, rows_with
 from message_lifecycle.stores.iceberg.file_names import Within, location_prefix
@@ -78,7 +78,7 @@ def with_loose(table: KeyInTable, loose: Iterable[LooseFile], *, now_ms: int) ->
     found = tuple(loose)
     for file in found:
         if file.changed_at_ms > now_ms - LEFT_AFTER_MS:
-            raise UnsupportedErasure(
+            raise unsupported_erasure(
                 f"the {table.table} ({table.table_uuid})",
                 f"{file.file.name}, which no snapshot names yet, holds it or is torn, and is younger than three days: a writer may be about to commit "
                 "it. Let the writer end, or come back when the file is older",

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from message_lifecycle.model.errors import UnsupportedErasure
+from message_lifecycle.model.errors import unsupported_erasure
 from message_lifecycle.stores.iceberg.data_rows import Positions, vectors_in
 from message_lifecycle.stores.iceberg.document import is_local, local_path
 from message_lifecycle.stores.iceberg.erasure.held_rows import opened
@@ -99,7 +99,7 @@ def _copy(io: FileIO, file: pq.ParquetFile, kept: Truths, new: str, old: str, wi
                 writer.write_table(left)
     with opened(io, new) as written:
         if _shape(written) != _shape(file):
-            raise UnsupportedErasure(within, f"the columns of {old} are of types that cannot be written as they are")
+            raise unsupported_erasure(within, f"the columns of {old} are of types that cannot be written as they are")
 
 
 def _shape(file: pq.ParquetFile) -> tuple[pa.Schema, list[str], list[bytes | None]]:

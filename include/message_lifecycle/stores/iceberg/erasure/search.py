@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from message_lifecycle.model.erasure import HeldFile, KeyInTable, Matches, TableKind
-from message_lifecycle.model.errors import UnsupportedErasure
+from message_lifecycle.model.errors import unsupported_erasure
 from message_lifecycle.model.rows import ranges_text
 from message_lifecycle.stores.iceberg.data_rows import Positions, vectors_in
 from message_lifecycle.stores.iceberg.erasure.heads import Heads, UndoWindow
@@ -89,7 +89,7 @@ def search(
             continue
         if is_absolute(within.name(path)):
             # It would be written again there, and stay as it was beside.
-            raise UnsupportedErasure(str(document["location"]), f"{path}, which holds it, lies outside, where no file is deleted")
+            raise unsupported_erasure(str(document["location"]), f"{path}, which holds it, lies outside, where no file is deleted")
         positions[path] = rows
         held.append(_held(io, entry, kind, rows, prefix, path in needed, _live_count(io, path, rows, on_main, marked)))
     main_rows = [files[path].file for path in on_main]
@@ -124,7 +124,9 @@ def _vectors(manifests: Iterable[Manifest], table: str) -> dict[str, tuple[str, 
     for entry in (entry for manifest in manifests if not manifest.of_data for entry in manifest.entries if entry.live):
         file = entry.file
         if file["content"] != POSITION_DELETES or file["file_format"].upper() != "PUFFIN":
-            raise UnsupportedErasure(table, f"{file['file_path']} holds deletes of an older kind than deletion vectors; rewrite them first")
+            raise unsupported_erasure(
+                table, f"{file['file_path']} holds deletes of an older kind than deletion vectors; rewrite them first"
+            )
         found[file["referenced_data_file"]] = file["file_path"], file["content_offset"]
     return found
 
