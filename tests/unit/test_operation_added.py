@@ -13,7 +13,7 @@ import pytest
 from message_lifecycle.app import batch, steps, views
 from message_lifecycle.app.due import Asked, Due, due
 from message_lifecycle.app.operations import registry
-from message_lifecycle.app.operations.messages import Cleaning, OfMessages, facts_of
+from message_lifecycle.app.operations.messages import OfMessages, facts_of
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
@@ -120,8 +120,6 @@ def test_the_verbs_carry_it_out_from_due_to_verify(world: World) -> None:
 def test_what_gates_and_stores_know_of_the_operations_is_what_they_say_themselves() -> None:
     """These lie below the registry, and cannot ask it."""
     assert set(registry.names_of(lambda one: one.undoable)) == undo.TAKEN_BACK
-    assert set(registry.names_of(lambda one: one.marks)) == plans.MARKING
-    assert set(registry.names_of(lambda one: isinstance(one, Cleaning))) == plans.CLEANING
 
 
 def test_each_operation_says_why_its_plans_are_not_taken_back() -> None:

@@ -32,6 +32,12 @@ KINDS = {
     "documents": "snapshot_document", "files": "drop_quarantined", "files_back": "restore_quarantined",
 }  # fmt: skip
 OF_VIEW = {"mark": "remove_view_rows", "back": "restore_view_rows"}
+REASONS = {
+    "message_cleaner": ("expiry", "ttl", "retention_age", "retention_count", "retention_bytes"),
+    "retention": ("retention_age", "retention_count", "retention_bytes"),
+    "message_request": ("removed", "purged"),
+    "purge_compacted": ("compacted",),
+}
 MOVED = {"away": "delete_table", "back": "return_table", "gone": "drop_table"}
 
 
@@ -68,6 +74,7 @@ def test_every_plan_is_read_with_all_that_it_says_and_its_own_id(file: str) -> N
             assert now["requirements"].pop("heeded") == []
         if file in IN_ACTIONS:
             told, source_id = actions_of(now.pop("changes")), said.pop("source_id", None)
+            assert now.pop("reasons") == list(REASONS.get(plan.operation, ()))
             assert sorted(told, key=canonical) == sorted(map(plainly, said.pop("actions")), key=canonical)
             assert source_id is None or source_id in {plan.on_log.source_id, plan.on_changes.source_id, plan.on_quarantine.source_id}
         assert now == said

@@ -135,7 +135,7 @@ def purge_compacted_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         *rows_suite(plan, staged),
         nothing_else_differs(),
         *_figures(plan, staged),
-        *markers_suite(plan, staged, policy),
+        *markers_suite(plan, staged, policy, owed=False),
         *_limits(plan, policy),
     )
 

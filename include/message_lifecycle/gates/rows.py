@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from message_lifecycle.gates.suite import AllAre, ColumnSum, Same, Suite, Within, count, rule
 from message_lifecycle.model.outcome import Staged
-from message_lifecycle.model.plan import CLEANING, MARKING, Plan
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 
 
@@ -110,7 +110,7 @@ def archive_suite(plan: Plan, policy: Policy) -> Suite:
 
     No checks where the policy deletes, or nothing goes; what a person asks to have removed is kept nowhere.
     """
-    if policy.archive_to is None or plan.operation not in CLEANING or not plan.expected.removed_rows:
+    if policy.archive_to is None or plan.on_log.keep is None or not plan.expected.removed_rows:
         return ()
     return (
         rule("archive", "The archive has the plan's file.", "files of the archive", count("archive", 1)),
@@ -129,14 +129,14 @@ def archive_suite(plan: Plan, policy: Policy) -> Suite:
     )
 
 
-def markers_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
-    """Every key that the change empties has the marker that is owed to it (MRK-1, MRK-3 to MRK-5).
+def markers_suite(plan: Plan, staged: Staged, policy: Policy, *, owed: bool = True) -> Suite:
+    """Every key that the change empties has the marker that is owed to it (MRK-1, MRK-3 to MRK-5). `owed`: whether what goes owes any.
 
     Frames: `markers`, one row per staged marker; `unmarked`, one row per key that the change empties and that has none; `marked`, one row
     about all of them.
     """
     made = 0 if staged.markers is None else staged.markers.count
-    wanted = plan.operation in MARKING and policy.marker_ttl_us is not None and not plan.is_empty
+    wanted = owed and policy.marker_ttl_us is not None and not plan.is_empty
     looked = rule(
         "markers_looked_for",
         "Markers were looked for where the topic makes them, and nowhere else.",

@@ -269,16 +269,26 @@ def _documents_back(said: Content, commit_on: Callable[[str], Content], source_i
         change["source_id"] = of_snapshots
 
 
+_OF_LIMITS = ("retention_age", "retention_count", "retention_bytes")
+_REASONS = {
+    "message_cleaner": ("expiry", "ttl", *_OF_LIMITS),
+    "retention": _OF_LIMITS,
+    "message_request": ("removed", "purged"),
+    "purge_compacted": ("compacted",),
+}
+
+
 def _to_6(plan: Content) -> None:
     actions = plan.pop("actions", None)
     if len(_objects(actions)) != len(actions if isinstance(actions, list) else "none"):
         raise NeverWritten("it has no list of actions")
     changes = changes_of(_objects(actions), plan.pop("source_id", None), gives_back=plan.get("operation") == "undo")
-    of_rules, settings = plan.get("operation") in ("message_cleaner", "retention"), dict(plan.get("policy") or ())
-    for change in changes if of_rules and (plan.get("expected") or {}).get("removed") else ():
+    reasons = list(_REASONS.get(str(plan.get("operation")), ()))
+    settings = dict(plan.get("policy") or ())
+    for change in changes if "retention_age" in reasons and (plan.get("expected") or {}).get("removed") else ():
         if change["kind"] == "commit" and change["table"] == "log":
             change["keep"] = settings.get("archive_to")
-    _add(plan, changes=changes)
+    _add(plan, changes=changes, reasons=reasons if "expiry" not in reasons or settings.get("enabled", True) else [])
 
 
 PLAN_STEPS: Mapping[int, Callable[[Content], None]] = {3: _to_4, 4: _to_5, 5: _to_6}
@@ -289,7 +299,7 @@ PLAN_STEPS: Mapping[int, Callable[[Content], None]] = {3: _to_4, 4: _to_5, 5: _t
 | 1, 2 | No version that was released wrote them. Their fields are not known, and nothing is guessed. |
 | 3 | No `snapshots`: there were no documents, and no retention by number and size. |
 | 4 | No `spared`, `erasure`, `source_id`, no `requirements.heeded`: there was no undo, erasure, reclaim, hold, and no deletion of topics. |
-| 5 | No `changes`, but a list of `actions` in their place, and one `source_id` for all that comes back. |
+| 5 | No `changes` and no `reasons`, but a list of `actions`, and one `source_id` for all that comes back. |
 | 6 | Today's. |
 
 Within a format the fields stayed, and values came: with format 4 the operation retention, the reasons `retention_count` and

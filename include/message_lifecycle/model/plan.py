@@ -50,10 +50,6 @@ Operation = Literal[
     "quarantine",
     "topic_delete",
 ]
-MARKING: frozenset[Operation] = frozenset(("message_cleaner", "retention", "message_request", "marker_generation"))
-"""Operations that may leave a key without a live message, and then make its marker (MRK-1, MRK-2)."""
-CLEANING: frozenset[Operation] = frozenset(("message_cleaner", "retention"))
-"""Operations that remove what the topic's own rules take, and after which nothing of it is left but what somebody holds (DEL-6)."""
 Holder = Literal[
     "consumer",
     "replica",
@@ -181,6 +177,8 @@ class Plan:
     more: bool
     due_since: Instant | None
     next_due_at: Instant | None
+    reasons: tuple[RemovalReason, ...] = ()
+    """For which it may take single messages or segments. The gate knows no other."""
     parent: str | None = None
     """The plan that an undo takes back, or that deleted the topic whose tables a reclaim takes."""
     spared: tuple[tuple[int, str], ...] = ()
@@ -257,7 +255,7 @@ class Plan:
     @property
     def past_horizon(self) -> bool:
         """Whether an age takes messages that compaction has not seen (CMP-9)."""
-        return self.operation == "message_cleaner" and self.view is not None
+        return "expiry" in self.reasons and self.view is not None
 
     def taking(self, partition: int, offset: int) -> DropSegments | RemoveRows | EraseRows | None:
         """What takes the message at this offset of the log."""

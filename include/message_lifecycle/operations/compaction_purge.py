@@ -71,6 +71,7 @@ def plan(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_of: In
         more=False,
         due_since=None,
         next_due_at=None,
+        reasons=("compacted",),
         spared=markers_spare(facts, policy),
     )
 

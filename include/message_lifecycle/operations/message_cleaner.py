@@ -19,7 +19,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import age_rules, expiry_walk
 from message_lifecycle.operations.barriers import Barriers, barriers
 from message_lifecycle.operations.expiry_walk import Expired, Walk
-from message_lifecycle.operations.removal import below, may_keep_some, place_of, removal, silent
+from message_lifecycle.operations.removal import OF_LIMITS, below, may_keep_some, place_of, removal, silent
 
 
 def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
@@ -50,6 +50,7 @@ def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
         walks=walks,
         bounded=policy.cleaner_enabled,
         warnings=warnings,
+        reasons=("expiry", "ttl", *OF_LIMITS) if policy.cleaner_enabled else (),
     )
 
 

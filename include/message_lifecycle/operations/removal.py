@@ -22,6 +22,7 @@ from message_lifecycle.operations.required import required
 from message_lifecycle.operations.sparing import SparedRows, markers_spare, spare
 
 _REASONS: tuple[str, ...] = (*get_args(AgeReason), *get_args(LimitReason))
+OF_LIMITS: tuple[RemovalReason, ...] = ("retention_age", *get_args(LimitReason))
 _BUDGET = "the pass took as much as [message_cleaner] allows; the next pass goes on"
 
 
@@ -48,8 +49,9 @@ def removal(
     walks: Mapping[int, Walk],
     bounded: bool = True,
     warnings: Iterable[str] = (),
+    reasons: tuple[RemovalReason, ...],
 ) -> Plan:
-    """The plan. `walks`: expired segments by partition; `answer`: single messages; `bounded`: whether readers were asked at all."""
+    """The plan. `reasons`: as in it. `walks`: expired segments by partition; `answer`: single messages; `bounded`: whether readers were asked at all."""
     log = facts.log
     answer, spared = spare(answer, SparedOffsets(facts.spared))
     taken = _take(walks, answer, readers, policy, spared)
@@ -81,6 +83,7 @@ def removal(
         more=any(entry.holder == "budget" for entry in taken.held),
         due_since=min([*_due_times(going, policy), *(entry.since for entry in taken.rows if entry.reason != "expiry")], default=None),
         next_due_at=_next_due(walks, answer, taken, readers, as_of),
+        reasons=reasons,
         spared=markers_spare(facts, policy),
     )
 

@@ -83,6 +83,7 @@ def plan(
         more=False,
         due_since=None,
         next_due_at=None,
+        reasons=("removed", "purged"),
         spared=markers_spare(facts, policy),
         view=None if view is None else ViewRequirements(table_uuid=view.table_uuid, snapshot_id=view.snapshot_id, rows=view.rows),
     )

@@ -10,7 +10,7 @@ from message_lifecycle.model.rules import Either
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import age_rules
 from message_lifecycle.operations.barriers import barriers
-from message_lifecycle.operations.removal import below, removal, silent
+from message_lifecycle.operations.removal import OF_LIMITS, below, removal, silent
 
 
 def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
@@ -25,7 +25,7 @@ def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
     answer = RowAnswer()
     if reasons or beyond is not None:
         answer = ask(RowQuestion(as_of=as_of, reasons=reasons, beyond=beyond, spared=facts.spared))
-    return removal("retention", facts, policy, readers, answer, as_of=as_of, walks={}, warnings=silent(readers, policy))
+    return removal("retention", facts, policy, readers, answer, as_of=as_of, walks={}, warnings=silent(readers, policy), reasons=OF_LIMITS)
 
 
 def shown(policy: Policy, as_of: Instant) -> RowQuestion | None:

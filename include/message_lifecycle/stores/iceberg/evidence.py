@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Staged
-from message_lifecycle.model.plan import CLEANING, Plan
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg import evidence_frames as frames
 from message_lifecycle.stores.iceberg.data_rows import Vectors
@@ -128,9 +128,9 @@ def _newest_in_time(rows: RowEvidence, segments: pa.Table, files: pa.Table, late
 def _overdue(rows: RowEvidence, files: pa.Table, policy: Policy, as_of: int) -> Iterator[tuple[Place, tuple[int | None, int]]]:
     """Per segment that stays and has files which may hold overdue messages: its last offset, and how many are overdue."""
     # The operation `retention` leaves expiry and TTL alone (RET-5).
-    cleans = rows.plan.operation == "message_cleaner"
+    cleans = "expiry" in rows.plan.reasons
     expiry, heeds_ttl, max_age = policy.message_expiry_us if cleans else 0, policy.allow_msg_ttl and cleans, policy.max_age_us
-    if rows.plan.operation not in CLEANING or (cleans and not policy.cleaner_enabled) or not (expiry or max_age is not None or heeds_ttl):
+    if "retention_age" not in rows.plan.reasons or not (expiry or max_age is not None or heeds_ttl):
         return
     kept = frames.may_keep(files, heeded=policy.allow_msg_ttl, overrides=policy.ttl_overrides_age).to_pylist()
     names = (

@@ -58,8 +58,7 @@ def limit_evidence(
 ) -> LimitEvidence:
     """`expired`: segments that have expired; `before` and `after`: of the plan's snapshot and of the staged one; `stays`: the paths of the
     latter's data files. `renewed`: places of older markers that go because their key has a new one (MRK-5)."""
-    acts = plan.operation == "retention" or (plan.operation == "message_cleaner" and policy.cleaner_enabled)
-    if policy.limits is None or not acts:
+    if policy.limits is None or "retention_count" not in plan.reasons:
         return LimitEvidence()
     question = _question(plan, policy, frozenset(expired))
     was = due_rows(table, before.snapshot_id, question)
@@ -116,7 +115,7 @@ def _question(plan: Plan, policy: Policy, expired: frozenset[Place]) -> RowQuest
     expiry, ttl, age = age_rules.expiry(policy), age_rules.ttl(policy), age_rules.retention_age(policy)
     reasons = [Reason(name="retention_age", rule=age)] if age is not None else []
     lapsed = [rule for rule in (expiry, ttl) if rule is not None]
-    if plan.operation == "message_cleaner":
+    if "expiry" in plan.reasons:
         reasons = [Reason(name="ttl", rule=ttl), *reasons] if ttl is not None else reasons
         reasons = [Reason(name="expiry", rule=expiry, segments=expired), *reasons] if expiry is not None else reasons
         lapsed = [expiry] if expiry is not None else []

@@ -172,11 +172,10 @@ class RowEvidence:
         policy, as_of = self.policy, self.plan.as_of
         no = np.zeros(len(rows.offsets), np.bool_)
         if reason in ("removed", "purged"):
-            return np.full(len(no), self.plan.operation == "message_request")  # a person named it
+            return np.full(len(no), reason in self.plan.reasons)  # a person named it
         if reason == "superseded":
             return np.fromiter(((place[0], int(offset)) in self.renewed for offset in rows.offsets), np.bool_, len(rows.offsets))
-        of_cleaner = self.plan.operation != "retention"
-        if (of_cleaner and not policy.cleaner_enabled) or (not of_cleaner and reason != "retention_age"):
+        if reason not in self.plan.reasons:
             return no
         if reason == "ttl":
             if not policy.allow_msg_ttl:

@@ -70,7 +70,7 @@ def publish(
     )
 
     def attempt() -> None:
-        if plan.operation == "undo":
+        if plan.parent is not None:
             commit.restoring(change)
         elif verdict.staged.markers is None or not verdict.staged.markers.count:
             commit.removal(change)

@@ -54,7 +54,7 @@ class IcebergStore(IcebergReader):
         io = self._tables.load(plan.topic).io
         with engine_failures():
             session = self._engine(plan)
-            if plan.operation == "undo":
+            if plan.parent is not None:
                 staged, dropped = stage_undo(session, io, plan, plan.plan_id, self._server), None
             else:
                 staged, dropped = stage(session, io, plan, plan.plan_id, self._server)
@@ -67,7 +67,7 @@ class IcebergStore(IcebergReader):
         from message_lifecycle.stores.iceberg.session import engine
         from message_lifecycle.stores.iceberg.stage import removed_by_row
 
-        return self._session() if plan.operation == "undo" or removed_by_row(plan) else engine(self._session)
+        return self._session() if plan.parent is not None or removed_by_row(plan) else engine(self._session)
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
         from message_lifecycle.stores.iceberg.marks import mark
@@ -81,10 +81,10 @@ class IcebergStore(IcebergReader):
         from message_lifecycle.stores.iceberg.evidence import evidence
         from message_lifecycle.stores.iceberg.undo_evidence import undo_evidence
 
-        if plan.operation == "undo":
+        if plan.parent is not None:
             return undo_evidence(self._tables.load(plan.topic), plan, staged)
         horizons = None
-        if plan.operation == "purge_compacted":
+        if "compacted" in plan.reasons:
             view = state_of(self._tables, plan.topic)
             horizons = {} if view is None else view.horizons
         with engine_failures():
@@ -99,7 +99,7 @@ class IcebergStore(IcebergReader):
             dropped = self._dropped.get((verdict.staged.snapshot_id, session))
             log = partial(self._tables.load, verdict.plan.topic)
             done = publish(session, log, verdict, self._server, ledger=ledger, steps=self._steps, dropped=dropped)
-        if verdict.plan.operation == "undo" and verdict.plan.parent is not None:
+        if verdict.plan.parent is not None:
             remove_branch(self._tables, verdict.plan, undo_ref(verdict.plan.parent))
         return done
 

@@ -140,7 +140,7 @@ class MemoryDocuments:
             return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
         made = log.staged.get(plan.plan_id) or self._stage(plan, log)
         log.staged[plan.plan_id] = made
-        if plan.operation == "undo":
+        if plan.parent is not None:
             return _staged_undo(plan, log)
         blocked = {document for document, _ in made.blocked}
         actions = [action for action in plan.on_snapshots.documents if action.document not in blocked]
@@ -159,7 +159,7 @@ class MemoryDocuments:
 
     def _stage(self, plan: Plan, log: DocumentLog) -> StagedTables:
         changes, snapshots = self._before(plan, log)
-        if plan.operation == "undo":
+        if plan.parent is not None:
             back = document_undo.with_changes(log, plan, changes), document_undo.with_snapshots(log, plan, snapshots)
             return StagedTables(changes=back[0], snapshots=back[1], blocked=())
         fold = _fold(plan)
@@ -182,7 +182,7 @@ class MemoryDocuments:
         log = self._required(plan)
         changes, snapshots = self._before(plan, log)
         made = log.staged.get(staged.plan_id) or StagedTables(changes=changes, snapshots=snapshots, blocked=())
-        if plan.operation == "undo":
+        if plan.parent is not None:
             return document_undo.evidence(log, plan, (changes, snapshots), made)
         return documents_evidence(plan, _fold(plan), before=(changes, snapshots), after=made)
 

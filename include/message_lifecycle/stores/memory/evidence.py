@@ -36,8 +36,7 @@ def evidence_of(
         if policy.cleaner_enabled and policy.message_expiry_us and segment.is_expired(policy.message_expiry_us, plan.as_of)
     }
     overdue_by = {"expiry": age_rules.expiry(policy), "ttl": age_rules.ttl(policy), "retention_age": age_rules.retention_age(policy)}
-    acting = plan.operation == "retention" or (plan.operation == "message_cleaner" and policy.cleaner_enabled)
-    ages = ("retention_age",) if plan.operation == "retention" else tuple(overdue_by)
+    acting, ages = "retention_age" in plan.reasons, tuple(reason for reason in overdue_by if reason in plan.reasons)
     kept = age_rules.kept_by_own_ttl(policy)
 
     made = [
@@ -49,7 +48,7 @@ def evidence_of(
 
     def is_due(message: Message, reason: str) -> bool:
         if reason in ("removed", "purged"):
-            return plan.operation == "message_request"  # a person named it
+            return reason in plan.reasons  # a person named it
         if reason == "superseded":
             return is_marker(message.headers) and message.key in renewed
         if reason in ("retention_count", "retention_bytes"):

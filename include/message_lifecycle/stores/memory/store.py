@@ -319,7 +319,7 @@ class MemoryStore:
         assert plan.requirements.snapshot_id is not None
         before = table.versions[plan.requirements.snapshot_id]
         after = table.staged[staged.plan_id][1] if staged.plan_id in table.staged else before
-        if plan.operation == "undo":
+        if plan.parent is not None:
             source = None if plan.on_log.source_id is None else table.versions[plan.on_log.source_id]
             return undo.evidence(before, after, source, plan, tuple(self.marker_offsets(plan.topic, plan.parent or "")))
         horizons = self.views[plan.topic].horizons if plan.topic in self.views else {}

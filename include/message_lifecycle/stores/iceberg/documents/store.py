@@ -47,7 +47,7 @@ class IcebergDocuments(IcebergDocumentReader):
         if plan.is_empty:
             return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
         with engine_failures():
-            staged = (stage_returns if plan.operation == "undo" else stage)(self._session(), self._tables, plan)
+            staged = (stage_returns if plan.parent is not None else stage)(self._session(), self._tables, plan)
         self._steps("after_stage")
         return staged
 
@@ -55,7 +55,7 @@ class IcebergDocuments(IcebergDocumentReader):
         from message_lifecycle.stores.iceberg.documents.evidence import evidence
         from message_lifecycle.stores.iceberg.documents.return_evidence import return_evidence
 
-        if plan.operation == "undo":
+        if plan.parent is not None:
             return return_evidence(self._tables, plan, staged)
         with engine_failures():
             return evidence(self._session, self._tables, plan, staged, policy)
