@@ -187,12 +187,12 @@ def run(lake: Lake, name: TopicName, documents: int) -> tuple[Took, Took]:
         found = store.tables(name)
         facts = DocumentFacts(tables=found, states=store.states(name, found), synced=synced, accepted=policy.values)
         made = plan(facts, policy, as_of=Instant(1))
-        staged = store.stage_documents(made)
+        staged = store.stage(made)
         assert staged.documents is not None
         assert (staged.documents.made, staged.documents.purged) == (documents, documents * (CHANGES_EACH - 1))
 
         def prove() -> None:
-            frame = store.documents_evidence(made, staged, Policy.of_values(made.policy))["unproved"]
+            frame = store.evidence(made, staged, Policy.of_values(made.policy))["unproved"]
             assert isinstance(frame, pa.Table)
             assert not len(frame)
 

@@ -43,7 +43,7 @@ class Drafts:
     @property
     def log(self) -> DocumentLog:
         """The tables themselves, to damage them."""
-        store = self.s.document_store
+        store = self.s.documents
         assert isinstance(store, MemoryDocuments)
         return store.log(NAME)
 

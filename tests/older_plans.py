@@ -133,9 +133,9 @@ def _carry_out(s: Services, record: PlanRecord, until: str) -> None:
         done = changes.commit(s, verdict)
         assert record.outcome is None or (dict(done.removed), done.markers) == (dict(record.outcome.removed), record.outcome.markers)
     elif plan.of_documents:
-        s.document_store.publish_snapshots(verdict, ledger=ledger)
+        s.documents.publish_snapshots(verdict, ledger=ledger)
     else:
-        s.compactor.publish(verdict, ledger=ledger)
+        s.views.publish(verdict, ledger=ledger)
 
 
 def _verdict(record: PlanRecord) -> Verdict:
@@ -156,7 +156,7 @@ def _verdict(record: PlanRecord) -> Verdict:
 
 def _name_tables(s: Services, plan: Plan) -> None:
     """Tables are known by ids that were drawn then."""
-    store, documents = s.store, s.document_store
+    store, documents = s.store, s.documents
     assert isinstance(store, MemoryStore) and isinstance(documents, MemoryDocuments)
     if plan.snapshots is not None:
         log = documents.log(plan.topic)

@@ -291,7 +291,7 @@ def test_what_began_before_its_name_was_forbidden_is_waited_for_where_nothing_is
     """It would come in behind a search that has found nothing, and there is no publish to wait for it."""
     monkeypatch.setattr(operation, "_WAIT_SECONDS", 0.0)
     topic.gone = f"new-{token_hex(32)}"
-    store, store_changes, requests = topic.s.document_store, topic.s.document_store.add, list[str]()
+    store, store_changes, requests = topic.s.documents, topic.s.documents.add, list[str]()
 
     def asked_meanwhile(*args: Any, **options: Any) -> None:
         requests.append(topic.request(forbid=True))

@@ -279,7 +279,7 @@ def test_a_topic_of_documents_goes_and_comes_back(make_world: MakeWorld) -> None
     name = TopicName(stream=f"{world.scratch}.docs" if world.scratch else "docs", topic=f"t{random.getrandbits(64):x}")
     create_topic(s, name, settings={"fold": "text_splice"})
     changes = [Change(document="d", server_seq=at, client="c", at=Instant(at * SECOND), payload=b'[[0, 0, "x"]]') for at in (1, 2)]
-    s.document_store.add(name, changes, ledger=s.ledger.next_identity(name))
+    s.documents.add(name, changes, ledger=s.ledger.next_identity(name))
     was = list(s.documents.changes(name, "d"))
     plan_id = deleted(world, name, 5)
     with pytest.raises(UnknownTopic):

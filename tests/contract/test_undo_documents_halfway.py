@@ -38,7 +38,7 @@ class Dying:
 def half_done(topic: Topic) -> tuple[str, Shown]:
     """An undo that has brought back the changes, and no snapshot yet."""
     (*_, plan_id), was = purged(topic)
-    dying = replace(topic.s, document_store=Dying(topic.s.document_store))  # type: ignore[arg-type]  # it has all that DocumentStore has
+    dying = replace(topic.s, documents=Dying(topic.s.documents))  # type: ignore[arg-type]  # it has all that DocumentStore has
     with pytest.raises(KeyboardInterrupt):
         topic.run(4, UndoPlan(plan_id=plan_id), dying)
     assert (topic.stored(), topic.snapshots()) == (list(range(18, 35)), [24, 34])
@@ -74,7 +74,7 @@ def test_where_another_came_between_the_commits_the_rest_comes_back_by_another_u
         raise PlanConflict(plan_id, "the documents' snapshots were changed first")
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(topic.s.document_store), "publish_snapshots", refuse)
+        patched.setattr(type(topic.s.documents), "publish_snapshots", refuse)
         assert topic.run(4).name == "no_op"
     assert topic.shown()[0] == was[0], "what is back is left alone"
     outcome = topic.undone(5, plan_id)

@@ -296,7 +296,7 @@ class Dying:
 
 def dies_between(world: World, name: TopicName, plan_id: str) -> None:
     """An undo that has brought back what went from the log, and nothing to the view yet."""
-    dying = replace(world.services, compactor=Dying(world.services.compactor))  # type: ignore[arg-type]  # it has all that ViewStore has
+    dying = replace(world.services, views=Dying(world.services.views))  # type: ignore[arg-type]  # it has all that ViewStore has
     world.set_now(Instant(10 * SECOND))
     with pytest.raises(KeyboardInterrupt):
         steps.run(dying, name, as_of=Instant(10 * SECOND), approver=approved, work=UndoPlan(plan_id=plan_id))
@@ -376,7 +376,7 @@ def test_where_another_writer_came_between_the_commits_the_rest_comes_back_by_an
         raise PlanConflict(plan_id, "the compacted view was changed first")
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(s.compactor), "publish", refuse)
+        patched.setattr(type(s.views), "publish", refuse)
         assert run(world, name, 11).name == "no_op"
     (known,) = s.ledger.undone(name)
     assert known.ranges == ((0, 0, 0), (0, 2, 2)), "what is back is left alone"

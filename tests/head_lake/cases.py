@@ -199,7 +199,7 @@ def _purge_compacted(m: Maker, name: TopicName) -> Work:
 
 
 def _add(m: Maker, name: TopicName, *changes: Change) -> None:
-    m.s.document_store.add(name, changes, ledger=m.s.ledger.next_identity(name))
+    m.s.documents.add(name, changes, ledger=m.s.ledger.next_identity(name))
 
 
 def _sync(m: Maker, name: TopicName, document: str, seq: int) -> None:

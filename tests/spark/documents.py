@@ -77,10 +77,10 @@ class Documents:
         return cls(lake.services(), lake.stream, **settings)
 
     def stepping(self, store: IcebergDocuments) -> Services:
-        return replace(self.s, documents=store, document_store=store)
+        return replace(self.s, documents=store)
 
     def add(self, *changes: Change) -> None:
-        self.s.document_store.add(self.name, changes, ledger=self.s.ledger.next_identity(self.name))
+        self.s.documents.add(self.name, changes, ledger=self.s.ledger.next_identity(self.name))
 
     def sync(self, document: str, **clients: int) -> None:
         for client, seq in clients.items():

@@ -46,7 +46,6 @@ def main(arguments: Sequence[str]) -> int:
         store=IcebergStore(session, steps=die),
         compactor=IcebergViews(session, steps=die_of_view),
         documents=documents,
-        document_store=documents,
         eraser=IcebergEraser(steps=die),
         quarantine=IcebergQuarantine(session, steps=die),
     )

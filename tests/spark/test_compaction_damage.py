@@ -77,7 +77,7 @@ def test_a_damaged_view_is_seen_and_not_published(topic: Topic, spark: SparkSess
     plan = steps.plan(s, topic.name, as_of=LATER, work="compaction").plan
     staged, policy = steps.stage(s, plan.plan_id), policy_of(s, topic.name)
     before, horizons, branch = topic.view(), dict(topic.horizons), staged.branch or ""
-    assert s.gate.judge(plan, staged, suite_of(plan, staged, policy), s.compactor.evidence(plan, staged, policy)).blocking == ()
+    assert s.gate.judge(plan, staged, suite_of(plan, staged, policy), s.views.evidence(plan, staged, policy)).blocking == ()
     table = sql_table(topic.name, kind=COMPACTED)
     spark.read.table(sql_table(topic.name)).createOrReplaceTempView("log")
     spark.read.option("versionAsOf", str(staged.snapshot_id)).table(table).createOrReplaceTempView("staged")
@@ -91,7 +91,7 @@ def test_a_damaged_view_is_seen_and_not_published(topic: Topic, spark: SparkSess
         writer.option("check-nullability", "false").overwrite(_all(rows))
         forget_cached(spark, topic.name, kind=COMPACTED)
         damaged = replace(staged, snapshot_id=int(java_table(spark, topic.name, kind=COMPACTED).snapshot(branch).snapshotId()))
-        report = s.gate.judge(plan, damaged, suite_of(plan, damaged, policy), s.compactor.evidence(plan, damaged, policy))
+        report = s.gate.judge(plan, damaged, suite_of(plan, damaged, policy), s.views.evidence(plan, damaged, policy))
         assert report.judgement == "blocked", name
         assert wanted in {check.id for check in report.blocking}, name
     s.ledger.record_staged(damaged)

@@ -65,17 +65,17 @@ def by_engine(topic: Topic, as_of: Instant, engine: str) -> tuple[Staged, list[V
     s = replace(topic.world.services, server={"compaction_engine": engine})
     topic.world.set_now(as_of)
     plan = preview(s, topic.name, as_of=as_of, work="compaction")
-    staged = s.compactor.stage(plan)
+    staged = s.views.stage(plan)
     if plan.is_empty or staged.snapshot_id is None:
         return staged, topic.view()
     policy = policy_of(s, topic.name)
-    report = s.gate.judge(plan, staged, suite_of(plan, staged, policy), s.compactor.evidence(plan, staged, policy))
+    report = s.gate.judge(plan, staged, suite_of(plan, staged, policy), s.views.evidence(plan, staged, policy))
     assert report.blocking == ()
     at = ViewState(
         table_uuid="", snapshot_id=staged.snapshot_id, horizons={}, rows=0, hidden_rows=0, size_bytes=0, due_at=None, settings_hash=""
     )
     rows = list(s.views.view_rows(topic.name, at))
-    s.compactor.discard(plan)
+    s.views.discard(plan)
     return staged, rows
 
 

@@ -149,9 +149,9 @@ def test_what_was_staged_beside_the_plan_is_found(lake: Lake) -> None:
         assert isinstance(action, SnapshotDocument)
         deed = replace(plan, changes=named(action), as_of=Instant(AS_OF + len(cases)))
         cases.append(other)
-        staged = topic.s.document_store.stage_documents(deed)
-        frames = topic.s.document_store.documents_evidence(plan, staged, policy)
-        topic.s.document_store.discard_documents(deed)
+        staged = topic.s.documents.stage(deed)
+        frames = topic.s.documents.evidence(plan, staged, policy)
+        topic.s.documents.discard(deed)
         totals, unproved = frames["documents"], frames["unproved"]
         assert isinstance(totals, pa.Table)
         assert isinstance(unproved, pa.Table)
@@ -193,7 +193,7 @@ def test_a_file_that_cannot_be_read_is_named_and_nothing_is_changed(topic: Docum
     for path in files(topic, ""):
         deed(path)
     with pytest.raises(FoldingFailed, match="parquet"):
-        topic.s.document_store.stage_documents(plan)
+        topic.s.documents.stage(plan)
     with pytest.raises(UnreadableDocuments):
         topic.stored("one")
     with pytest.raises(UnreadableDocuments):
@@ -213,6 +213,6 @@ def test_a_vector_that_cannot_be_read_is_not_taken_for_empty(topic: Documents) -
 def test_names_of_documents_are_no_sql(lake: Lake) -> None:
     topic, name = Documents.on(lake), 'o\'ne \\ ü "x"'
     # Past the verbs, which let no such name in.
-    topic.s.document_store.add(topic.name, typed(name, 1, 2), ledger=LEDGER)
-    topic.s.document_store.add(topic.name, typed(name, 3, 3), ledger=LEDGER)
+    topic.s.documents.add(topic.name, typed(name, 1, 2), ledger=LEDGER)
+    topic.s.documents.add(topic.name, typed(name, 3, 3), ledger=LEDGER)
     assert topic.stored(name) == [1, 2, 3]

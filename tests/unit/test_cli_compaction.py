@@ -141,7 +141,7 @@ def test_the_status_from_nothing_to_success(lake: Lake, orders: TopicName) -> No
 def test_rates_are_bytes_by_the_time_of_the_work(lake: Lake, orders: TopicName) -> None:
     class Timed:
         def __init__(self) -> None:
-            self._store = lake.services.compactor
+            self._store = lake.services.views
 
         def __getattr__(self, name: str) -> object:
             return getattr(self._store, name)
@@ -151,7 +151,7 @@ def test_rates_are_bytes_by_the_time_of_the_work(lake: Lake, orders: TopicName) 
             assert staged.view is not None
             return replace(staged, view=replace(staged.view, took_ms=500))
 
-    timed = _with(lake, compactor=Timed())
+    timed = _with(lake, views=Timed())
     timed.say("compact", "shop.eu/orders")
     found = status(timed)
     assert (found["duration_seconds"], found["read_bytes_per_second"], found["write_bytes_per_second"]) == (0.5, 12, 8)
@@ -166,7 +166,7 @@ class Keyless:
     """Finds no key in anything."""
 
     def __init__(self, lake: Lake) -> None:
-        self._store = lake.services.compactor
+        self._store = lake.services.views
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
@@ -178,7 +178,7 @@ class Keyless:
 def test_a_failure_is_told_by_the_status_and_frees_the_topic(lake: Lake, orders: TopicName) -> None:
     lake.say("topic", "alter", "shop.eu/orders", "--set", "cleanup_policy=compact,delete")
     assert lake.say("status", "shop.eu/orders").status == 0
-    refused = _with(lake, compactor=Keyless(lake)).say("compact", "shop.eu/orders")
+    refused = _with(lake, views=Keyless(lake)).say("compact", "shop.eu/orders")
     assert (refused.status, refused.err.split(":")[0]) == (2, "TopicWithoutKeys")
     found = lake.say("compact", "shop.eu/orders", "--status", "-o", "json")
     assert (found.status, found.document["status"]) == (1, "ERROR")

@@ -91,7 +91,7 @@ def staged_by(topic: Topic) -> tuple[str, Folded]:
     assert isinstance(store, MemoryStore)
     topic.world.set_now(LATER)
     plan = steps.plan(topic.world.services, topic.name, as_of=LATER, work="compaction").plan
-    topic.world.services.compactor.stage(plan)
+    topic.world.services.views.stage(plan)
     return plan.plan_id, store.views[topic.name].staged[plan.plan_id]
 
 

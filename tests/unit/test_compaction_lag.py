@@ -105,12 +105,12 @@ def compacted_beside(topic: Topic, as_of: Instant) -> None:
     """By a run that the ledger does not know of."""
     s = topic.world.services
     plan = preview(s, topic.name, as_of=as_of, work="compaction")
-    staged = s.compactor.stage(plan)
+    staged = s.views.stage(plan)
     check = Check(id="any", says="", kind="rule", evaluated=True, passed=True, found="")
     report = GateReport(plan_id=plan.plan_id, staged_snapshot_id=staged.snapshot_id, declared=1, checks=(check,))
     verdict = decide(plan, staged, report, None, asked_at=as_of, now=as_of, approval_ttl_us=1)
     assert isinstance(verdict, Verdict)
-    s.compactor.publish(verdict, ledger=s.ledger.next_identity(topic.name))
+    s.views.publish(verdict, ledger=s.ledger.next_identity(topic.name))
 
 
 def judged(topic: Topic, as_of: Instant) -> Plan:

@@ -126,13 +126,13 @@ def test_a_client_that_moves_while_the_gate_judges_blocks(
     topic: Drafts, what: Callable[[Drafts], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan_id, _ = staged_by(topic)
-    evidence = MemoryDocuments.documents_evidence
+    evidence = MemoryDocuments.evidence
 
     def meanwhile(*arguments: Any) -> object:
         what(topic)
         return evidence(*arguments)
 
-    monkeypatch.setattr(MemoryDocuments, "documents_evidence", meanwhile)
+    monkeypatch.setattr(MemoryDocuments, "evidence", meanwhile)
     assert {check.id for check in steps.gate(topic.s, plan_id).blocking} == {"unsynced"}
 
 
@@ -140,7 +140,7 @@ def test_a_gate_without_evidence_of_clients_blocks(topic: Drafts, monkeypatch: p
     plan_id, _ = staged_by(topic)
     monkeypatch.setattr(
         "message_lifecycle.app.operations.documents.SnapshotWithPurge.evidence",
-        lambda _, s, plan, staged, policy: s.document_store.documents_evidence(plan, staged, policy),
+        lambda _, s, plan, staged, policy: s.documents.evidence(plan, staged, policy),
     )
     assert {check.id for check in steps.gate(topic.s, plan_id).blocking} == {"clients", "unsynced"}
 

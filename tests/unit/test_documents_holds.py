@@ -49,7 +49,7 @@ def test_a_run_that_died_before_its_purge_leaves_the_changes_to_a_hold(two: Draf
         def die(*_: object, **__: object) -> None:
             raise ConnectionError("the process went away here")
 
-        dying.setattr(two.s.document_store, "purge", die)
+        dying.setattr(two.s.documents, "purge", die)
         with pytest.raises(ConnectionError):
             steps.publish(two.s, plan_id)
     held(two.s, NAME, key=b"a")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from message_lifecycle.stores.record_log.store import RecordLogStore
     from message_lifecycle.stores.redis_streams.server import Server
 
-_PARTS = ("topics", "reader", "store", "copier", "views", "compactor", "documents", "document_store", "reclaimer", "eraser")
+_PARTS = ("topics", "reader", "store", "copier", "views", "documents", "reclaimer", "eraser")
 
 
 def beside(lake: Services, backends: tuple[ConfiguredBackend, ...]) -> Services:
@@ -136,9 +136,7 @@ def record_log(
         store=store,
         copier=NoCopies(logs.backend),
         views=views,
-        compactor=views,
         documents=documents,
-        document_store=documents,
         reclaimer=NoPast(logs.backend),
         gate=gate,
         ledger=ledger,

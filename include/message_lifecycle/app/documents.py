@@ -75,7 +75,7 @@ def add_changes(s: Services, name: TopicName, changes: Sequence[Change], *, epoc
         taken = [change for change in named if forbidden is None or not forbidden.matches(change.document.encode())]
         if epoch is not None:
             check_epochs(s, name, [(change, epoch) for change in taken])
-        s.document_store.add(name, taken, ledger=s.ledger.next_identity(name))
+        s.documents.add(name, taken, ledger=s.ledger.next_identity(name))
     return {change.document: change.server_seq for change in taken}
 
 

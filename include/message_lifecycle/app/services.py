@@ -14,7 +14,6 @@ from message_lifecycle.model.settings import Policy, Value, resolve
 from message_lifecycle.ports import (
     Copier,
     DeletedReclaimer,
-    DocumentReader,
     DocumentStore,
     Eraser,
     Gate,
@@ -25,7 +24,6 @@ from message_lifecycle.ports import (
     Reclaimer,
     TopicDeleter,
     Topics,
-    ViewReader,
     ViewStore,
 )
 
@@ -41,10 +39,8 @@ class Services:
     reader: MessageReader
     store: MessageStore
     copier: Copier
-    views: ViewReader
-    compactor: ViewStore
-    documents: DocumentReader
-    document_store: DocumentStore
+    views: ViewStore
+    documents: DocumentStore
     reclaimer: Reclaimer
     gate: Gate
     ledger: Ledger

@@ -1,6 +1,5 @@
 """The seams: what the verbs need of a store and a gate. Each is small; the memory store is the reference."""
 
-from message_lifecycle.ports.documents import DocumentReader as DocumentReader
 from message_lifecycle.ports.documents import DocumentStore as DocumentStore
 from message_lifecycle.ports.erasure import Eraser as Eraser
 from message_lifecycle.ports.erasure import KeySearch as KeySearch
@@ -8,6 +7,7 @@ from message_lifecycle.ports.quarantine import QuarantineStore as QuarantineStor
 from message_lifecycle.ports.reclaiming import DeletedReclaimer as DeletedReclaimer
 from message_lifecycle.ports.reclaiming import PastReader as PastReader
 from message_lifecycle.ports.reclaiming import Reclaimer as Reclaimer
+from message_lifecycle.ports.stores import ChangeStore as ChangeStore
 from message_lifecycle.ports.stores import Copied as Copied
 from message_lifecycle.ports.stores import Copier as Copier
 from message_lifecycle.ports.stores import Gate as Gate
@@ -20,5 +20,4 @@ from message_lifecycle.ports.stores import Topic as Topic
 from message_lifecycle.ports.stores import Topics as Topics
 from message_lifecycle.ports.topic_delete import TopicDeleter as TopicDeleter
 from message_lifecycle.ports.undo import HistoryReader as HistoryReader
-from message_lifecycle.ports.views import ViewReader as ViewReader
 from message_lifecycle.ports.views import ViewStore as ViewStore

@@ -9,11 +9,11 @@ from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.undo import DocumentsBefore
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports.stores import StagingStore
 
 
 class DocumentReader(Protocol):
@@ -44,14 +44,6 @@ class DocumentReader(Protocol):
         """Stored snapshots, ascending; or only the one at `server_seq`, whatever has become of the others."""
         ...
 
-    def documents_published(self, name: TopicName, plan_id: str) -> Published | None:
-        """Both commits of this plan, if both are there (DEL-4)."""
-        ...
-
-    def documents_have_committed(self, name: TopicName, plan_id: str, *, purged: bool) -> bool:
-        """As `HistoryReader.has_committed`, of both tables; of the snapshots' alone where the plan has not `purged`."""
-        ...
-
     def carrying(self, name: TopicName, plan_id: str) -> tuple[Published | None, Published | None]:
         """The commits that carry an undo (DEL-7): of the changes' table, and of the snapshots'."""
         ...
@@ -61,21 +53,16 @@ class DocumentReader(Protocol):
         ...
 
 
-class DocumentStore(Protocol):
-    """Changes coming in; snapshot and purge, staged where no reader sees it and published in one fenced commit per table."""
+class DocumentStore(DocumentReader, StagingStore, Protocol):
+    """Changes coming in; snapshot and purge, in one fenced commit per table. Of `stage`, a document whose fold fails is `blocked` and left
+    as it is; `published` is both commits, if both are there."""
 
     def add(self, name: TopicName, changes: Sequence[Change], *, ledger: tuple[str, int]) -> None:
         """Store the changes, all or none. Each must be its document's next one, in the order given. Raises InvalidServerSeq."""
         ...
 
-    def stage_documents(self, plan: Plan) -> Staged:
-        """Make snapshots and mark what goes. A document whose fold fails is `blocked` and left as it is. Raises PlanConflict.
-
-        Of an undo: bring back what had gone. Raises UndoSourceGone, too."""
-        ...
-
-    def documents_evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
-        """Frames that the gate judges: see `gates.documents`."""
+    def has_committed(self, name: TopicName, plan_id: str, *, purged: bool = True) -> bool:
+        """Of both tables; of the snapshots' alone where the plan has not `purged`."""
         ...
 
     def publish_snapshots(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
@@ -91,8 +78,4 @@ class DocumentStore(Protocol):
 
     def return_changes(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
         """First of an undo's two commits: changes come back (DEL-7). Done before, it is found. Raises PlanConflict."""
-        ...
-
-    def discard_documents(self, plan: Plan) -> None:
-        """Forget what was staged for the plan; nothing there is success."""
         ...

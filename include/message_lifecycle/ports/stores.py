@@ -93,36 +93,48 @@ class MessageReader(HistoryReader, Protocol):
         """Stored messages in order of (partition, offset), raw."""
         ...
 
-    def published(self, name: TopicName, plan_id: str) -> Published | None:
-        """The commit on main that carries this plan, if there is one (DEL-4); counts are of what the commit really changed."""
-        ...
-
     def effect(self, name: TopicName, plan_id: str) -> Sequence[str]:
         """Names of the data files that the plan's commit took out of the table, from the table's own history."""
         ...
 
 
-class MessageStore(Protocol):
-    """The deed: staged where no reader sees it, published in one fenced commit. Idempotent by plan id."""
+class StagingStore(Protocol):
+    """Changes made where no reader sees them, shown to the gate, found again once they are committed, or forgotten. Idempotent by plan id."""
 
     def stage(self, plan: Plan) -> Staged:
-        """Do the work on the plan's snapshot, unseen. Raises PlanConflict when that snapshot is gone."""
-        ...
-
-    def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
-        """Put the markers of the keys that the staged change empties beside it, unseen as well (MRK-1 to MRK-5). Again: the same."""
+        """Do the work on the plan's snapshot, unseen. Raises PlanConflict when that snapshot is gone, UndoSourceGone."""
         ...
 
     def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
-        """Frames that the gate judges: what goes, what differs beside the plan, a sample, what is overdue and stays, figures."""
+        """Frames that the gate judges: what goes or comes, what differs beside the plan, figures."""
         ...
 
-    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
-        """One commit on main. A plan that is there already is reported, not repeated. Raises PlanConflict."""
+    def published(self, name: TopicName, plan_id: str) -> Published | None:
+        """The commit on main that carries this plan, if there is one (DEL-4); counts are of what the commit really changed."""
+        ...
+
+    def has_committed(self, name: TopicName, plan_id: str) -> bool:
+        """Whether a plan has changed the table, also where an erasure has ended its commit since and left what an undo needs of it."""
         ...
 
     def discard(self, plan: Plan) -> None:
         """Forget what was staged for the plan; nothing there is success."""
+        ...
+
+
+class ChangeStore(StagingStore, Protocol):
+    """Changes of one kind of table, in one fenced commit."""
+
+    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+        """A plan that is there already is reported, not repeated. Raises PlanConflict."""
+        ...
+
+
+class MessageStore(ChangeStore, Protocol):
+    """Of the log."""
+
+    def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
+        """Put the markers of the keys that the staged change empties beside it, unseen as well (MRK-1 to MRK-5). Again: the same."""
         ...
 
 

@@ -19,10 +19,6 @@ class HistoryReader(Protocol):
         """What the markers of a plan that was just published were given."""
         ...
 
-    def has_committed(self, name: TopicName, plan_id: str) -> bool:
-        """Whether a plan has changed the log, also where an erasure has ended its commit since and left what an undo needs of it."""
-        ...
-
     def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
         """What of a published plan's removals, and of the older markers that went with them (`staged`), is not in the log and can come
         back. `own`: offsets of the plan's markers. What lies `without` stays away: markers of plans that were taken back before.

@@ -9,12 +9,11 @@ from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.undo import ReturningView
 from message_lifecycle.model.view import Outlived, Tail, ViewRow, ViewState
-from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports.stores import ChangeStore
 
 
 class ViewReader(Protocol):
@@ -55,38 +54,14 @@ class ViewReader(Protocol):
         """Messages past the horizons at the log's own snapshot, in order of (partition, offset). Raises PlanConflict where that is gone."""
         ...
 
-    def published(self, name: TopicName, plan_id: str) -> Published | None:
-        """The view's commit that carries this plan, if there is one (DEL-4)."""
-        ...
-
-    def view_has_committed(self, name: TopicName, plan_id: str) -> bool:
-        """As `HistoryReader.has_committed`, of the view."""
-        ...
-
     def never_compacted(self, plan: Plan) -> bool:
         """Whether the view's history tells that this compaction has not had its commit; False also where an erasure has ended what would
         tell."""
         ...
 
 
-class ViewStore(Protocol):
-    """Compaction: staged where no reader sees it, published in one fenced commit of the view and its horizons (CMP-4)."""
-
-    def stage(self, plan: Plan) -> Staged:
-        """Make the new view beside the old one. Raises PlanConflict when either snapshot is gone."""
-        ...
-
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
-        """Frames that the gate judges."""
-        ...
-
-    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
-        """One commit. A plan that is there already is reported, not repeated. Raises PlanConflict."""
-        ...
-
-    def discard(self, plan: Plan) -> None:
-        """Forget what was staged for the plan; nothing there is success."""
-        ...
+class ViewStore(ViewReader, ChangeStore, Protocol):
+    """Compaction, and single messages that go or come back; one fenced commit of the view and its horizons (CMP-4)."""
 
     def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:
         """Name of the view by which SQL reads the topic through its compacted view, after making it say what the newest compaction

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from message_lifecycle.model.records import PlanRecord
     from message_lifecycle.model.settings import Policy
     from message_lifecycle.operations.verdict import Verdict
-    from message_lifecycle.ports import Topic
+    from message_lifecycle.ports import ChangeStore, Topic
 
 Scheduled = Literal[
     "message_cleaner", "retention", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge", "reclaim", "quarantine"
@@ -60,6 +60,26 @@ class Deed:
 
     def drop(self, s: Services, plan: Plan) -> None:
         """Forget what was made; nothing there is success."""
+
+
+class StagedDeed(Deed):
+    """One that a store stages, and then publishes in one commit."""
+
+    def store(self, s: Services, name: TopicName) -> ChangeStore:
+        raise NotImplementedError
+
+    def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
+        return self.store(s, plan.topic).stage(plan)
+
+    def commit(self, s: Services, verdict: Verdict) -> Published:
+        name = verdict.plan.topic
+        return self.store(s, name).publish(verdict, ledger=s.ledger.next_identity(name))
+
+    def done(self, s: Services, plan: Plan) -> Published | None:
+        return self.store(s, plan.topic).published(plan.topic, plan.plan_id)
+
+    def drop(self, s: Services, plan: Plan) -> None:
+        self.store(s, plan.topic).discard(plan)
 
 
 class Operation:

@@ -82,7 +82,7 @@ class Compaction(Operation):
         return compaction.plan(compaction_facts(s, name, policy, as_of=as_of), policy, as_of=as_of)
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        return s.compactor.evidence(plan, staged, policy)
+        return s.views.evidence(plan, staged, policy)
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return compaction_suite(plan, staged, policy)

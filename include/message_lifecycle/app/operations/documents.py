@@ -59,16 +59,16 @@ class OfChanges(Deed):
     """Changes of documents come back."""
 
     def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
-        return staged if staged.documents is not None else s.document_store.stage_documents(plan)
+        return staged if staged.documents is not None else s.documents.stage(plan)
 
     def commit(self, s: Services, verdict: Verdict) -> Published:
-        return s.document_store.return_changes(verdict, ledger=s.ledger.next_identity(verdict.plan.topic))
+        return s.documents.return_changes(verdict, ledger=s.ledger.next_identity(verdict.plan.topic))
 
     def done(self, s: Services, plan: Plan) -> Published | None:
         return s.documents.carrying(plan.topic, plan.plan_id)[0]
 
     def drop(self, s: Services, plan: Plan) -> None:
-        s.document_store.discard_documents(plan)
+        s.documents.discard(plan)
 
 
 class OfSnapshots(OfChanges):
@@ -82,7 +82,7 @@ class OfSnapshots(OfChanges):
         nothing that was all, and `verify` says what of it is wrong."""
         plan, staged = verdict.plan, verdict.staged
         assert staged.documents is not None, "a plan that changes something has staged it"
-        first = s.document_store.publish_snapshots(verdict, ledger=s.ledger.next_identity(plan.topic))
+        first = s.documents.publish_snapshots(verdict, ledger=s.ledger.next_identity(plan.topic))
         if not plan.on_snapshots.documents:
             return replace(first, restored=0)
         wrong = _snapshot_differences(s, plan, staged)
@@ -91,11 +91,11 @@ class OfSnapshots(OfChanges):
         _deactivate(s, plan)
         if not staged.documents.purged:
             return first
-        return s.document_store.purge(verdict, ledger=s.ledger.next_identity(plan.topic), behind=lambda: unsynced(s, plan, staged))
+        return s.documents.purge(verdict, ledger=s.ledger.next_identity(plan.topic), behind=lambda: unsynced(s, plan, staged))
 
     def done(self, s: Services, plan: Plan) -> Published | None:
         if plan.on_snapshots.documents:
-            return s.documents.documents_published(plan.topic, plan.plan_id)
+            return s.documents.published(plan.topic, plan.plan_id)
         done = s.documents.carrying(plan.topic, plan.plan_id)[1]
         return None if done is None else replace(done, restored=0)
 
@@ -107,7 +107,7 @@ class OfDocuments(Operation):
     """What a purge and its undo have in common."""
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        return s.document_store.documents_evidence(plan, staged, policy)
+        return s.documents.evidence(plan, staged, policy)
 
     def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
         held = sparing.held_documents(holds)
@@ -213,7 +213,7 @@ class UndoOfDocuments(Undo, OfDocuments):
         if not sparing.is_undone(s, undone):
             staged = None if record.staged is None else record.staged.documents
             purged = staged is not None and bool(staged.purged)
-            has_committed = partial(s.documents.documents_have_committed, name, undone.plan_id, purged=purged)
+            has_committed = partial(s.documents.has_committed, name, undone.plan_id, purged=purged)
             check(s, record, policy, tables.changes_uuid, has_committed)
             actions = [action for action in going(undone, record.staged) if action.purged or action.dropped]
             purges = later(s, undone, "snapshot_with_purge")

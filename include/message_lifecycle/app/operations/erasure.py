@@ -62,7 +62,7 @@ class ErasedTables(Deed):
             return eraser_of(s, plan.topic).publish_erasure(verdict, matches_of(s, plan), ledger=s.ledger.next_identity(plan.topic))
 
     def done(self, s: Services, plan: Plan) -> Published | None:
-        return s.reader.published(plan.topic, plan.plan_id)
+        return s.store.published(plan.topic, plan.plan_id)
 
     def has_begun(self, s: Services, plan: Plan) -> bool:
         return eraser_of(s, plan.topic).has_begun(plan)

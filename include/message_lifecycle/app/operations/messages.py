@@ -10,7 +10,7 @@ from message_lifecycle.app import archiving, sparing
 from message_lifecycle.app.due import of_messages
 from message_lifecycle.app.horizons import horizons_of, readers_of
 from message_lifecycle.app.live_view import latest_view
-from message_lifecycle.app.operations.base import Deed, Frames, Operation, Work
+from message_lifecycle.app.operations.base import Deed, Frames, Operation, StagedDeed, Work
 from message_lifecycle.model.change import DropSegments, RemoveRows
 from message_lifecycle.model.errors import PlanConflict, is_a_document_topic
 from message_lifecycle.model.facts import Facts, LogState
@@ -31,56 +31,54 @@ if TYPE_CHECKING:
     from message_lifecycle.model.records import PlanRecord
     from message_lifecycle.model.view import ViewState
     from message_lifecycle.operations.verdict import Verdict
+    from message_lifecycle.ports import ChangeStore
 
 _LIMITS = get_args(LimitReason)
 
 
-class OfLog(Deed):
+class OfLog(StagedDeed):
     """Messages go from the log or come back to it, and their markers come or go.
 
     What goes may be kept elsewhere (RET-7): written at the stage, found again before it goes, dropped unless it has gone."""
 
+    def store(self, s: Services, name: TopicName) -> ChangeStore:
+        return s.store
+
     def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
-        made = replace(s.store.stage(plan), view=staged.view)
+        made = replace(super().make(s, plan, staged), view=staged.view)
         archiving.archive(s, plan)
         return made
 
-    def commit(self, s: Services, verdict: Verdict) -> Published:
-        return s.store.publish(verdict, ledger=s.ledger.next_identity(verdict.plan.topic))
-
-    def done(self, s: Services, plan: Plan) -> Published | None:
-        return s.reader.published(plan.topic, plan.plan_id)
-
     def drop(self, s: Services, plan: Plan) -> None:
-        s.store.discard(plan)
+        super().drop(s, plan)
         if archiving.archives(plan) and self.done(s, plan) is None:
             archiving.forget(plan)
 
 
-class OfView(Deed):
+class OfView(StagedDeed):
     """The compacted view is made new, with its horizons; or single messages go from it, or come back. An outcome counts none of these, for
     the log may have them still."""
 
+    def store(self, s: Services, name: TopicName) -> ChangeStore:
+        return s.views
+
     def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
-        made = s.compactor.stage(plan)
+        made = super().make(s, plan, staged)
         return made if plan.on_view.compact else replace(staged, view=made.view)
 
     def commit(self, s: Services, verdict: Verdict) -> Published:
-        done = s.compactor.publish(verdict, ledger=s.ledger.next_identity(verdict.plan.topic))
+        done = super().commit(s, verdict)
         if verdict.plan.on_view.back:
             latest_view(s, verdict.plan.topic)  # it names the view as it was
-        return self._counted(verdict.plan, done)
+        return _of_log_alone(verdict.plan, done)
 
     def done(self, s: Services, plan: Plan) -> Published | None:
-        done = s.views.published(plan.topic, plan.plan_id)
-        return None if done is None else self._counted(plan, done)
+        done = super().done(s, plan)
+        return None if done is None else _of_log_alone(plan, done)
 
-    def drop(self, s: Services, plan: Plan) -> None:
-        s.compactor.discard(plan)
 
-    @staticmethod
-    def _counted(plan: Plan, done: Published) -> Published:
-        return done if plan.on_view.compact else replace(done, removed=())
+def _of_log_alone(plan: Plan, done: Published) -> Published:
+    return done if plan.on_view.compact else replace(done, removed=())
 
 
 LOG, VIEW = OfLog(), OfView()
@@ -107,7 +105,7 @@ class OfMessages(Operation):
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         of_log = s.store.evidence(plan, staged, policy)
         of_view = plan.on_view.mark or plan.on_view.back or plan.past_horizon
-        return {**of_log, **s.compactor.evidence(plan, staged, policy)} if of_view else of_log
+        return {**of_log, **s.views.evidence(plan, staged, policy)} if of_view else of_log
 
     def before(self, s: Services, verdict: Verdict, deed: Deed) -> None:
         plan = verdict.plan

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.app.due import Asked, Due
-from message_lifecycle.app.operations.base import Deed, Frames, Operation, Work, accept_one
+from message_lifecycle.app.operations.base import Frames, Operation, StagedDeed, Work, accept_one
 from message_lifecycle.app.operations.undo import Undo, check, remember
 from message_lifecycle.app.sparing import holds_of, ids_of, undone_detail
 from message_lifecycle.gates.quarantine import quarantine_suite
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from message_lifecycle.model.outcome import Published, Staged
     from message_lifecycle.model.records import PlanRecord
     from message_lifecycle.model.settings import Policy
-    from message_lifecycle.operations.verdict import Verdict
     from message_lifecycle.ports import QuarantineStore
 
 _NOTHING = QuarantineState(table_uuid="", snapshot_id=None, files=())
@@ -34,20 +33,11 @@ _THERE = "what it took is there again already"
 _GONE = "no row that it took is in any file any more"
 
 
-class QuarantineFiles(Deed):
+class QuarantineFiles(StagedDeed):
     """Whole files of refused rows go or come back."""
 
-    def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
-        return store_of(s, plan.topic).stage_quarantine(plan)
-
-    def commit(self, s: Services, verdict: Verdict) -> Published:
-        return store_of(s, verdict.plan.topic).publish_quarantine(verdict, ledger=s.ledger.next_identity(verdict.plan.topic))
-
-    def done(self, s: Services, plan: Plan) -> Published | None:
-        return store_of(s, plan.topic).quarantine_published(plan.topic, plan.plan_id)
-
-    def drop(self, s: Services, plan: Plan) -> None:
-        store_of(s, plan.topic).discard_quarantine(plan)
+    def store(self, s: Services, name: TopicName) -> QuarantineStore:
+        return store_of(s, name)
 
 
 FILES = QuarantineFiles()
@@ -57,7 +47,7 @@ class OfQuarantine(Operation):
     """What the age and its undo have in common."""
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        return store_of(s, plan.topic).quarantine_evidence(plan, staged)
+        return store_of(s, plan.topic).evidence(plan, staged, policy)
 
 
 class Quarantine(OfQuarantine):
@@ -109,10 +99,10 @@ class UndoOfQuarantine(Undo, OfQuarantine):
         record = s.ledger.record(cast(UndoPlan, work).plan_id)
         undone, store = record.plan, store_of(s, name)
         state, uuid = store.quarantine(name) or _NOTHING, undone.requirements.table_uuid
-        check(s, record, policy, uuid, lambda: store.quarantine_has_committed(name, undone.plan_id))
+        check(s, record, policy, uuid, lambda: store.has_committed(name, undone.plan_id))
         if state.table_uuid != uuid:
             raise undo_source_gone(undone.plan_id, "the quarantine that it took rows from is not there any more")
-        found = store.quarantine_returning(undone)
+        found = store.returning(undone)
         if not found.files:
             raise undo_source_gone(undone.plan_id, _THERE if found.present else _GONE)
         return quarantine_undo.plan(state, found, policy, undone, as_of=as_of, heeded=ids_of(holds_of(s, name)))
@@ -124,7 +114,7 @@ class UndoOfQuarantine(Undo, OfQuarantine):
         plan = record.plan
         # What came back is remembered first, whatever else is found: the next run must not take it again.
         remember(s, plan)
-        found = store_of(s, plan.topic).quarantine_returned(plan)
+        found = store_of(s, plan.topic).returned(plan)
         if published.restored == found == plan.restored_rows:
             return []
         return [f"{plan.restored_rows} rows should be back in the quarantine: the commit says {published.restored}, it has {found} of them"]

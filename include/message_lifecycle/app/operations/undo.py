@@ -109,7 +109,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
         heeded = sparing.ids_of(sparing.holds_of(s, name))
         return undo.plan(s.reader.log(name), policy, taken_back, None, as_of=as_of, taken=0, heeded=heeded)
     of_log = taken_back.of_log and not stopped_at_log(s, record)
-    has_committed = s.reader.has_committed if of_log else s.views.view_has_committed
+    has_committed = s.store.has_committed if of_log else s.views.has_committed
     check(s, record, policy, s.topics.describe(name).uuid, lambda: has_committed(name, taken_back.plan_id))
     log = s.reader.log(name)
     assert record.staged is not None and record.outcome is not None, "a published plan was staged, and has its outcome"
@@ -185,7 +185,7 @@ def stopped_at_log(s: Services, record: PlanRecord) -> bool:
     plan, outcome = record.plan, record.outcome
     if not plan.on_view.mark or not plan.of_log or outcome is None or outcome.name in ("published", "failed"):
         return False
-    return s.views.view_has_committed(plan.topic, plan.plan_id)
+    return s.views.has_committed(plan.topic, plan.plan_id)
 
 
 def later(s: Services, plan: Plan, *operations: plans.Operation) -> list[Plan]:

@@ -16,6 +16,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import QuarantineFile, QuarantineReturning, QuarantineState
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.iceberg.branches import branch_of, make_branch, remove_branch, staged_on, undo_ref
@@ -58,7 +59,7 @@ class IcebergQuarantine:
             files=() if snapshot is None else tuple(sorted(_files(table, snapshot), key=lambda file: file.name)),
         )
 
-    def quarantine_published(self, name: TopicName, plan_id: str) -> Published | None:
+    def published(self, name: TopicName, plan_id: str) -> Published | None:
         from message_lifecycle.stores.iceberg.layout import ancestors
         from message_lifecycle.stores.iceberg.read import published_by
 
@@ -72,7 +73,7 @@ class IcebergQuarantine:
                 return published_by(plan_id, snapshot.snapshot_id, summary)
         return None
 
-    def quarantine_has_committed(self, name: TopicName, plan_id: str) -> bool:
+    def has_committed(self, name: TopicName, plan_id: str) -> bool:
         from message_lifecycle.stores.iceberg.undo_sources import has_committed
 
         try:
@@ -80,7 +81,7 @@ class IcebergQuarantine:
         except UnknownTopic:
             return False
 
-    def quarantine_returning(self, plan: Plan) -> QuarantineReturning:
+    def returning(self, plan: Plan) -> QuarantineReturning:
         from message_lifecycle.stores.iceberg.layout import ancestors
         from message_lifecycle.stores.iceberg.quarantine_undo import returning
         from message_lifecycle.stores.iceberg.undo_sources import source_of
@@ -100,10 +101,10 @@ class IcebergQuarantine:
                 plan.plan_id, f"a file of the quarantine's history is not there any more: {lost.filename or lost}"
             ) from lost
 
-    def quarantine_returned(self, plan: Plan) -> int:
+    def returned(self, plan: Plan) -> int:
         from message_lifecycle.stores.iceberg.quarantine_undo import returned
 
-        table, done = self._tables.load(plan.topic, kind=KIND), self.quarantine_published(plan.topic, plan.plan_id)
+        table, done = self._tables.load(plan.topic, kind=KIND), self.published(plan.topic, plan.plan_id)
         after = None if done is None else table.snapshot_by_id(done.snapshot_id)
         if after is None:
             return 0
@@ -111,7 +112,7 @@ class IcebergQuarantine:
         # Nobody has marked a row of what this very commit has brought.
         return returned(plan, () if before is None else _files(table, before), _files(table, after, heeding_marks=False))
 
-    def stage_quarantine(self, plan: Plan) -> Staged:
+    def stage(self, plan: Plan) -> Staged:
         base_id = plan.requirements.snapshot_id
         if plan.is_empty or base_id is None:
             return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=base_id)
@@ -127,7 +128,7 @@ class IcebergQuarantine:
         self._steps("after_stage")
         return Staged(plan_id=plan.plan_id, branch=branch, snapshot_id=found)
 
-    def quarantine_evidence(self, plan: Plan, staged: Staged) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:  # noqa: ARG002  # files are judged by the plan
         """Read by PyIceberg from what Java staged; of the files that go the times are read, not their bounds."""
         if plan.on_quarantine.files_back:
             return self._evidence_of_undo(plan, staged)
@@ -153,12 +154,12 @@ class IcebergQuarantine:
             "figures": pa.table({name: pa.array([value], pa.int64()) for name, value in figures.items()}),
         }
 
-    def publish_quarantine(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
         from message_lifecycle.stores.iceberg.commits import commit_once, only_appends_since, properties
         from message_lifecycle.stores.iceberg.read import published_by
 
         plan, base_id = verdict.plan, verdict.plan.requirements.snapshot_id
-        done = self.quarantine_published(plan.topic, plan.plan_id)
+        done = self.published(plan.topic, plan.plan_id)
         if done is not None:
             self._forget_source(plan)
             return done
@@ -186,7 +187,7 @@ class IcebergQuarantine:
         self._forget_source(plan)
         return published_by(plan.plan_id, found.snapshot_id, found.summary)
 
-    def discard_quarantine(self, plan: Plan) -> None:
+    def discard(self, plan: Plan) -> None:
         """Needs no JVM."""
         remove_branch(self._tables, plan, branch_of(plan.plan_id), (KIND,))
 

@@ -94,7 +94,7 @@ class MemoryDocuments:
             if row.state is not None and server_seq in (None, row.server_seq)
         ]
 
-    def documents_published(self, name: TopicName, plan_id: str) -> Published | None:
+    def published(self, name: TopicName, plan_id: str) -> Published | None:
         log = self.log(name)
         first, second = log.snapshots.carrying(plan_id), log.changes.carrying(plan_id)
         if first is None or (first[1].purges and second is None):
@@ -102,8 +102,8 @@ class MemoryDocuments:
         snapshot_id, commit = first if second is None else second
         return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=commit.removed)
 
-    def documents_have_committed(self, name: TopicName, plan_id: str, *, purged: bool) -> bool:  # noqa: ARG002  # its commit tells
-        return self.documents_published(name, plan_id) is not None
+    def has_committed(self, name: TopicName, plan_id: str, *, purged: bool = True) -> bool:  # noqa: ARG002  # its commit tells
+        return self.published(name, plan_id) is not None
 
     def carrying(self, name: TopicName, plan_id: str) -> tuple[Published | None, Published | None]:
         log = self.log(name)
@@ -134,7 +134,7 @@ class MemoryDocuments:
             log.changes.commits.append(DocumentCommit(rows=rows))
             self._store.touch(name, ledger)
 
-    def stage_documents(self, plan: Plan) -> Staged:
+    def stage(self, plan: Plan) -> Staged:
         log = self._required(plan)
         if plan.is_empty:
             return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
@@ -178,7 +178,7 @@ class MemoryDocuments:
             kept[action.document] = tuple(_kept(action, rows, newest, folded.state))
         return StagedTables(changes=left, snapshots=kept, blocked=tuple(blocked))
 
-    def documents_evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:  # noqa: ARG002  # the plan has it
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:  # noqa: ARG002  # the plan has it
         log = self._required(plan)
         changes, snapshots = self._before(plan, log)
         made = log.staged.get(staged.plan_id) or StagedTables(changes=changes, snapshots=snapshots, blocked=())
@@ -241,7 +241,7 @@ class MemoryDocuments:
         self._store.touch(plan.topic, ledger)
         return Published(plan_id=plan.plan_id, snapshot_id=len(log.changes.commits) - 1, removed=(), restored=plan.restored_rows)
 
-    def discard_documents(self, plan: Plan) -> None:
+    def discard(self, plan: Plan) -> None:
         self.log(plan.topic).staged.pop(plan.plan_id, None)
 
     # What a plan is about

@@ -113,7 +113,7 @@ class MemoryViews:
                 return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=commit.removed)
         return None
 
-    def view_has_committed(self, name: TopicName, plan_id: str) -> bool:
+    def has_committed(self, name: TopicName, plan_id: str) -> bool:
         return self.published(name, plan_id) is not None
 
     def never_compacted(self, plan: Plan) -> bool:

@@ -74,7 +74,7 @@ class NoViews(_Absent):
     def published(self, name: TopicName, plan_id: str) -> Published | None:
         return None
 
-    def view_has_committed(self, name: TopicName, plan_id: str) -> bool:
+    def has_committed(self, name: TopicName, plan_id: str) -> bool:
         return False
 
     def never_compacted(self, plan: Plan) -> bool:
@@ -119,10 +119,10 @@ class NoDocuments(_Absent):
     def snapshots(self, name: TopicName, document: str, *, server_seq: int | None = None) -> Sequence[Snapshot]:
         self._refuse("documents", name)
 
-    def documents_published(self, name: TopicName, plan_id: str) -> Published | None:
+    def published(self, name: TopicName, plan_id: str) -> Published | None:
         return None
 
-    def documents_have_committed(self, name: TopicName, plan_id: str, *, purged: bool) -> bool:
+    def has_committed(self, name: TopicName, plan_id: str, *, purged: bool = True) -> bool:
         return False
 
     def carrying(self, name: TopicName, plan_id: str) -> tuple[Published | None, Published | None]:
@@ -134,10 +134,10 @@ class NoDocuments(_Absent):
     def add(self, name: TopicName, changes: Sequence[Change], *, ledger: tuple[str, int]) -> None:
         self._refuse("documents", name)
 
-    def stage_documents(self, plan: Plan) -> Staged:
+    def stage(self, plan: Plan) -> Staged:
         self._refuse("documents", plan.topic)
 
-    def documents_evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
         self._refuse("documents", plan.topic)
 
     def publish_snapshots(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
@@ -149,7 +149,7 @@ class NoDocuments(_Absent):
     def return_changes(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
         self._refuse("documents", verdict.plan.topic)
 
-    def discard_documents(self, plan: Plan) -> None:
+    def discard(self, plan: Plan) -> None:
         """There is nothing."""
 
 

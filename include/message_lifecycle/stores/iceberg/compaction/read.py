@@ -105,7 +105,7 @@ class IcebergViewReader:
                 return view_published_by(plan_id, snapshot.snapshot_id, summary)
         return None
 
-    def view_has_committed(self, name: TopicName, plan_id: str) -> bool:
+    def has_committed(self, name: TopicName, plan_id: str) -> bool:
         from message_lifecycle.stores.iceberg.undo_sources import has_committed
 
         return document_of(self._tables, name) is not None and has_committed(self._tables.load(name, kind=COMPACTED), plan_id)

@@ -129,7 +129,7 @@ class IcebergDocumentReader:
                 raise damaged_snapshot(name.table(SNAPSHOTS), document, seq)
         return [Snapshot(document=document, server_seq=seq, epoch=epoch, state=state) for seq, epoch, state, _ in rows]
 
-    def documents_published(self, name: TopicName, plan_id: str) -> Published | None:
+    def published(self, name: TopicName, plan_id: str) -> Published | None:
         self._tables.of_documents(name)
         if snapshots_document(self._tables, name) is None:
             return None
@@ -142,7 +142,7 @@ class IcebergDocumentReader:
         second = _commit_of(self._tables.load(name), plan_id)
         return None if second is None else published_by(plan_id, second.snapshot_id, _summary(second))
 
-    def documents_have_committed(self, name: TopicName, plan_id: str, *, purged: bool) -> bool:
+    def has_committed(self, name: TopicName, plan_id: str, *, purged: bool = True) -> bool:
         from message_lifecycle.stores.iceberg.undo_sources import has_committed
 
         self._tables.of_documents(name)

@@ -40,7 +40,7 @@ class IcebergDocuments(IcebergDocumentReader):
         with engine_failures():
             add(self._session, self._tables, name, changes, ledger=ledger, steps=self._steps)
 
-    def stage_documents(self, plan: Plan) -> Staged:
+    def stage(self, plan: Plan) -> Staged:
         from message_lifecycle.stores.iceberg.documents.returns import stage_returns
         from message_lifecycle.stores.iceberg.documents.stage import stage
 
@@ -51,7 +51,7 @@ class IcebergDocuments(IcebergDocumentReader):
         self._steps("after_stage")
         return staged
 
-    def documents_evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.documents.evidence import evidence
         from message_lifecycle.stores.iceberg.documents.return_evidence import return_evidence
 
@@ -83,7 +83,7 @@ class IcebergDocuments(IcebergDocumentReader):
             self._forget_source(verdict.plan)
         return done
 
-    def discard_documents(self, plan: Plan) -> None:
+    def discard(self, plan: Plan) -> None:
         """Needs no JVM."""
         remove_branch(self._tables, plan, branch_of(plan.plan_id), _TABLES)
 
