@@ -93,9 +93,9 @@ def passes_over(plan: Plan, message: Message, undone: Plan, newest: Mapping[tupl
     if back is None or message.offset < back:
         return False
     if message.offset == back:
-        in_log_alone = plan.operation == "message_request" and undone.taking(message.partition, back) is None
+        in_log_alone = "removed" in plan.reasons and undone.taking(message.partition, back) is None
         return in_log_alone and plan.taking(message.partition, back) is not None
-    return plan.operation == "compaction" or plan.taking(message.partition, message.offset) is not None
+    return bool(plan.on_view.compact) or plan.taking(message.partition, message.offset) is not None
 
 
 def _meets(place: Range, partition: int, after: int, through: int) -> bool:

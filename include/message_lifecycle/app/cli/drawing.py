@@ -255,7 +255,7 @@ def outcome(screen: Screen, view: View, things: str = "messages") -> None:
 
 def headline(screen: Screen, view: View, things: str = "messages") -> None:
     """The result in a line, and by which plan. `things`: what the plan counts, where that can be other than messages (`Plan.things`)."""
-    if view["operation"] == "reclaim" and view["reclaimed_bytes"] is not None:
+    if view["reclaimed_bytes"] is not None:
         files, back = count(view["reclaimed_files"]), size(view["reclaimed_bytes"])
         ended = "" if view["outcome"] == "published" else f"{view['outcome']}, "
         _told(screen, view, f"{ended}{back} came back, {files} files are gone")

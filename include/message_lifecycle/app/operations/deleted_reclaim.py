@@ -129,7 +129,7 @@ def reclaimer_of(s: Services, name: TopicName) -> DeletedReclaimer:
 def deletion_of(s: Services, plan_id: str) -> Plan:
     """The plan that deleted a topic. Raises UnknownPlan, NothingDeleted."""
     deletion = s.ledger.record(plan_id).plan
-    if deletion.operation != "topic_delete":
+    if not deletion.moved("away"):
         raise NothingDeleted(deletion.plan_id, f"is of the operation {deletion.operation}")
     return deletion
 

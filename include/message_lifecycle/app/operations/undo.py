@@ -202,7 +202,7 @@ def later(s: Services, plan: Plan, *operations: plans.Operation) -> list[Plan]:
     return [
         other.plan
         for other in found
-        if other.plan.operation != "compaction"
+        if not other.plan.on_view.compact
         or (other.outcome is not None and other.outcome.name == "published")
         or (other.report is not None and not s.views.never_compacted(other.plan))
     ]
