@@ -58,8 +58,7 @@ class DropKeyless(OfMessages):
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         own = rule("few", "As many files lose messages as it says.", "files", count("rows", len(plan.on_log.mark)))
-        # By which of its own rules a message goes, a store knows of the operations that are built in.
-        return (*(check for check in message_request_suite(plan, staged, policy) if check.id != "rows_justified"), own)
+        return (*message_request_suite(plan, staged, policy), own)
 
     def question(self, plan: Plan, going: int) -> str:
         return f"drop {going} without a key?"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.copying import copy_topic
 from message_lifecycle.app.operations.registry import Scheduled, Work, again, named, of_plan, preview
 from message_lifecycle.app.services import Services
+from message_lifecycle.app.views.plans import plan_view
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.errors import LifecycleError, OpenPlan, PlanConflict
 from message_lifecycle.model.instants import Instant, format_instant, parse_instant
@@ -47,7 +49,7 @@ def plan_and_stage(*, run: str, as_of: str, topics: list[str], dry_run: bool, wo
 
     def one(name: TopicName) -> None:
         if dry_run:
-            print(preview(s, name, as_of=instant, work=work_on(name)).to_json())
+            print(json.dumps(plan_view(preview(s, name, as_of=instant, work=work_on(name))), sort_keys=True))
             return
         record = steps.plan(s, name, as_of=instant, run=run, work=work_on(name))
         if record.outcome is None and record.report is None:

@@ -27,6 +27,7 @@ from message_lifecycle.gates.suite import (
 from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.rows import OF_LIMITS
 from message_lifecycle.model.settings import Policy
 
 # A share is a quotient of two counts below 2^53: what it may be off by is far below any limit a person would set.
@@ -45,7 +46,7 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         *view_removals_suite(plan),
         *outlived_suite(plan),
         *_going(plan, policy),
-        *rows_suite(plan, staged),
+        *rows_suite(plan, staged, "expiry", "ttl", *OF_LIMITS),
         *_sample(plan),
         nothing_else_differs(),
         rule(
@@ -68,7 +69,7 @@ def retention_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     return (
         same_settings(policy.hash, plan.requirements.policy_hash),
         rule("going", "No segment goes whole but by its messages.", "files that go", count("going", 0)),
-        *rows_suite(plan, staged),
+        *rows_suite(plan, staged, *OF_LIMITS),
         *_sample(plan),
         nothing_else_differs(),
         *_left(plan),
@@ -88,7 +89,7 @@ def message_request_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     return (
         rule("going", "No segment goes whole but by its messages.", "files that go", count("going", 0)),
         *view_removals_suite(plan),
-        *rows_suite(plan, staged),
+        *rows_suite(plan, staged, "removed", "purged"),
         *purged_suite(plan),
         *_sample(plan),
         nothing_else_differs(),
@@ -132,7 +133,7 @@ def purge_compacted_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     return (
         counted,
         *(going if files else ()),
-        *rows_suite(plan, staged),
+        *rows_suite(plan, staged, "compacted"),
         nothing_else_differs(),
         *_figures(plan, staged),
         *markers_suite(plan, staged, policy, owed=False),

@@ -5,14 +5,15 @@ from __future__ import annotations
 from message_lifecycle.gates.suite import AllAre, ColumnSum, Same, Suite, Within, count, rule
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.rows import RemovalReason
 from message_lifecycle.model.settings import Policy
 
 
-def rows_suite(plan: Plan, staged: Staged) -> Suite:
+def rows_suite(plan: Plan, staged: Staged, *reasons: RemovalReason) -> Suite:
     """Exactly the named messages go, each for the reason that the plan gives (CNT-1, TTL-7). Frame `rows`: one row per file that loses single
-    messages."""
+    messages. `reasons`: of the operation; none holds that is not among them, whatever the plan says of itself."""
     removals = plan.on_log.mark + staged.superseded
-    files = len({action.file for action in removals})
+    files, foreign = len({action.file for action in removals}), set(plan.reasons).difference(reasons)
     counted = rule("rows", "Single messages go from exactly the planned files.", "files that lose single messages", count("rows", files))
     if not files:
         return (counted,)
@@ -34,7 +35,9 @@ def rows_suite(plan: Plan, staged: Staged) -> Suite:
             "rows_justified",
             "The rule that the plan gives as its reason holds for every single message that goes.",
             "messages without a reason",
-            ColumnSum(frame="rows", column="unjustified", equals=0),
+            ColumnSum(frame="rows", column="unjustified", equals=0)
+            if not foreign
+            else Same(found=f"for {', '.join(sorted(foreign))}", wanted=f"for {', '.join(reasons) or 'none'}"),
         ),
         rule(
             "rows_active",

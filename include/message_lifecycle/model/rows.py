@@ -29,6 +29,8 @@ RemovalReason = Literal[
 ]
 """In the order in which the first that applies counts (CNT-1). `compacted`: the compacted view covers it (CMP-9). `undone`: a marker of a
 plan that is taken back (DEL-7)."""
+OF_LIMITS: tuple[RemovalReason, ...] = ("retention_age", "retention_count", "retention_bytes")
+"""Those of the operation `retention`, and the cleaner's last (RET-5)."""
 ViewReason = Literal["removed", "purged", "expiry", "ttl", "retention_age", "superseded", "tombstoned", "null_key"]
 """Why a message is not in the compacted view (CNT-1): an older one of its key, else the first of the others that applies."""
 Place = tuple[int, int]

@@ -14,12 +14,12 @@ from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import AskRows, Beyond, Place, Reason, RowAnswer, RowQuestion
+from message_lifecycle.model.rows import OF_LIMITS, AskRows, Beyond, Place, Reason, RowAnswer, RowQuestion
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import age_rules, expiry_walk
 from message_lifecycle.operations.barriers import Barriers, barriers
 from message_lifecycle.operations.expiry_walk import Expired, Walk
-from message_lifecycle.operations.removal import OF_LIMITS, below, may_keep_some, place_of, removal, silent
+from message_lifecycle.operations.removal import below, may_keep_some, place_of, removal, silent
 
 
 def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:

@@ -22,7 +22,6 @@ from message_lifecycle.operations.required import required
 from message_lifecycle.operations.sparing import SparedRows, markers_spare, spare
 
 _REASONS: tuple[str, ...] = (*get_args(AgeReason), *get_args(LimitReason))
-OF_LIMITS: tuple[RemovalReason, ...] = ("retention_age", *get_args(LimitReason))
 _BUDGET = "the pass took as much as [message_cleaner] allows; the next pass goes on"
 
 

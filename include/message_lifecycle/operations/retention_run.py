@@ -5,12 +5,12 @@ from __future__ import annotations
 from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import AskRows, Beyond, Reason, RowAnswer, RowQuestion
+from message_lifecycle.model.rows import OF_LIMITS, AskRows, Beyond, Reason, RowAnswer, RowQuestion
 from message_lifecycle.model.rules import Either
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import age_rules
 from message_lifecycle.operations.barriers import barriers
-from message_lifecycle.operations.removal import OF_LIMITS, below, removal, silent
+from message_lifecycle.operations.removal import below, removal, silent
 
 
 def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
