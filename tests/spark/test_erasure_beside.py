@@ -159,7 +159,7 @@ def test_refused_rows_come_back_after_an_erasure_without_the_key(
     assert files_with(topic.location("quarantine"), topic.key) == []
     assert steps.run(topic.s, topic.name, as_of=AS_OF, work="quarantine", approver=grant).name == "no_op"
     undone = steps.run(topic.s, topic.name, as_of=AS_OF, work=UndoPlan(plan_id=plan_id), approver=grant)
-    assert (undone.name, undone.on_log.back) == ("published", 2), undone.detail
+    assert (undone.name, undone.restored) == ("published", 2), undone.detail
     assert undone.warnings == ("1 row(s) that the plan took are in no file any more and do not come back",)
     assert left() == ["one", "three", "two"]
     assert set(tables().load(topic.name, kind="quarantine").metadata.refs) == {"main"}
