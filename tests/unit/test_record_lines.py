@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import BinaryIO, cast
 
 import orjson
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.stores.record_log.head import COMMITS_KEPT, Commit, head_of
-from message_lifecycle.stores.record_log.lines import line_of, message_of, place_of
+from message_lifecycle.stores.record_log.lines import found_none, line_of, message_of, place_of
 from message_lifecycle.stores.record_log.log import Removal
 from message_lifecycle.stores.record_log.versions import merged
 from tests.record_files import (
@@ -97,6 +98,15 @@ def test_a_line_that_is_no_message_is_told_why(line: bytes, reason: str) -> None
     for read in (message_of, place_of):
         with pytest.raises(ValueError, match=reason):
             read(line)
+
+
+def test_a_reader_stops_at_a_line_that_is_being_written() -> None:
+    """What was appended while it read would look like a line that begins in its middle, and a message would be missing before others."""
+    first, second, third = (line_of(Message(partition=0, offset=at, append_time=None, key=None, value=b"v", segment=0)) for at in range(3))
+    met = [first, second[:9], second[9:], third]
+    found = found_none(1)
+    assert [message.offset for message in found.messages(cast(BinaryIO, iter(met)))] == [0]
+    assert (found.open_end, found.tail, found.position) == (True, second[:9], len(first) + 9)
 
 
 def test_a_head_comes_back_and_remembers_its_newest_commits() -> None:

@@ -211,6 +211,8 @@ class Found:
                 yield met
             self.position += len(line)
             self.open_end = not line.endswith(b"\n")
+            if self.open_end:
+                break  # the end of the file as it was: what is appended now would look like a line that begins in the middle
         self.tail = line
 
 
