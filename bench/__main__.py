@@ -19,6 +19,7 @@ BENCHMARKS = (
     "due",
     "segment_drop",
     "gate_cost",
+    "markers",
     "json_file",
     "ttl_parsing",
     "ttl_rows",
