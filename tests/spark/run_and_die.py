@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     services = replace(
         lake(),
         store=IcebergStore(session, steps=die),
-        compactor=IcebergViews(session, steps=die_of_view),
+        views=IcebergViews(session, steps=die_of_view),
         documents=documents,
         eraser=IcebergEraser(steps=die),
         quarantine=IcebergQuarantine(session, steps=die),
