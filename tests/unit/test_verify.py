@@ -70,7 +70,8 @@ def test_what_was_done_as_planned_is_published() -> None:
 )
 def test_what_was_done_otherwise_has_failed(question: str, changed: Callable[[Any], Any], told: str) -> None:
     s, plan_id = published()
-    outcome = steps.verify(replace(s, reader=Telling(s.reader, question, changed)), plan_id)
+    lying = replace(s, reader=Telling(s.reader, question, changed), store=Telling(s.store, question, changed))
+    outcome = steps.verify(lying, plan_id)
     assert outcome.name == "failed"
     assert told in outcome.detail
 
