@@ -104,7 +104,7 @@ def test_a_commit_that_is_not_back_by_the_deadline_is_unknown(lake: Lake, no_spa
     update = java_table(impatient, lake.topic()).newAppend()
 
     def hangs(_walk: object) -> None:
-        time.sleep(6)
+        time.sleep(6)  # the call that hangs: past its deadline
 
     with pytest.raises(CommitUnknown, match="a deed"):
         fenced_commit(impatient, [(update, hangs)], what="a deed")
@@ -141,7 +141,7 @@ def test_it_dies_with_its_process(lake: Lake) -> None:
     assert killed.returncode == -signal.SIGKILL
     until = time.monotonic() + ENDS_WITHIN_SECONDS
     while _lives(int(killed.stdout)) and time.monotonic() < until:
-        time.sleep(0.1)
+        time.sleep(0.1)  # of a grandchild nothing tells the end
     assert not _lives(int(killed.stdout))
 
 

@@ -15,8 +15,9 @@ from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.gates.messages import message_cleaner_suite
 from message_lifecycle.gates.plain import PlainGate, evaluate
 from message_lifecycle.gates.report import assemble, report_json
+from message_lifecycle.gates.rows import archive_suite
 from message_lifecycle.gates.suite import ColumnSum, Declared, RowCount, Same, Within
-from message_lifecycle.model.change import DropSegments
+from message_lifecycle.model.change import Commit, DropSegments
 from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
@@ -356,3 +357,15 @@ def test_a_segment_without_a_message_left_goes_without_a_sample() -> None:
     )
     suite = message_cleaner_suite(replace(case.plan, changes=named(empty)), case.staged, case.policy)
     assert [declared.test for declared in suite if declared.id.startswith("sample")] == [RowCount(frame="sample", minimum=0, maximum=0)]
+
+
+@pytest.mark.parametrize("keep", [None, "/elsewhere", "/archive"])
+def test_a_plan_that_does_not_keep_where_the_policy_archives_is_told_without_evidence(keep: str | None) -> None:  # RET-7
+    """What the plan leaves out of itself must not leave a check out of the gate."""
+    by = resolve(topic={"on_remove": "archive", "archive_to": "/archive"}, server={})
+    plan = good().plan
+    (log,) = plan.changes
+    assert isinstance(log, Commit)
+    first, *others = archive_suite(replace(plan, changes=(replace(log, keep=keep),)), by)
+    assert others and (first.test == RowCount(frame="archive", minimum=1, maximum=1)) is (keep == "/archive")
+    assert keep == "/archive" or first.test == Same(found=str(keep), wanted="/archive")

@@ -113,10 +113,16 @@ def archive_suite(plan: Plan, policy: Policy) -> Suite:
 
     No checks where the policy deletes, or nothing goes; what a person asks to have removed is kept nowhere.
     """
-    if policy.archive_to is None or plan.on_log.keep is None or not plan.expected.removed_rows:
+    if policy.archive_to is None or not plan.expected.removed_rows:
         return ()
+    kept = plan.on_log.keep == policy.archive_to
     return (
-        rule("archive", "The archive has the plan's file.", "files of the archive", count("archive", 1)),
+        rule(
+            "archive",
+            "The archive has the plan's file.",
+            "files of the archive",
+            count("archive", 1) if kept else Same(found=str(plan.on_log.keep), wanted=policy.archive_to),
+        ),
         rule(
             "archive_rows",
             "The archive has as many messages as go.",
