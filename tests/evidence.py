@@ -12,6 +12,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Judgement, Staged, StagedMarkers
 from message_lifecycle.model.plan import Expected, Held, Plan, Requirements, Selection
+from message_lifecycle.model.rows import OF_LIMITS
 from message_lifecycle.model.settings import BY_NAME, Policy, Value, resolve
 from tests.changes import named
 
@@ -84,6 +85,7 @@ def good() -> Case:
         more=False,
         due_since=None,
         next_due_at=None,
+        reasons=("expiry", "ttl", *OF_LIMITS),
     )
     going: list[Row] = [
         {"partition": 0, "segment": base, "rows": 10, "first_offset": base, "last_offset": base + 9, "newest_at": DEAD_AT - base}
@@ -147,6 +149,7 @@ def purged() -> Case:
     plan = replace(
         base.plan,
         operation="message_request",
+        reasons=("removed", "purged"),
         changes=named(*removals),
         selection=Selection(),
         expected=replace(base.plan.expected, removed=(("purged", 8),), removed_bytes=0, segments=0),

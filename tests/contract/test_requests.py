@@ -21,6 +21,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import PurgeKey, RemoveMessages
+from message_lifecycle.model.rows import OF_LIMITS
 from message_lifecycle.model.settings import Value
 from tests.changes import named
 from tests.contract.conftest import MakeWorld
@@ -88,7 +89,8 @@ def test_only_a_request_has_a_persons_word_as_its_reason(make_world: MakeWorld) 
     world.set_now(as_of)
     plan = preview(world.services, name, as_of=as_of, work=RemoveMessages(positions=((0, 0),)))
     assert judged(world, plan).judgement == "passed"
-    other = replace(plan, operation="message_cleaner", expected=replace(plan.expected, removed=(("removed", 1),)))
+    reasons = ("expiry", "ttl", *OF_LIMITS)
+    other = replace(plan, operation="message_cleaner", reasons=reasons, expected=replace(plan.expected, removed=(("removed", 1),)))
     assert {check.id for check in judged(world, other).checks if not check.passed} == {"rows_justified"}
 
 

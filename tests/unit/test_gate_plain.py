@@ -369,3 +369,12 @@ def test_a_plan_that_does_not_keep_where_the_policy_archives_is_told_without_evi
     first, *others = archive_suite(replace(plan, changes=(replace(log, keep=keep),)), by)
     assert others and (first.test == RowCount(frame="archive", minimum=1, maximum=1)) is (keep == "/archive")
     assert keep == "/archive" or first.test == Same(found=str(keep), wanted="/archive")
+
+
+@pytest.mark.parametrize("reason", ["expiry", "ttl", "retention_age", "retention_count", "retention_bytes"])
+def test_a_plan_that_leaves_out_a_reason_of_its_operation_is_blocked(reason: str) -> None:  # DEL-6
+    """For it nobody would look what is overdue."""
+    case = good()
+    plan = replace(case.plan, reasons=tuple(one for one in case.plan.reasons if one != reason))
+    suite = message_cleaner_suite(plan, case.staged, case.policy)
+    assert [one.test for one in suite if one.id == "left"] == [Same(found=f"not for {reason}", wanted="for all")]

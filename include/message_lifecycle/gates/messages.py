@@ -12,6 +12,7 @@ from message_lifecycle.gates.suite import (
     AllAre,
     ColumnSum,
     RowCount,
+    Same,
     Suite,
     Within,
     asks_counted,
@@ -27,7 +28,7 @@ from message_lifecycle.gates.suite import (
 from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import OF_LIMITS
+from message_lifecycle.model.rows import OF_LIMITS, RemovalReason
 from message_lifecycle.model.settings import Policy
 
 # A share is a quotient of two counts below 2^53: what it may be off by is far below any limit a person would set.
@@ -55,7 +56,7 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "segments out of order",
             count("order", 0),
         ),
-        *_left(plan, enabled=policy.cleaner_enabled),
+        *_left(plan, "expiry", "ttl", *OF_LIMITS, enabled=policy.cleaner_enabled),
         *kept_suite(plan, policy, enabled=policy.cleaner_enabled),
         *archive_suite(plan, policy),
         *_figures(plan, staged),
@@ -72,7 +73,7 @@ def retention_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
         *rows_suite(plan, staged, *OF_LIMITS),
         *_sample(plan),
         nothing_else_differs(),
-        *_left(plan),
+        *_left(plan, *OF_LIMITS),
         *kept_suite(plan, policy),
         *archive_suite(plan, policy),
         *_figures(plan, staged),
@@ -223,7 +224,8 @@ def _sample(plan: Plan) -> Suite:
     )
 
 
-def _left(plan: Plan, *, enabled: bool = True) -> Suite:
+def _left(plan: Plan, *reasons: RemovalReason, enabled: bool = True) -> Suite:
+    """`reasons`: of the operation. For one that the plan leaves out nobody has looked what is overdue."""
     what = "segments with overdue messages that stay"
     if not enabled:
         return (
@@ -233,6 +235,10 @@ def _left(plan: Plan, *, enabled: bool = True) -> Suite:
                 what,
                 RowCount(frame="left", minimum=0, maximum=None),
             ),
+        )
+    if unasked := set(reasons).difference(plan.reasons):
+        return (
+            rule("left", "What is overdue was looked for.", what, Same(found=f"not for {', '.join(sorted(unasked))}", wanted="for all")),
         )
     if not plan.held:
         return (rule("left", "No overdue message stays, as the plan names nothing that holds one.", what, count("left", 0)),)
