@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.rows import Place
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg import evidence_frames as frames
 from message_lifecycle.stores.iceberg.data_rows import Vectors
 from message_lifecycle.stores.iceberg.evidence_files import files_of_both
 from message_lifecycle.stores.iceberg.evidence_limits import limit_evidence
 from message_lifecycle.stores.iceberg.evidence_markers import marker_evidence
-from message_lifecycle.stores.iceberg.evidence_rows import Place, RowEvidence
+from message_lifecycle.stores.iceberg.evidence_rows import RowEvidence
 from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
 from message_lifecycle.stores.iceberg.read import newest_state
 

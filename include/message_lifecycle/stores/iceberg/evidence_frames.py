@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from message_lifecycle.model.plan import Held
+from message_lifecycle.model.rows import Place
 from message_lifecycle.model.view import NOTHING
 
-Place = tuple[int, int]
-"""(partition, segment)"""
 _INT64_MAX = 2**63 - 1
 _LIKE_BEFORE = ("written", "size_bytes", "spec_id", "partition", "segment")
 _VECTOR = ("content", "name", "content_offset", "content_size", "belongs_to", "written")

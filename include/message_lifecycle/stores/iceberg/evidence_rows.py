@@ -18,14 +18,13 @@ from pyiceberg.table import Table
 
 from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.rows import Place
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Vectors, keys_at, read_rows
 from message_lifecycle.stores.iceberg.evidence_limits import BY_LIMIT, LimitEvidence
 from message_lifecycle.stores.iceberg.row_deletes import within
 from message_lifecycle.stores.iceberg.rule_columns import UNKNOWN
 
-Place = tuple[int, int]
-"""(partition, segment)"""
 Flags = NDArray[np.bool_]
 _INT64_MAX = 2**63 - 1
 

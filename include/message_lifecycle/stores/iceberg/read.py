@@ -17,7 +17,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
-from message_lifecycle.model.rows import RowAnswer, RowQuestion
+from message_lifecycle.model.rows import Place, RowAnswer, RowQuestion
 from message_lifecycle.model.undo import Range, Returned, Returning
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
@@ -34,7 +34,7 @@ from message_lifecycle.stores.iceberg.layout import (
     offsets_of,
 )
 from message_lifecycle.stores.iceberg.message_rows import messages_of, rows_in_order
-from message_lifecycle.stores.iceberg.segments import InTime, Place, log_state
+from message_lifecycle.stores.iceberg.segments import InTime, log_state
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

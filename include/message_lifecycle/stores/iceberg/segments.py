@@ -13,6 +13,7 @@ from typing import NamedTuple
 from message_lifecycle.model.facts import LogState, Segment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.rows import Place
 from message_lifecycle.stores.iceberg.layout import LogSummary
 
 
@@ -60,8 +61,6 @@ class InTime(NamedTuple):
     late_rows: int
 
 
-Place = tuple[int, int]
-"""(partition, segment)"""
 ReadLate = Callable[[Mapping[Place, list[str]], Instant], Mapping[Place, InTime]]
 """Given the names of the files to read by segment, and the time beyond which a message is late."""
 

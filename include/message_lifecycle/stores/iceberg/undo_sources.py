@@ -14,7 +14,7 @@ from message_lifecycle.model.change import RemoveRows, RestoreRows
 from message_lifecycle.model.errors import undo_source_gone
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import ranges_text
+from message_lifecycle.model.rows import Place, ranges_text
 from message_lifecycle.model.undo import Range, Returned, Returning
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.data_rows import Longs, Vectors, read_rows
@@ -22,7 +22,7 @@ from message_lifecycle.stores.iceberg.file_names import absolute, location_prefi
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, PARENT_PLAN_ID, PLAN_ID, offsets_of
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.row_deletes import within
-from message_lifecycle.stores.iceberg.segments import FileMetrics, Place
+from message_lifecycle.stores.iceberg.segments import FileMetrics
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
