@@ -111,6 +111,8 @@ class Operation:
     """A plan of it can be taken back (DEL-7)."""
     not_undone: ClassVar[str] = ""
     """Why not, where more is to say than that it is not."""
+    command: ClassVar[str] = ""
+    """Carries it out on one topic, all steps at once, and an approved plan with it."""
 
     # What it is for
 
@@ -258,6 +260,10 @@ class Operation:
     def leave(self, s: Services, plan: Plan) -> str:
         """Of a plan that is closed, however it ended: what must not be forgotten is kept; what a person must know is told."""
         return ""
+
+    def did(self, gone: str, rows: int, restored: int, things: str) -> str:
+        """What a success has done, in words. `gone`: what went, by reason; `rows`: how many; `restored`: how many came back."""
+        return f"removed {gone or 'nothing'}"
 
     def told(self, plan: Plan) -> str:
         """What the outcome does not count."""
