@@ -35,7 +35,7 @@ from message_lifecycle.model.rows import Place, RemovalReason, ranges_of
 from message_lifecycle.model.settings import Value
 
 PLAN_FORMAT = 6
-"""Raised with every change of what a plan's text may say; `ledger.codec` then needs a step from the one before."""
+"""Raised with every change of what a plan's text may say; `ledger.older_formats` then needs a step from the one before."""
 
 Operation = Literal[
     "message_cleaner",
@@ -241,6 +241,9 @@ class Plan:
     @property
     def rewrites(self) -> tuple[Rewrite, ...]:
         return self._sorted[1]
+
+    def rewrites_of(self, table: TableKind) -> tuple[Rewrite, ...]:
+        return tuple(change for change in self.rewrites if change.table == table)
 
     @property
     def erased(self) -> Iterator[tuple[TableKind, EraseRows]]:
