@@ -84,9 +84,6 @@ class Erasure(Operation):
     def is_of(self, plan: Plan, work: Work) -> bool:
         return isinstance(work, EraseKey) and plan.erasure is not None and plan.erasure.request_id == work.request_id
 
-    def asked_by(self, s: Services, work: Work) -> str | None:
-        return s.ledger.erasure(cast(EraseKey, work).request_id).requested_by
-
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         return _plan(s, name, policy, cast(EraseKey, work), as_of=as_of)
 
