@@ -8,16 +8,16 @@ from __future__ import annotations
 import ast
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import get_args, get_type_hints
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.runner import GreatExpectationsGate
 from message_lifecycle.local.layout import project_root
-from message_lifecycle.model.change import Change
+from message_lifecycle.model.change import Change, Commit
 from message_lifecycle.model.erasure import TableKind
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
@@ -27,12 +27,22 @@ from message_lifecycle.model.settings import resolve
 
 FOLDERS = ("include", "plugins", "spark_apps", "dags")
 PACKAGE = "message_lifecycle"
-REGISTRY = "include/message_lifecycle/app/operations/registry.py"
-"""Where alone an operation is meant to be told from another by its name."""
+TOLD_APART = {
+    "include/message_lifecycle/app/operations/registry.py": "where alone an operation is meant to be told from another by its name",
+    "include/message_lifecycle/ledger/older_formats.py": "what an earlier version recorded is told apart by the words of its time",
+}
+"""Modules that ask by design, and why. All others say what they know by the data."""
 ROOT_ERROR = "LifecycleError"
 OPERATIONS = frozenset(get_args(Operation))
-TABLES = frozenset(get_args(TableKind))
-CHANGES = frozenset(kind.__name__ for kind in get_args(Change))
+TABLES = frozenset((*get_args(TableKind), *get_args(get_type_hints(Commit)["table"])))
+CHANGES = {kind.__name__: get_args(get_type_hints(kind)["kind"])[0] for kind in get_args(Change)}
+"""Classes of changes, and the words for them."""
+OTHER_LISTS = {
+    "holder": "who holds what is overdue (`plan.Holder`); compaction is one of them",
+    "on_remove": "the setting; archive is one of its values",
+    "field_name": "a field that a scenario expects; changes is one of them",
+}
+"""Names of what holds a word of another list, which only looks like one of ours."""
 SECOND = 1_000_000
 
 
@@ -42,35 +52,113 @@ def modules(root: Path) -> dict[str, ast.Module]:
     return {path.relative_to(root).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in found}
 
 
+def places(trees: Mapping[str, ast.Module]) -> dict[str, list[int]]:
+    """Where it is asked, as path and the function or the constant in it -> lines. `TOLD_APART` is left out."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for path, tree in trees.items():
+        for line in sorted(set(asking(tree))) if path not in TOLD_APART else ():
+            found[f"{path.removeprefix(f'include/{PACKAGE}/')} {_owner(tree, line)}"].append(line)
+    return dict(found)
+
+
 def asking(tree: ast.Module) -> Iterator[int]:
-    """Lines that compare, match, look up or test by an operation's name, a table's kind or a change's kind."""
+    """Lines that compare, match, look up or test by an operation's name, a table's kind or a change's kind; also where a constant of the
+    module has the name. A call that gives one, and a key by which one part of many is read, only name it."""
+    constants = _constants(tree)
+    words = OPERATIONS | TABLES
+
+    def has(node: ast.AST, words: Collection[str]) -> bool:
+        return any(word in words for word in _texts(node, constants))
+
+    def mostly(nodes: Sequence[ast.AST | None], least: int) -> bool:
+        """Whether they are a list of ours: commands, kinds of readers and fields of JSON share a word with one."""
+        among = [[node is not None and has(node, list_) for node in nodes] for list_ in (OPERATIONS, TABLES)]
+        return any(sum(hits) >= least and 2 * sum(hits) >= len(hits) for hits, least in zip(among, (1, least), strict=True))
+
     for node in ast.walk(tree):
         match node:
             case ast.Compare():
-                asked = any(_names(part, OPERATIONS | TABLES) for part in (node.left, *node.comparators))
-            case ast.MatchValue():
-                asked = _names(node.value, OPERATIONS | TABLES)
+                parts = (node.left, *node.comparators)
+                asked = any(has(part, words) for part in parts) and not any(_holds(part) in OTHER_LISTS for part in parts)
+                asked |= any(has(part, CHANGES.values()) for part in parts) and any(_holds(part) == "kind" for part in parts)
+                asked |= any(_named(part) in CHANGES for part in parts)
+            case ast.Match():
+                of_kind = _holds(node.subject) == "kind"
+                values = [part for case in node.cases for part in ast.walk(case.pattern) if isinstance(part, ast.MatchValue)]
+                yield from (one.lineno for one in values if has(one.value, words) or (of_kind and has(one.value, CHANGES.values())))
+                asked = False
             case ast.MatchClass():
                 asked = _named(node.cls) in CHANGES
             case ast.Dict():
-                asked = any(key is not None and _names(key, OPERATIONS) for key in node.keys)
+                asked = mostly(node.keys, 2)
+            case ast.Set() | ast.Call(func=ast.Name(id="frozenset" | "set")):
+                asked = has(node, OPERATIONS)
+            case ast.Subscript(value=ast.Dict() as table) | ast.Call(func=ast.Attribute(value=ast.Dict() as table, attr="get")):
+                asked = mostly(table.keys, 1)
             case ast.Call(func=ast.Name(id="isinstance"), args=[_, kinds]):
                 asked = any(_named(part) in CHANGES for part in ast.walk(kinds))
-            case ast.Call(func=ast.Attribute(attr="startswith" | "endswith"), args=[text, *_]):
-                asked = _names(text, OPERATIONS)
-            case ast.Call(func=ast.Name(id="frozenset" | "set"), args=[kinds]):
-                asked = _names(kinds, OPERATIONS)
+            case ast.Call(func=ast.Attribute(attr="startswith" | "endswith" | "removeprefix"), args=[text, *_]):
+                asked = has(text, OPERATIONS)
             case _:
                 asked = False
         if asked and isinstance(node, ast.expr | ast.pattern):
             yield node.lineno
 
 
-def _names(node: ast.AST, words: frozenset[str]) -> bool:
-    """Whether it is one of the words, or a collection that has one."""
-    if isinstance(node, ast.Tuple | ast.Set | ast.List):
-        return any(_names(one, words) for one in node.elts)
-    return isinstance(node, ast.Constant) and node.value in words
+def _constants(tree: ast.Module) -> dict[str, ast.expr]:
+    """What a module names once, at its top."""
+    found: dict[str, ast.expr] = {}
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                found[name] = value
+            case _:
+                pass
+    return found
+
+
+def _texts(node: ast.AST, constants: Mapping[str, ast.expr]) -> Iterator[str]:
+    """The text that it is, or those of a collection."""
+    match node:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.Tuple(elts=parts) | ast.Set(elts=parts) | ast.List(elts=parts) | ast.Dict(keys=parts):
+            for part in parts:
+                yield from () if part is None else _texts(part, constants)
+        case ast.Call(func=ast.Name(id="frozenset" | "set" | "tuple"), args=[parts]):
+            yield from _texts(parts, constants)
+        case ast.Name(id=name) if name in constants:
+            yield from _texts(constants[name], {})
+        case _:
+            pass
+
+
+def _holds(node: ast.AST) -> str:
+    """The name of a variable, an attribute, or a key that is read."""
+    match node:
+        case (
+            ast.Subscript(slice=ast.Constant(value=str(key)))
+            | ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant(value=str(key)), *_])
+        ):
+            return key
+        case _:
+            return _named(node)
+
+
+def _owner(tree: ast.Module, line: int) -> str:
+    """The function or the constant in which the line stands."""
+    names: list[str] = []
+    body: Sequence[ast.stmt] = tree.body
+    while inner := next((node for node in body if node.lineno <= line <= (node.end_lineno or node.lineno)), None):
+        match inner:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                names.append(name)
+                body = inner.body
+            case ast.Assign(targets=[ast.Name(id=name), *_]) | ast.AnnAssign(target=ast.Name(id=name)) if not names:
+                return name
+            case _:
+                break
+    return ".".join(names)
 
 
 def _named(node: ast.AST) -> str:
@@ -172,7 +260,7 @@ def main() -> int:
     root = project_root()
     trees = modules(root)
     lines = {path: len((root / path).read_text(encoding="utf-8").splitlines()) for path in trees}
-    places = {path: sorted(set(asking(tree))) for path, tree in trees.items() if path != REGISTRY}
+    asked = places(trees)
     protocols, methods = port_methods(trees)
     total = sum(lines.values())
     figures = {
@@ -180,7 +268,7 @@ def main() -> int:
         "modules": len(lines),
         "lines of a module, median": sorted(lines.values())[len(lines) // 2],
         "import lines, %": round(100 * sum(import_lines(tree) for tree in trees.values()) / total, 1),
-        "places that ask which operation, table or change": sum(map(len, places.values())),
+        "places that ask which operation, table or change": sum(map(len, asked.values())),
         "protocols": protocols,
         "methods of protocols": methods,
         "error classes": len(error_classes(trees)),
@@ -190,9 +278,8 @@ def main() -> int:
     for name, figure in figures.items():
         print(f"{figure:>8,}  {name}" if isinstance(figure, int) else f"{figure:>8}  {name}")
     if "--places" in sys.argv:
-        for path, where in sorted(places.items(), key=lambda entry: -len(entry[1])):
-            if where:
-                print(f"{len(where):>4}  {path}: {', '.join(map(str, where))}")
+        for place, where in asked.items():
+            print(f"{len(where):>4}  {place}: {', '.join(map(str, where))}")
     return 0
 
 

@@ -12,7 +12,6 @@ from typing import Any, cast
 from sqlalchemy import Connection, create_engine, text
 
 from message_lifecycle.app import changes, steps
-from message_lifecycle.app.operations.registry import of_plan
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.wiring import memory_world
@@ -123,7 +122,7 @@ def _carry_out(s: Services, record: PlanRecord, until: str) -> None:
     if steps.marks(s, plan):
         staged = s.store.mark(plan, staged, Policy.of_values(plan.policy))
     assert staged == record.staged, "what it stages is what it staged then"
-    if until in ("stage", "gate", "approve") or of_plan(s, plan).changes_nothing(plan, staged):
+    if until in ("stage", "gate", "approve") or steps.changes_nothing(plan, staged):
         return
     if until == "refuse":
         changes.drop(s, plan)

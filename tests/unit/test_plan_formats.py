@@ -9,7 +9,8 @@ from typing import Any, get_args
 
 import pytest
 
-from message_lifecycle.ledger.codec import OLDEST_PLAN_FORMAT, PLAN_STEPS, canonical, from_json, plan_from_json, plan_id_of
+from message_lifecycle.ledger.codec import canonical, from_json, plan_from_json, plan_id_of
+from message_lifecycle.ledger.older_formats import OLDEST_PLAN_FORMAT, PLAN_STEPS
 from message_lifecycle.model.change import Change
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
 from message_lifecycle.model.plan import PLAN_FORMAT, Operation

@@ -167,7 +167,8 @@ def touched_messages(s: Services, plan: Plan, staged: Staged, holds: Sequence[Ho
     touched = sum(of_log.touching(run.partition, run.first_base, run.last_offset) is not None for run in plan.on_log.drop)
     touched += sum(_among(of_log, rows) for rows in (*plan.on_log.mark, *staged.superseded))
     touched += sum(_among(of_view, rows) for rows in plan.on_view.mark)
-    touched += sum(_among({"view": of_view}.get(kind, of_log), rows) for kind, rows in plan.erased)
+    # What else an erasure rewrites has rows that are not named by offsets of the log.
+    touched += sum(_among(of_log, rows) for rows in plan.erased_of("log")) + sum(_among(of_view, rows) for rows in plan.erased_of("view"))
     touched += sum(not isinstance(hold.what, HeldKey) for hold in holds) * len(plan.rewrites)
     if plan.on_view.compact and log is not None and view is not None:
         policy = Policy.of_values(plan.policy)

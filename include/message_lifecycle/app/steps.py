@@ -52,7 +52,7 @@ def plan(
         same = earlier is not None and operation.is_of(earlier.plan, work)
         if earlier is not None and changes.is_committed(s, earlier.plan):
             verify(s, earlier.plan.plan_id)  # a run died between its commit and its outcome
-            if same and operation.once:
+            if same and earlier.plan.moved("gone"):  # for good: nothing is left to plan
                 s.ledger.link_run(run, earlier.plan.plan_id)
                 return s.ledger.record(earlier.plan.plan_id)
             earlier = None
@@ -77,7 +77,9 @@ def plan(
             made = preview(s, name, as_of=as_of, work=work)  # anew: of an undo that was finished just now nothing is left to do
         if earlier is not None and earlier.plan.plan_id != made.plan_id:
             close(s, earlier.plan, *replaced(earlier, by=f"plan {made.plan_id}"))
-        return s.ledger.add_plan(made, run=run, requested_by=requested_by or operation.asked_by(s, work))
+        if made.erasure is not None:
+            requested_by = requested_by or s.ledger.erasure(made.erasure.request_id).requested_by
+        return s.ledger.add_plan(made, run=run, requested_by=requested_by)
 
 
 def _finished(s: Services, record: PlanRecord) -> PlanRecord | None:
@@ -223,11 +225,17 @@ def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
         if verdict.outcome == "needs_approval":
             return outcome_of(plan, "needs_approval", detail=verdict.reason)
         return close(s, plan, verdict.outcome, verdict.reason)
-    if operation.changes_nothing(plan, record.staged):
+    if changes_nothing(plan, record.staged):
         return None
     if not operation.heeds_horizon(s, plan) and changes.published(s, plan) is None:
         raise PlanConflict(plan.plan_id, "the topic has been compacted since it was planned")
     return changes.commit(s, verdict)
+
+
+def changes_nothing(plan: Plan, staged: Staged | None) -> bool:
+    """Whether there is nothing to commit: also where a sweep has found that no marker is owed."""
+    markers = None if staged is None else staged.markers
+    return plan.is_empty or (bool(plan.on_log.sweep) and markers is not None and not markers.count)
 
 
 def verify(s: Services, plan_id: str) -> Outcome:
@@ -239,7 +247,7 @@ def verify(s: Services, plan_id: str) -> Outcome:
     if operation.is_begun(s, plan):
         operation.finish(s, plan)
     published = changes.published(s, plan)
-    if published is None and (not operation.changes_nothing(plan, record.staged) or record.report is None):
+    if published is None and (not changes_nothing(plan, record.staged) or record.report is None):
         ended = s.ledger.record(plan_id).outcome
         if ended is not None:
             return ended  # another run has written it meanwhile, and then taken away what told of it

@@ -10,13 +10,25 @@ A change names exactly what it touches: files and segments that go whole, and si
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from message_lifecycle.model.erasure import TableKind
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.rows import RemovalReason, ranges_of
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByKind(Generic[T]):
+    """What to do with a change, by its kind. Each change picks its own (`told`): whoever walks a plan's changes asks none which it is."""
+
+    commit: Callable[[Commit], T]
+    rewrite: Callable[[Rewrite], T]
+    forget: Callable[[Forget], T]
+    move: Callable[[Move], T]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +193,9 @@ class Commit:
     """The folder of an archive that keeps what goes (RET-7)."""
     kind: Literal["commit"] = "commit"
 
+    def told(self, by: ByKind[T]) -> T:
+        return by.commit(self)
+
     @property
     def is_empty(self) -> bool:
         return replace(self, table=NOTHING.table, source_id=None, keep=None) == NOTHING
@@ -227,6 +242,9 @@ class Rewrite:
     files: tuple[str, ...]
     kind: Literal["rewrite"] = "rewrite"
 
+    def told(self, by: ByKind[T]) -> T:
+        return by.rewrite(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveFiles:
@@ -253,6 +271,9 @@ class Forget:
     files: tuple[RemoveFiles, ...] = ()
     kind: Literal["forget"] = "forget"
 
+    def told(self, by: ByKind[T]) -> T:
+        return by.forget(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedTable:
@@ -278,6 +299,9 @@ class Move:
     to: Literal["away", "back", "gone"]
     tables: tuple[MovedTable, ...]
     kind: Literal["move"] = "move"
+
+    def told(self, by: ByKind[T]) -> T:
+        return by.move(self)
 
 
 Change = Commit | Rewrite | Forget | Move

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -27,6 +27,27 @@ Matches = Callable[[bytes], bool]
 TableKind = Literal["log", "view", "snapshots", "quarantine", "archive"]
 """What of a topic holds keys: its messages or changes, its compacted view, its documents' snapshots, and where messages are kept as records:
 what was refused, what has gone. The key of a change and of a snapshot is the name of its document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What is true of a kind of table.
+
+    `of_text`: its rows are no messages but text, each of which may tell several keys. `by_setting`: it is there while a setting names it."""
+
+    words: str
+    of_text: bool = False
+    by_setting: bool = False
+
+
+TABLE_KINDS: Mapping[TableKind, Traits] = {
+    "log": Traits("the log"),
+    "view": Traits("the compacted view"),
+    "snapshots": Traits("the documents' snapshots"),
+    "quarantine": Traits("the quarantine", of_text=True),
+    "archive": Traits("the archive", by_setting=True),
+}
+"""All kinds of tables: nobody else needs to know one from another by its name."""
 RECEIPT_FORMAT = 1
 
 

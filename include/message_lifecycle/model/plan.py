@@ -15,6 +15,7 @@ from typing import Literal
 
 from message_lifecycle.model.change import (
     NOTHING,
+    ByKind,
     Change,
     Commit,
     DropSegments,
@@ -34,7 +35,7 @@ from message_lifecycle.model.rows import Place, RemovalReason, ranges_of
 from message_lifecycle.model.settings import Value
 
 PLAN_FORMAT = 6
-"""Raised with every change of what a plan's text may say; `ledger.codec` then needs a step from the one before."""
+"""Raised with every change of what a plan's text may say; `ledger.older_formats` then needs a step from the one before."""
 
 Operation = Literal[
     "message_cleaner",
@@ -200,8 +201,17 @@ class Plan:
         return not self.changes
 
     @cached_property
+    def _sorted(self) -> tuple[tuple[Commit, ...], tuple[Rewrite, ...], tuple[Forget, ...], tuple[Move, ...]]:
+        """The changes of each kind, in their order."""
+        commits, rewrites, forgets, moves = list[Commit](), list[Rewrite](), list[Forget](), list[Move]()
+        kinds = ByKind(commit=commits.append, rewrite=rewrites.append, forget=forgets.append, move=moves.append)
+        for change in self.changes:
+            change.told(kinds)
+        return tuple(commits), tuple(rewrites), tuple(forgets), tuple(moves)
+
+    @cached_property
     def _commits(self) -> dict[str, Commit]:
-        return {change.table: change for change in self.changes if isinstance(change, Commit)}
+        return {commit.table: commit for commit in self._sorted[0]}
 
     @property
     def on_log(self) -> Commit:
@@ -226,11 +236,14 @@ class Plan:
     @property
     def of_log(self) -> bool:
         """Whether it changes the log, and not its compacted view alone."""
-        return "log" in self._commits
+        return self.on_log is not NOTHING
 
-    @cached_property
+    @property
     def rewrites(self) -> tuple[Rewrite, ...]:
-        return tuple(change for change in self.changes if isinstance(change, Rewrite))
+        return self._sorted[1]
+
+    def rewrites_of(self, table: TableKind) -> tuple[Rewrite, ...]:
+        return tuple(change for change in self.rewrites if change.table == table)
 
     @property
     def erased(self) -> Iterator[tuple[TableKind, EraseRows]]:
@@ -240,9 +253,9 @@ class Plan:
     def erased_of(self, table: TableKind) -> tuple[EraseRows, ...]:
         return tuple(rows for kind, rows in self.erased if kind == table)
 
-    @cached_property
+    @property
     def forgets(self) -> tuple[Forget, ...]:
-        return tuple(change for change in self.changes if isinstance(change, Forget))
+        return self._sorted[2]
 
     @property
     def file_removals(self) -> Iterator[RemoveFiles]:
@@ -250,7 +263,7 @@ class Plan:
 
     def moved(self, to: Literal["away", "back", "gone"] | None = None) -> tuple[MovedTable, ...]:
         """Tables of a topic that goes, comes back or is forgotten whole; those alone that are moved there."""
-        return tuple(table for change in self.changes if isinstance(change, Move) and to in (None, change.to) for table in change.tables)
+        return tuple(table for move in self._sorted[3] if to in (None, move.to) for table in move.tables)
 
     @property
     def past_horizon(self) -> bool:
@@ -276,7 +289,7 @@ class Plan:
     @property
     def things(self) -> str:
         """What it counts, in a word: what its topic holds, which the settings say also where the topic goes or comes back whole."""
-        if "quarantine" in self._commits:
+        if self.on_quarantine is not NOTHING:
             return "rows"
         return "changes" if self.of_documents or dict(self.policy).get("fold") is not None else "messages"
 

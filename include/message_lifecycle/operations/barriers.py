@@ -12,7 +12,12 @@ from message_lifecycle.model.settings import Policy
 
 READER = "compaction"
 """The name by which reports tell of the horizon (CMP-9)."""
-_DID: dict[ReaderKind, str] = {"consumer": "processed", "replica": "copied", "compaction": "compacted"}
+_TOLD: dict[ReaderKind, tuple[str, str]] = {
+    "consumer": ("consumer {}", "processed"),
+    "replica": ("replica {}", "copied"),
+    "compaction": ("{}", "compacted"),
+}
+"""How a reader of each kind is called, and what it has done with what it has read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +33,8 @@ class Reader:
     def bound(self, partition: int) -> Bound:
         # Who has committed nothing in a partition has read nothing of it (unknown keeps data).
         mine = self.progress.get(partition)
-        did = _DID[self.kind]
-        name = self.name if self.kind == "compaction" else f"{self.kind} {self.name}"
+        called, did = _TOLD[self.kind]
+        name = called.format(self.name)
         if mine is not None and mine.lift is not None:
             return Bound(name=name, partition=partition, offset=mine.lift.through + 1, reason=mine.lift.reason)
         return Bound(

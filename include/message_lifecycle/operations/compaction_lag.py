@@ -82,9 +82,10 @@ class Lag:
 
     def lifted(self, facts: Facts, waiting: Waiting) -> Facts:
         """The facts by which compaction keeps nothing any more, but for what is `waiting`, where it is too far behind."""
-        readers = [reader for reader in facts.consumers if reader.kind != "compaction"]
         ends = facts.log.end_offsets
-        return replace(facts, consumers=(*readers, *(self._reader(partition, ends[partition], waiting) for partition in sorted(ends))))
+        # The last word of a reader on a partition stands (`barriers`).
+        lifted = (self._reader(partition, ends[partition], waiting) for partition in sorted(ends))
+        return replace(facts, consumers=(*facts.consumers, *lifted))
 
     def _reader(self, partition: int, end: int, waiting: Waiting) -> Progress:
         horizon, age = self.view.horizon(partition), self.exceeded.get(partition)

@@ -6,10 +6,10 @@ names, so history ends with it. The plan names rows by (partition, offset) and f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from message_lifecycle.model.change import EraseRows, Rewrite
-from message_lifecycle.model.erasure import ErasureOf, KeyInTable, TableKind
+from message_lifecycle.model.erasure import TABLE_KINDS, ErasureOf, KeyInTable
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Expected, Plan, Requirements, Selection, ViewRequirements
@@ -20,8 +20,8 @@ def plan(
     topic: TopicName, requirements: Requirements, policy: Policy, request: ErasureOf, found: Sequence[KeyInTable], *, as_of: Instant
 ) -> Plan:
     """`found`: of every table of the topic, the log first. Empty where the key is nowhere, and then history stays as well."""
-    log = next(table for table in found if table.table == "log")
-    view = next((table for table in found if table.table == "view"), None)
+    log = found[0]
+    view = {table.table: table for table in found}.get("view")
     concerned = [table for table in found if not table.clean]
     # The log's commit carries the plan, also where the key is left in the view alone.
     chosen = [table for table in found if table is log or table in concerned] if concerned else []
@@ -74,20 +74,10 @@ def _change(table: KeyInTable) -> Rewrite:
     )
 
 
-_NAMES: Mapping[TableKind, str] = {
-    "log": "the log",
-    "view": "the compacted view",
-    "snapshots": "the documents' snapshots",
-    "quarantine": "the quarantine",
-    "archive": "the archive",
-}
-
-
 def _question(table: KeyInTable) -> str:
     rewritten, rows = sum(file.needed for file in table.files), sum(file.rows for file in table.files)
-    what = _NAMES[table.table]
     return (
-        f"erasure from {what}: {rows} rows of the key in {len(table.files)} files, of which {rewritten} are written again; its "
+        f"erasure from {TABLE_KINDS[table.table].words}: {rows} rows of the key in {len(table.files)} files, of which {rewritten} are written again; its "
         f"{len(table.snapshots)} snapshots end now, and with them time travel and every reader of an older snapshot. What can be undone "
         "today still can be, without these rows"
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.app.cli.context import of_outcome
 from message_lifecycle.app.cli.screen import ROWS, Output, Screen, View, count, emit, reasons, share, size
 from message_lifecycle.model.outcome import Outcome
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.operations.base import Operation
 
 SHORT = 12
 """Of a plan's id so many characters are shown where it is to be typed."""
@@ -186,9 +189,15 @@ def offset(bound: int | None) -> str:
 
 def _what(view: View) -> str:
     removes = view["removes"]
-    if view["operation"] == "reclaim":
+    if not _operation(view).counts_messages:
         return f"{size(removes['bytes'])} of {size(removes['of_bytes'])} for good" if view["actions"] else "nothing"
     return _removes(removes, view["things"]) if view["documents"] is None else _purges(removes)
+
+
+def _operation(view: View) -> Operation:
+    from message_lifecycle.app.operations.registry import named
+
+    return named(view["operation"])
 
 
 def _removes(removes: View, things: str) -> str:
@@ -261,7 +270,7 @@ def headline(screen: Screen, view: View, things: str = "messages") -> None:
         _told(screen, view, f"{ended}{back} came back, {files} files are gone")
         return
     said = {
-        "published": _done(view, things),
+        "published": _operation(view).did(reasons(view["removed"]), view["removed_messages"], view["restored"], things),
         "no_op": "nothing to do",
         "needs_approval": "waits for a person, nothing removed",
     }.get(view["outcome"], f"{view['outcome']}, nothing removed")
@@ -283,16 +292,6 @@ def _told(screen: Screen, view: View, said: str) -> None:
             ("  also" if view["outcome"] == "published" else "  why", view["detail"]),
         ]
     )
-
-
-def _done(view: View, things: str) -> str:
-    removed = reasons(view["removed"])
-    if view["operation"] == "undo":
-        return f"brought back {count(view['restored'])} {things}" + (f", removed {removed}" if removed else "")
-    if view["operation"] == "topic_delete":
-        return f"deleted, with {count(view['removed_messages'])} {things}"
-    verb = "compacted, left out" if view["operation"] == "compaction" else "removed"
-    return f"{verb} {removed or 'nothing'}"
 
 
 def _markers(view: View) -> str:
@@ -352,10 +351,8 @@ def held(screen: Screen, entries: list[View]) -> None:
 
 def goes_on(view: View) -> str:
     """The command that carries an approved plan out. Another operation's would make a plan of its own in its place."""
-    by_topic = {"message_cleaner": "run", "snapshot_with_purge": "run", "compaction": "compact", "quarantine": "quarantine"}.get(
-        view["operation"]
-    )
-    return f"lifecycle publish {view['plan_id'][:SHORT]}" if by_topic is None else f"lifecycle {by_topic} {view['topic']}"
+    command = _operation(view).command
+    return f"lifecycle {command} {view['topic']}" if command else f"lifecycle publish {view['plan_id'][:SHORT]}"
 
 
 def how_to_answer(screen: Screen, view: View) -> None:

@@ -96,8 +96,6 @@ class Operation:
     """It works for long, and the topic's other operations go on meanwhile (CMP-10)."""
     wants_spark: ClassVar[bool] = False
     """A topic that is due is seldom found to have nothing to stage: Spark may be started before it is asked for."""
-    once: ClassVar[bool] = False
-    """Once done, it is never planned again."""
     marks: ClassVar[bool] = False
     """It may leave a key without a live message, and then makes the key's marker (MRK-1, MRK-2)."""
     removes: ClassVar[bool] = True
@@ -111,6 +109,8 @@ class Operation:
     """A plan of it can be taken back (DEL-7)."""
     not_undone: ClassVar[str] = ""
     """Why not, where more is to say than that it is not."""
+    command: ClassVar[str] = ""
+    """Carries it out on one topic, all steps at once, and an approved plan with it."""
 
     # What it is for
 
@@ -125,11 +125,9 @@ class Operation:
     def again(self, plan: Plan) -> Work:
         """What to plan again for, where the plan no longer fits."""
         assert not self.by_request, "requests are carried out where they are asked"
+        if plan.parent is not None:
+            return ReclaimDeleted(plan_id=plan.parent)
         return plan.operation  # type: ignore[return-value]  # one that is scheduled
-
-    def asked_by(self, s: Services, work: Work) -> str | None:
-        """Who asked for it, where the ledger keeps that beside the plan."""
-        return None
 
     def topic(self, s: Services, name: TopicName) -> Topic | None:
         """The topic that is to be there; None: it was deleted, and that is what the work is about. Raises UnknownTopic."""
@@ -204,10 +202,6 @@ class Operation:
 
     # The way to publish
 
-    def changes_nothing(self, plan: Plan, staged: Staged | None) -> bool:
-        """Whether there is nothing to commit."""
-        return plan.is_empty
-
     def settings_now(self, s: Services, plan: Plan) -> Policy:
         """What must not have changed since it was planned."""
         return policy_of(s, plan.topic)
@@ -258,6 +252,10 @@ class Operation:
     def leave(self, s: Services, plan: Plan) -> str:
         """Of a plan that is closed, however it ended: what must not be forgotten is kept; what a person must know is told."""
         return ""
+
+    def did(self, gone: str, rows: int, restored: int, things: str) -> str:
+        """What a success has done, in words. `gone`: what went, by reason; `rows`: how many; `restored`: how many came back."""
+        return f"removed {gone or 'nothing'}"
 
     def told(self, plan: Plan) -> str:
         """What the outcome does not count."""

@@ -40,6 +40,7 @@ class MessageCleaner(Cleaning):
     """Removes what has expired, lived its time, or lies beyond the topic's limits."""
 
     name = "message_cleaner"
+    command = "run"
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         """A topic is looked at closely only when its remembered instant has come, or its table, its settings or a consumer that holds

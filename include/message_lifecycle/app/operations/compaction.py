@@ -42,6 +42,7 @@ class Compaction(Operation):
     """Brings the view up to the log's end."""
 
     name = "compaction"
+    command = "compact"
     works_beside, wants_spark = True, True
     removes, takes_messages = False, False
     not_undone = "a compaction takes nothing from the log, which still has what the view leaves out"
@@ -49,6 +50,9 @@ class Compaction(Operation):
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
         """Whether a topic that a person named asks for compaction, and for how much, is no matter."""
         return names if named else of_messages(s, names)
+
+    def did(self, gone: str, rows: int, restored: int, things: str) -> str:
+        return f"compacted, left out {gone or 'nothing'}"
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         policy = policy_of(s, name)

@@ -60,14 +60,10 @@ TABLES = DroppedTopic()
 class DeletedReclaim(OfSpace):
     """Gives back the space of a topic that was deleted and cannot be brought back any more."""
 
-    gives_way, once = True, True
+    gives_way = True
 
     def is_of(self, plan: Plan, work: Work) -> bool:
         return isinstance(work, ReclaimDeleted) and plan.operation == self.name and plan.parent == work.plan_id
-
-    def again(self, plan: Plan) -> Work:
-        assert plan.parent is not None, "it names the plan that deleted the topic"
-        return ReclaimDeleted(plan_id=plan.parent)
 
     def topic(self, s: Services, name: TopicName) -> Topic | None:
         return None

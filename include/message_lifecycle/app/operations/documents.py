@@ -118,6 +118,7 @@ class SnapshotWithPurge(OfDocuments):
     """Makes the snapshots that are due, and purges the changes that all clients have (SNP-1, SNP-4)."""
 
     name = "snapshot_with_purge"
+    command = "run"
     wants_spark, undoable = True, True
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:

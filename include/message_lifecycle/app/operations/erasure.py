@@ -13,7 +13,7 @@ from message_lifecycle.app.operations.registry import names_of
 from message_lifecycle.app.receipts import keep
 from message_lifecycle.app.sparing import holds_of, ids_of
 from message_lifecycle.gates.tables import erasure_suite
-from message_lifecycle.model.erasure import ErasedTable, ErasureOf, ErasureRequest, HeldFile, KeyInTable, Matches
+from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, ErasureOf, ErasureRequest, HeldFile, KeyInTable, Matches
 from message_lifecycle.model.errors import HeldByLegalHold, UnknownTopic, erasure_unfinished, unsupported_erasure
 from message_lifecycle.model.hold import HeldKey
 from message_lifecycle.model.instants import Instant
@@ -83,9 +83,6 @@ class Erasure(Operation):
 
     def is_of(self, plan: Plan, work: Work) -> bool:
         return isinstance(work, EraseKey) and plan.erasure is not None and plan.erasure.request_id == work.request_id
-
-    def asked_by(self, s: Services, work: Work) -> str | None:
-        return s.ledger.erasure(cast(EraseKey, work).request_id).requested_by
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         return _plan(s, name, policy, cast(EraseKey, work), as_of=as_of)
@@ -182,7 +179,7 @@ def _touches(found: Sequence[KeyInTable], held: Sequence[KeyInTable]) -> bool:
 
 def _refused(found: Sequence[KeyInTable]) -> Iterator[HeldFile]:
     """Files of rows that are no messages: one may tell several keys."""
-    return (file for table in found if table.table == "quarantine" for file in table.files)
+    return (file for table in found if TABLE_KINDS[table.table].of_text for file in table.files)
 
 
 def _meet(one: str, other: str) -> bool:

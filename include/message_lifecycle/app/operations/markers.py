@@ -54,10 +54,6 @@ class MarkerGeneration(OfMessages):
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return marker_generation_suite(plan, staged, policy)
 
-    def changes_nothing(self, plan: Plan, staged: Staged | None) -> bool:
-        """Also where the sweep has found that no marker is owed."""
-        return plan.is_empty or (staged is not None and staged.markers is not None and not staged.markers.count)
-
     def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         if plan.requirements.snapshot_id is not None:
             s.ledger.set_swept(plan.topic, plan.requirements.snapshot_id)

@@ -54,6 +54,7 @@ class Quarantine(OfQuarantine):
     """Takes files whose rows have all reached their age, by metadata alone."""
 
     name = "quarantine"
+    command = "quarantine"
     takes_messages, undoable = False, True
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:

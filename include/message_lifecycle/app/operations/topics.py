@@ -99,6 +99,9 @@ class TopicDelete(OfWholeTopic):
     def where(self, plan: Plan) -> str:
         return f"with the whole topic, {len(plan.moved())} table(s)"
 
+    def did(self, gone: str, rows: int, restored: int, things: str) -> str:
+        return f"deleted, with {rows:,} {things}"
+
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, deleted = record.plan, deleted_by(s, record.plan)
         wrong = [f"topic {plan.topic} is still there"] if _uuid_of(s, plan.topic) == plan.requirements.table_uuid else []

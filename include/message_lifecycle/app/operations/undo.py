@@ -55,6 +55,9 @@ class Undo(Operation):
         )
         return f"while {plan.restored_rows:,} {plan.things} that plan {plan.parent} took come back{of_view}{snapshots}"
 
+    def did(self, gone: str, rows: int, restored: int, things: str) -> str:
+        return f"brought back {restored:,} {things}" + (f", removed {gone}" if gone else "")
+
     def leave(self, s: Services, plan: Plan) -> str:
         """What has come to its first commit alone, and another plan will bring back the rest of, is remembered all the same."""
         if (plan.on_view.back or plan.documents_back) and any(deed.done(s, plan) is not None for deed in deeds(plan)[:1]):

@@ -111,23 +111,31 @@ class DetachStep(_Strict):
     epoch: int | None = Field(None, ge=0)
 
 
-class RunStep(_Strict):
-    operation: Literal[
-        "message_cleaner",
-        "retention",
-        "marker_generation",
-        "compaction",
-        "purge_compacted",
-        "snapshot_with_purge",
-        "undo",
-        "erasure",
-        "reclaim",
-    ]
-    step: int | None = Field(None, ge=0)
+class _RunStep(_Strict):
     as_of: At
     approve: bool = True
-    key: Bytes = None
+
+
+class ScheduledRun(_RunStep):
+    operation: Literal[
+        "message_cleaner", "retention", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge", "reclaim"
+    ]
+
+
+class ErasureRun(_RunStep):
+    operation: Literal["erasure"]
+    key: Annotated[bytes, BeforeValidator(_bytes)]
     forbid: bool = False
+
+
+class UndoRun(_RunStep):
+    """`step`: the index of the one that made the plan."""
+
+    operation: Literal["undo"]
+    step: int = Field(ge=0)
+
+
+RunStep = Annotated[ScheduledRun | ErasureRun | UndoRun, Field(discriminator="operation")]
 
 
 class ReadStep(_Strict):
@@ -267,7 +275,10 @@ def _parse(text: str, where: str) -> Scenario:
         if not isinstance(error, ValidationError):
             raise InvalidScenario(where, str(error), "one JSON object") from None
         first = error.errors()[0]
-        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+        # The word by which one of several forms is chosen is what is wrong, if none is.
+        chosen_by = str(first.get("ctx", {}).get("discriminator", "")).strip("'")
+        loc = (*first["loc"], *filter(None, [chosen_by]))
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
         allowed = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
             allowed = "the fields and verbs of the scenario format (`lifecycle scenario --help`)"

@@ -12,7 +12,18 @@ from message_lifecycle.app.document_settings import alter_own_settings
 from message_lifecycle.app.erasure_requests import ask, settle_latest
 from message_lifecycle.app.holds import place_hold, release_hold, standing
 from message_lifecycle.app.operations.registry import Work
-from message_lifecycle.app.scenario.file import ChangeStep, DeleteStep, DetachStep, DocumentChange, HoldStep, ReadStep, RunStep, SyncStep
+from message_lifecycle.app.scenario.file import (
+    ChangeStep,
+    DeleteStep,
+    DetachStep,
+    DocumentChange,
+    ErasureRun,
+    HoldStep,
+    ReadStep,
+    RunStep,
+    SyncStep,
+    UndoRun,
+)
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.folds import fold_of
 from message_lifecycle.model.document import Change, OwnChanges
@@ -50,18 +61,12 @@ def position_of(entry: int | str) -> tuple[int, int]:
 def work_of(s: Services, name: TopicName, step: RunStep, plans: Mapping[int, str]) -> Work:
     """What a `run` is made for: an operation; an erasure, by the key that the file states, asked for as a person does; or an undo of what
     an earlier step did. `plans`: the plan that each step made, by its index. Raises InvalidScenario."""
-    if step.operation == "erasure":
-        if step.key is None:
-            raise InvalidScenario("run", step.model_dump(exclude_none=True), "an erasure has a key")
+    if isinstance(step, ErasureRun):
         request = ask(s, step.key, topics=[name], forbid=step.forbid, by="scenario", why="scenario")
         return EraseKey(request_id=request.request_id)
-    if step.key is not None or step.forbid:
-        raise InvalidScenario("run", step.model_dump(exclude_none=True), "key and forbid with the operation erasure alone")
-    if step.operation != "undo":
-        if step.step is not None:
-            raise InvalidScenario("run.step", step.step, "a step for the operation undo alone")
+    if not isinstance(step, UndoRun):
         return step.operation
-    if step.step is None or step.step not in plans:
+    if step.step not in plans:
         made = ", ".join(str(index) for index in sorted(plans)) or "none yet"
         raise InvalidScenario("run.step", step.step, f"the index of a step before that made a plan: {made}")
     return UndoPlan(plan_id=plans[step.step])

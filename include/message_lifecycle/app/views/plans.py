@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import assert_never
 
 from message_lifecycle.app.operations.registry import kind_of
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.values import View, held_view, outcome_view, when
-from message_lifecycle.model.change import Change, Commit, Forget, Move, QuarantinedFile, Rewrite, Rows
+from message_lifecycle.model.change import ByKind, Change, Commit, Forget, Move, QuarantinedFile, Rewrite, Rows
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.outcome import Approval, GateReport, Staged
 from message_lifecycle.model.plan import Plan
@@ -168,17 +167,7 @@ def _share(part: int | None, whole: int | None) -> float | None:
 
 def change_lines(change: Change) -> Iterator[View]:
     """What a change does, part by part: counts of messages, bytes where they are known, times as text."""
-    match change:
-        case Commit():
-            yield from _of_commit(change)
-        case Rewrite():
-            yield from _of_rewrite(change)
-        case Forget():
-            yield from _of_forget(change)
-        case Move():
-            yield from _of_move(change)
-        case never:
-            assert_never(never)
+    return change.told(ByKind(commit=_of_commit, rewrite=_of_rewrite, forget=_of_forget, move=_of_move))
 
 
 def _of_commit(change: Commit) -> Iterator[View]:

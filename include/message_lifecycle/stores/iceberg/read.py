@@ -26,9 +26,9 @@ from message_lifecycle.stores.iceberg.layout import (
     COUNTS,
     END_OFFSETS,
     MARKERS,
-    OPERATION,
     PARTITIONS_PROPERTY,
     PLAN_ID,
+    UNDOES,
     LogSummary,
     ancestors,
     offsets_of,
@@ -153,7 +153,7 @@ def _unsealed(log: LogState) -> frozenset[Place]:
 
 def published_by(plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Published:
     """What the commit that carries the plan tells of itself."""
-    if summary.get(OPERATION) == "undo":
+    if UNDOES in summary:
         return _undo_by(plan_id, snapshot_id, summary)
     return Published(
         plan_id=plan_id,

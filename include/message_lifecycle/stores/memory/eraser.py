@@ -151,7 +151,7 @@ class MemoryEraser:
             if of_key(table.head.messages, matches).keys() - named(plan, "log"):
                 raise PlanConflict(plan.plan_id, "messages of the key came since it was planned")
             archive = self._archive(plan.topic)
-            if archive is not None and any(action.table == "archive" for action in plan.rewrites):
+            if archive is not None and plan.rewrites_of("archive"):
                 erase_archive(archive, plan.topic, matches)
             self._of_view(plan)
             self._of_log(plan, ledger)

@@ -114,20 +114,16 @@ class RecordLogEraser:
         before = version_of(log.scan()[1], dict(plan.requirements.end_offsets), head.segments).messages
         if len(before) != plan.expected.rows_in:
             raise PlanConflict(plan.plan_id, "messages came while it was planned")
-        archive, rows, tables = self._archive(head), [], []
-        for kind, erased in plan.erased:
-            if kind == "log":
-                rows.append(erased_rows.rewritten(erased, before, matches))
-            elif kind == "archive" and archive is not None:
-                rows.append(erased_rows.beside(told_in_archive(archive, plan, erased.file, matches)))
-            elif isinstance(log, DamagedRecords):
-                rows.append(erased_rows.beside(log.telling(partial(tells_key, matches=matches))))
-        for table in plan.rewrites:
-            messages = before if table.table == "log" else {}
-            left = of_key(messages, matches).keys() - named(plan, table.table)
-            tables.append(erased_rows.table_row(len(left), len(messages)))
-        gone = len(named(plan, "log") & before.keys())
-        return self._frames({"rewritten": rows, "tables": tables, "figures": erased_rows.figures(plan, before.values(), gone)})
+        archive, mine = self._archive(head), named(plan, "log")
+        # What lies beside the log has no messages of its own.
+        tables = [erased_rows.table_row(0, 0) for _ in plan.rewrites[:-1]]
+        tables += [erased_rows.table_row(len(of_key(before, matches).keys() - mine), len(before)) for _ in plan.rewrites_of("log")]
+        told = [told_in_archive(archive, plan, file.file, matches) for file in plan.erased_of("archive") if archive is not None]
+        if isinstance(log, DamagedRecords):
+            told += [log.telling(partial(tells_key, matches=matches)) for _ in plan.erased_of("quarantine")]
+        rows = [*map(erased_rows.beside, told), *(erased_rows.rewritten(file, before, matches) for file in plan.erased_of("log"))]
+        figures = erased_rows.figures(plan, before.values(), len(mine & before.keys()))
+        return self._frames({"rewritten": rows, "tables": tables, "figures": figures})
 
     def has_begun(self, plan: Plan) -> bool:
         return self._logs.open(plan.topic).head().commit_of(plan.plan_id) is not None
@@ -142,9 +138,8 @@ class RecordLogEraser:
                 return published_by(plan.plan_id, done)
             require(plan, head)
             self._none_came(plan, log, head, matches)
-            concerned = {action.table for action in plan.rewrites}
             archive = self._archive(head)
-            if archive is not None and "archive" in concerned:
+            if archive is not None and plan.rewrites_of("archive"):
                 erase_archive(archive, plan.topic, matches)
             if isinstance(log, DamagedRecords):
                 log.erase_damaged(partial(tells_key, matches=matches))

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from message_lifecycle.model.erasure import Matches, TableKind
+from message_lifecycle.model.erasure import TABLE_KINDS, Matches, TableKind
 from message_lifecycle.operations.key_traces import tells_key
 from message_lifecycle.stores.iceberg.data_rows import Longs, Positions
 from message_lifecycle.stores.iceberg.document import is_local, local_path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _KEYS = ("key", "document")
 """Columns that are the key: of a message, and of what belongs to a document."""
-_TEXTS = {"quarantine": ("reason", "raw")}
+_TEXTS = ("reason", "raw")
 """Columns that may tell a key. A refused row is text, and why it was refused may quote it."""
 _NONE = np.empty(0, np.int64)
 
@@ -32,14 +32,14 @@ _NONE = np.empty(0, np.int64)
 def rows_with(io: FileIO, path: str, matches: Matches, kind: TableKind) -> Positions:
     """Positions of the rows of one file that hold the key; of its columns only those are read that may, a row group at a time."""
     found, before = [], 0
-    refused = kind in _TEXTS
-    names = _TEXTS.get(kind, _KEYS)
+    text = TABLE_KINDS[kind].of_text
+    names = _TEXTS if text else _KEYS
     # Each distinct key is asked for once: as Parquet's dictionary has them, they need not be looked for.
-    with opened(io, path, dictionaries=() if refused else names) as file:
+    with opened(io, path, dictionaries=() if text else names) as file:
         columns = [name for name in names if name in file.schema_arrow.names]
         for group in range(file.num_row_groups) if columns else ():
             rows = file.read_row_group(group, columns=columns)
-            masks = [_holding(rows[name], partial(tells_key, matches=matches) if refused else matches) for name in columns]
+            masks = [_holding(rows[name], partial(tells_key, matches=matches) if text else matches) for name in columns]
             found.append(np.flatnonzero(np.logical_or.reduce(masks)).astype(np.int64) + before)
             before += len(rows)
     return np.concatenate(found) if found else _NONE
@@ -64,7 +64,7 @@ def names_of(file: pq.ParquetFile, kind: TableKind) -> Longs:
 
 def by_position(file: pq.ParquetFile, kind: TableKind) -> bool:
     """Whether rows are named by where they lie: a refused row has no offset, and a server_seq is one of its document alone."""
-    return kind in _TEXTS or "offset" not in file.schema_arrow.names
+    return TABLE_KINDS[kind].of_text or "offset" not in file.schema_arrow.names
 
 
 class opened:  # a context manager that reads as a word
@@ -97,7 +97,7 @@ def tells_of_gone(manifest: Manifest) -> bool:
         for bounds in ("lower_bounds", "upper_bounds")
         for field in entry.file[bounds] or ()
     }
-    return bool(told) and not told.isdisjoint(_ids_of(manifest, (*_KEYS, *(name for names in _TEXTS.values() for name in names))))
+    return bool(told) and not told.isdisjoint(_ids_of(manifest, (*_KEYS, *_TEXTS)))
 
 
 def _ids_of(manifest: Manifest, names: tuple[str, ...]) -> set[int]:

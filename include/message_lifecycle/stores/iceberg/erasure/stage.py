@@ -94,7 +94,7 @@ def stage_table(catalog: Catalog, identifier: Identifier, io: FileIO, plan: Plan
         old = absolute(prefix, row.file)
         folder, _, _ = old.rpartition("/")
         name = erased_copy(plan.plan_id, number)
-        memories += _memories(io, old, found.positions[old]) if action.table == "view" and old in found.on_main else 0
+        memories += _memories(io, old, found.positions[old]) if old in found.on_main else 0
         files.append(
             rewrite(
                 io,

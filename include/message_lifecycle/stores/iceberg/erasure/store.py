@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyiceberg.typedef import Identifier
 
 _KINDS: Mapping[TableKind, str] = {"view": COMPACTED, "snapshots": SNAPSHOTS, "quarantine": QUARANTINE, "log": ""}
-"""In the order of their commits."""
+"""What lies beside the topic's own table, and that; in the order of their commits."""
 
 
 class IcebergEraser:
@@ -72,7 +72,7 @@ class IcebergEraser:
                 try:
                     part = self._part(plan, action)
                 except UnknownTopic:
-                    if action.table == "log":
+                    if not _KINDS[action.table]:
                         raise
                     continue  # dropped since; what else the topic has is looked into all the same
                 part.finish()
@@ -167,11 +167,11 @@ class IcebergEraser:
                 drop_stage(io, document, plan.plan_id, keep_files=published)
 
     def _documents(self, name: TopicName) -> Iterator[tuple[TableKind, FileIO, Mapping[str, Any], Collection[str]]]:
-        for kind in _KINDS:
+        for kind, beside in _KINDS.items():
             try:
                 identifier, io = self._place(name, kind)
             except UnknownTopic:
-                if kind == "log":
+                if not beside:
                     raise
                 continue
             yield kind, io, *load_with_going(self._tables.catalog, identifier, io)
