@@ -182,3 +182,17 @@ def test_the_steps_make_the_tables_that_the_code_uses(url: str, tmp_path: Path) 
         assert one.execute(partial).all() == other.execute(partial).all() != []
     made.dispose()
     wanted.dispose()
+
+
+def test_a_ledger_in_memory_is_one_that_the_steps_have_made_and_its_own(tmp_path: Path) -> None:
+    stepped = Database(f"sqlite:///{tmp_path}/stepped.db")
+    migrate(stepped)
+    with open_ledger("sqlite://") as one, open_ledger("sqlite://") as other:
+        assert shape(one._database.engine) == shape(stepped.engine)
+        one.add_plan(plan_of(), run="r")
+        one.commit(TOPIC, "c", 0, 5, Instant(1))
+        assert one.consumers(TOPIC) and not other.consumers(TOPIC)
+        with open_ledger("sqlite://") as later:
+            assert not later.consumers(TOPIC)
+            assert len({ledger.identity()[0] for ledger in (one, other, later)}) == 3
+    stepped.close()

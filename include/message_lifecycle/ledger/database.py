@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -131,12 +132,25 @@ def _engine(url: URL) -> Engine:
             pool_pre_ping=True,
             connect_args={"application_name": "message_lifecycle", **options},
         )
-    # In memory there is one connection, or each would have a database of its own; also for the thread in which a commit asks back.
-    pool = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}} if url.database in _IN_MEMORY else {}
-    engine = create_engine(url, hide_parameters=True, **pool)
-    event.listen(engine, "connect", _prepare_sqlite)
+    if url.database in _IN_MEMORY:
+        made, compiled = _in_memory()
+        engine = Engine(made.pool.recreate(), made.dialect, url, hide_parameters=True)
+        engine.update_execution_options(compiled_cache=compiled)
+    else:
+        engine = create_engine(url, hide_parameters=True)
+        event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+@cache
+def _in_memory() -> tuple[Engine, dict[Any, Any]]:
+    """Whose dialect and compiled statements all databases in memory of this process share: a scenario's work is mostly compiling, else."""
+    # One connection, or each would have a database of its own; also for the thread in which a commit asks back.
+    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+    event.listen(engine, "connect", _prepare_sqlite)
+    engine.connect().close()  # the dialect asks the library what it can, once
+    return engine, {}
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:

@@ -15,7 +15,7 @@ from message_lifecycle.ledger.documents import Documents, forget_documents
 from message_lifecycle.ledger.erasures import Erasures
 from message_lifecycle.ledger.holds import Holds, forget_undone
 from message_lifecycle.ledger.ingest import Ingest, forget_ingest
-from message_lifecycle.ledger.migrations import migrate, require_current
+from message_lifecycle.ledger.migrations import make_scratch, migrate, require_current
 from message_lifecycle.ledger.plans import Plans
 from message_lifecycle.ledger.runs import Runs
 from message_lifecycle.ledger.topics import TopicState, forget_progress
@@ -159,7 +159,7 @@ def open_ledger(url: str, *, clock: Clock | None = None) -> Ledger:
     database = Database(url, clock=clock)
     try:
         if database.is_scratch:
-            migrate(database)
+            make_scratch(database)
         require_current(database)
     except LifecycleError:
         database.close()

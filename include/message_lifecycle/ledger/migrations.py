@@ -5,7 +5,10 @@ A step is plain SQL of its own day, not the tables of `tables`: those move on, a
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import cache
 from uuid import uuid4
 
 from sqlalchemy import Connection, inspect, select, text, update
@@ -198,6 +201,27 @@ def migrate(database: Database, *, steps: Sequence[Step] = STEPS) -> tuple[int, 
             if found == len(steps):
                 return first, found
             advance(connection, steps[found], found + 1)
+
+
+def make_scratch(database: Database) -> None:
+    """The newest version in an empty database in memory, as a copy of one that this process keeps: every scenario has a ledger of its own."""
+    _driver(_scratch()).backup(_driver(database))
+    with database.writing() as connection:
+        connection.execute(update(tables.meta).values(uuid=str(uuid4())))
+
+
+@cache
+def _scratch() -> Database:
+    database = Database("sqlite://")
+    migrate(database)
+    return database
+
+
+def _driver(database: Database) -> sqlite3.Connection:
+    with closing(database.engine.raw_connection()) as connection:
+        driver = connection.dbapi_connection
+    assert isinstance(driver, sqlite3.Connection)
+    return driver
 
 
 def advance(connection: Connection, step: Step, to: int) -> None:

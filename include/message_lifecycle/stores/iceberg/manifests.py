@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.avro.file import AvroFile
+from pyiceberg.avro.resolver import resolve_reader
 from pyiceberg.manifest import DATA_FILE_TYPE, DataFileContent, ManifestContent, ManifestEntryStatus
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField, StructType
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from message_lifecycle.stores.iceberg.columns import APPEND_TIME, EXPIRES_AT, NEVER, OFFSET
 from message_lifecycle.stores.iceberg.file_names import location_prefix
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 
 if TYPE_CHECKING:
+    from pyiceberg.avro.reader import Reader
     from pyiceberg.io import FileIO
     from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
@@ -62,13 +68,32 @@ def picking(*names: str) -> Pick:
 _pick = picking(*_FIELDS)
 VECTORS = picking("content", "file_path", "file_format", "referenced_data_file", "content_offset", "content_size_in_bytes")
 _NONE: Mapping[int, Any] = {}
+_SCHEMA_KEY = "avro.schema"
 DELETED = ManifestEntryStatus.DELETED.value
+
+
+class _Entries(AvroFile[Record]):
+    """A manifest of few files takes longer to get its reader than to be read: one reader is made for each schema that manifests have."""
+
+    def __enter__(self) -> _Entries:
+        with self.input_file.open() as file:
+            self.decoder = new_decoder(file.read())
+        self.header = self._read_header()
+        schema = self.header.meta.get(_SCHEMA_KEY)
+        # Where there is none, PyIceberg says so.
+        self.reader = resolve_reader(self.header.get_schema(), _ENTRY) if schema is None else _reader(schema)
+        return self
+
+
+@lru_cache(maxsize=64)
+def _reader(schema: str) -> Reader:
+    return resolve_reader(AvroSchemaConversion().avro_to_iceberg(json.loads(schema)), _ENTRY)
 
 
 def entries(io: FileIO, manifest: ManifestFile, pick: Pick = _pick) -> Iterator[tuple[int, int, Row]]:
     """All entries of a manifest, those of removed files included: status, snapshot id, and the file's fields that `pick` takes."""
     added_by = manifest.added_snapshot_id or 0
-    with AvroFile[Record](io.new_input(manifest.manifest_path), _ENTRY) as reader:
+    with _Entries(io.new_input(manifest.manifest_path)) as reader:
         for record in reader:
             status, snapshot_id, file = record._data
             yield status, added_by if snapshot_id is None else snapshot_id, pick(file._data)

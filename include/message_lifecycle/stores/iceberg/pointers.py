@@ -64,7 +64,8 @@ class SqlPointers:
     def _engine(self) -> Engine:
         from sqlalchemy import create_engine
 
-        return create_engine(self.file_properties["uri"], pool_pre_ping=True)
+        # One query reads one state by itself: a transaction around it would go to the server twice more.
+        return create_engine(self.file_properties["uri"], pool_pre_ping=True, isolation_level="AUTOCOMMIT")
 
     def one(self, place: Place) -> str | None:
         found = self._rows("AND table_namespace = :namespace AND table_name = :table", {"namespace": place[0], "table": place[1]})
