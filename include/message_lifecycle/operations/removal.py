@@ -123,15 +123,16 @@ def _of_limits(answer: RowAnswer, policy: Policy) -> Iterator[str]:
 
 
 def _due_times(expired: Iterable[Expired], policy: Policy) -> Iterator[Instant]:
+    expiry_us = policy.message_expiry_us
     for entry in expired:
-        due_at = entry.segment.expires_at(policy.message_expiry_us)
+        due_at = entry.segment.expires_at(expiry_us)
         if due_at is not None:
             yield due_at
 
 
 def may_keep_some(segment: Segment, policy: Policy) -> bool:
     """Whether some of an expired segment's messages may stay: late ones (CLK-4), and those that their own TTL keeps (EXP-5)."""
-    own = policy.allow_msg_ttl and (segment.never or (segment.own_ttl and policy.ttl_overrides_age))
+    own = (segment.never or (segment.own_ttl and policy.ttl_overrides_age)) and policy.allow_msg_ttl
     return segment.late_rows > 0 or own
 
 

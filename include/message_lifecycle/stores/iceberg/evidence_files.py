@@ -89,7 +89,7 @@ def _batches(rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:
 def _row(file: Row, spec_id: int) -> Row:
     """In the order of `FILES`."""
     content, path, place, written, size_bytes, content_offset, content_size, belongs_to, nulls, lowest, highest = file
-    partition, segment = place._data
+    partition, segment = place
     low, high, without = lowest or _NONE, highest or _NONE, nulls or _NONE
     never = high.get(NEVER)
     return (

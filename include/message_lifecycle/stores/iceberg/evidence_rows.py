@@ -67,10 +67,15 @@ class RowEvidence:
     renewed: frozenset[tuple[int, int]] = frozenset()
     newest: dict[Place, int | None] = field(default_factory=dict)
     limits: LimitEvidence = field(default_factory=LimitEvidence)
+    _expiry_us: int = field(init=False)
+    """The policy's, which is asked for each of very many segments."""
     _overdue: dict[str, int] = field(default_factory=dict)
     """Per file, found while its columns were at hand: kept are counts, for the columns of a whole log are more than memory."""
     _purged: list[pa.Array] = field(default_factory=list)
     """Keys of what is purged, of each file once."""
+
+    def __post_init__(self) -> None:
+        self._expiry_us = self.policy.message_expiry_us
 
     def lost(self, files: Iterable[tuple[str, Place]], stays: set[str], relative: Mapping[str, str]) -> pa.Table:
         """One row per file that loses single messages. `files`: path and segment; `stays`: paths still there; `relative`: names in
@@ -164,7 +169,7 @@ class RowEvidence:
         return int(found.max()) if len(found) else None
 
     def is_expired(self, place: Place) -> bool:
-        newest, expiry = self.newest.get(place), self.policy.message_expiry_us
+        newest, expiry = self.newest.get(place), self._expiry_us
         return bool(expiry) and newest is not None and newest <= self.plan.as_of - expiry and newest < _INT64_MAX - expiry
 
     def _is_due(self, reason: str, rows: FileRows, place: Place) -> Flags:

@@ -106,11 +106,11 @@ def _log_state(
     ordered = sorted(files)
     ends = dict.fromkeys(range(partitions), 0) | dict(summary.end_offsets)
     grouped = [(place, list(group)) for place, group in groupby(ordered, key=itemgetter(0, 1))]
-    for (partition, _), group in grouped:
+    for file in ordered:
         # Another writer's append does not carry the state, so the files have a word, too (MSG-4: it never moves back).
-        ends[partition] = max(
-            ends.get(partition, 0), 1 + max((file.last_offset for file in group if file.last_offset is not None), default=-1)
-        )
+        end = ends.setdefault(file.partition, 0)
+        if file.last_offset is not None and file.last_offset >= end:
+            ends[file.partition] = file.last_offset + 1
     segments = [_segment(group, summary) for _, group in grouped]
     if late_after is not None and any(segment.newest_at is not None and segment.newest_at > late_after for segment in segments):
         segments = _without_late(segments, dict(grouped), late_after, read_late)

@@ -66,7 +66,7 @@ def _each(table: Table, snapshot: Snapshot) -> Iterator[DocumentFile]:
                     last_seq = high.get(SERVER_SEQ)
                     yield DocumentFile(
                         file=InputFile(path=path, vector=vectors.get(path)),
-                        bucket=place._data[0],
+                        bucket=place[0],
                         rows=rows,
                         first_document=low.get(DOCUMENT),
                         last_document=high.get(DOCUMENT),
