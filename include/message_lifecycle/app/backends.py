@@ -137,6 +137,8 @@ def record_log(
         copier=NoCopies(logs.backend),
         views=views,
         documents=documents,
+        snapshots=documents,
+        changes=documents,
         reclaimer=NoPast(logs.backend),
         gate=gate,
         ledger=ledger,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.app.due import Asked, Due
-from message_lifecycle.app.operations.base import Frames, Operation, StagedDeed, Work, accept_one
+from message_lifecycle.app.operations.base import Frames, Operation, Work, accept_one
 from message_lifecycle.app.operations.undo import Undo, check, remember
 from message_lifecycle.app.sparing import holds_of, ids_of, undone_detail
 from message_lifecycle.gates.quarantine import quarantine_suite
@@ -31,16 +31,6 @@ if TYPE_CHECKING:
 _NOTHING = QuarantineState(table_uuid="", snapshot_id=None, files=())
 _THERE = "what it took is there again already"
 _GONE = "no row that it took is in any file any more"
-
-
-class QuarantineFiles(StagedDeed):
-    """Whole files of refused rows go or come back."""
-
-    def store(self, s: Services, name: TopicName) -> QuarantineStore:
-        return store_of(s, name)
-
-
-FILES = QuarantineFiles()
 
 
 class OfQuarantine(Operation):
@@ -99,7 +89,7 @@ class UndoOfQuarantine(Undo, OfQuarantine):
         record = s.ledger.record(cast(UndoPlan, work).plan_id)
         undone, store = record.plan, store_of(s, name)
         state, uuid = store.quarantine(name) or _NOTHING, undone.requirements.table_uuid
-        check(s, record, policy, uuid, lambda: store.has_committed(name, undone.plan_id))
+        check(s, record, policy, uuid, lambda: store.has_begun(undone))
         if state.table_uuid != uuid:
             raise undo_source_gone(undone.plan_id, "the quarantine that it took rows from is not there any more")
         found = store.returning(undone)

@@ -108,9 +108,9 @@ class IcebergReader:
         for rows in rows_in_order(self._tables.log(name), partition=partition, start=start):
             yield from messages_of(rows)
 
-    def published(self, name: TopicName, plan_id: str) -> Published | None:
-        snapshot = self._commit_of(self._tables.load(name), plan_id)
-        return None if snapshot is None else published_by(plan_id, snapshot.snapshot_id, _summary(snapshot))
+    def published(self, plan: Plan) -> Published | None:
+        snapshot = self._commit_of(self._tables.load(plan.topic), plan.plan_id)
+        return None if snapshot is None else published_by(plan.plan_id, snapshot.snapshot_id, _summary(snapshot))
 
     def effect(self, name: TopicName, plan_id: str) -> Sequence[str]:
         from message_lifecycle.stores.iceberg.manifests import removed_by
@@ -124,10 +124,10 @@ class IcebergReader:
 
         return given(self._tables.load(name), plan_id)
 
-    def has_committed(self, name: TopicName, plan_id: str) -> bool:
+    def has_begun(self, plan: Plan) -> bool:
         from message_lifecycle.stores.iceberg.undo_sources import has_committed
 
-        return has_committed(self._tables.load(name), plan_id)
+        return has_committed(self._tables.load(plan.topic), plan.plan_id)
 
     def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
         from message_lifecycle.stores.iceberg.undo_sources import returning

@@ -28,7 +28,7 @@ from message_lifecycle.operations.admission import admission
 from message_lifecycle.operations.lifetime import Refusal
 from message_lifecycle.operations.numbering import admit
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import Topic
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given, Topic
 from message_lifecycle.stores.memory.evidence import evidence_of
 from message_lifecycle.stores.memory.log import Version, segments
 from message_lifecycle.stores.memory.rows import due_rows, requested_rows
@@ -45,7 +45,7 @@ def as_rows(evidence: Evidence) -> Evidence:
     return evidence
 
 
-class RecordLogStore:
+class RecordLogStore(ChangeStore):
     """`server`: settings below the topics' own, for a policy is refused as a whole. `frames`: how the gate wants its evidence."""
 
     def __init__(self, logs: RecordLogs, *, server: Mapping[str, Value], frames: Callable[[Evidence], Evidence] = as_rows) -> None:
@@ -140,9 +140,9 @@ class RecordLogStore:
             if message.offset >= start and (partition is None or message.partition == partition):
                 yield message
 
-    def published(self, name: TopicName, plan_id: str) -> Published | None:
-        found = self._logs.open(name).head().commit_of(plan_id)
-        return None if found is None else published_by(plan_id, found)
+    def published(self, plan: Plan) -> Published | None:
+        found = self._logs.open(plan.topic).head().commit_of(plan.plan_id)
+        return None if found is None else published_by(plan.plan_id, found)
 
     def effect(self, name: TopicName, plan_id: str) -> Sequence[str]:
         found = self._logs.open(name).head().commit_of(plan_id)
@@ -150,9 +150,6 @@ class RecordLogStore:
 
     def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:  # noqa: ARG002  # no plan makes any here (RET-6)
         return ()
-
-    def has_committed(self, name: TopicName, plan_id: str) -> bool:
-        return self.published(name, plan_id) is not None
 
     def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:  # noqa: ARG002  # the port's signature
         """Raises NotUndoable, always: what goes is rewritten away at once, and no history keeps it (RET-6)."""
@@ -228,7 +225,7 @@ class RecordLogStore:
 
     # MessageStore
 
-    def stage(self, plan: Plan) -> Staged:
+    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         """Raises PlanConflict, and UnsupportedLimit for an operation that is not for this backend (RET-5)."""
         check_operation(self._logs.backend, plan.operation, where=f"topic {plan.topic}")
         require(plan, self._logs.open(plan.topic).head())
@@ -239,7 +236,7 @@ class RecordLogStore:
         check_operation(self._logs.backend, "marker_generation", where=f"topic {plan.topic}")
         return staged
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Evidence:
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Evidence:
         """Raises PlanConflict where messages have gone since the plan was made."""
         head = self._logs.open(plan.topic).head()
         require(plan, head)
@@ -247,7 +244,7 @@ class RecordLogStore:
         after = without(before, removal_of(plan, plan.expected.removed_rows))
         return self._frames(evidence_of(before, after, plan, policy, staged, [], {}))
 
-    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+    def publish(self, verdict: Verdict, given: Given) -> Published:
         plan = verdict.plan
         log = self._logs.open(plan.topic)
         with log.lock():
@@ -260,12 +257,9 @@ class RecordLogStore:
             require(plan, head)
             removed = verdict.staged.removed(plan)
             commits = head.with_commit(plan_id=plan.plan_id, removed=removed, files=plan.selection.files)
-            after = replace(head, generation=head.generation + 1, ledger=ledger, commits=commits)
+            after = replace(head, generation=head.generation + 1, ledger=given.ledger(), commits=commits)
             log.replace(after, removal_of(plan, sum(rows for _, rows in removed)))
         return published_by(plan.plan_id, commits[-1])
-
-    def discard(self, plan: Plan) -> None:
-        """Nothing is kept for a plan before it is published."""
 
 
 def require(plan: Plan, head: Head) -> None:

@@ -96,19 +96,20 @@ class IcebergViewReader:
         for rows in rows_in_order(table, snapshot_id=log.snapshot_id, partition=partition, start=start, after=after):
             yield from messages_of(rows)
 
-    def published(self, name: TopicName, plan_id: str) -> Published | None:
-        if document_of(self._tables, name) is None:
+    def published(self, plan: Plan) -> Published | None:
+        if document_of(self._tables, plan.topic) is None:
             return None
-        for snapshot in ancestors(self._tables.load(name, kind=COMPACTED)):
+        for snapshot in ancestors(self._tables.load(plan.topic, kind=COMPACTED)):
             summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
-            if summary.get(PLAN_ID) == plan_id:
-                return view_published_by(plan_id, snapshot.snapshot_id, summary)
+            if summary.get(PLAN_ID) == plan.plan_id:
+                return view_published_by(plan.plan_id, snapshot.snapshot_id, summary)
         return None
 
-    def has_committed(self, name: TopicName, plan_id: str) -> bool:
+    def has_begun(self, plan: Plan) -> bool:
         from message_lifecycle.stores.iceberg.undo_sources import has_committed
 
-        return document_of(self._tables, name) is not None and has_committed(self._tables.load(name, kind=COMPACTED), plan_id)
+        there = document_of(self._tables, plan.topic) is not None
+        return there and has_committed(self._tables.load(plan.topic, kind=COMPACTED), plan.plan_id)
 
     def never_compacted(self, plan: Plan) -> bool:
         if document_of(self._tables, plan.topic) is None:
