@@ -85,14 +85,14 @@ class Conflicting:
     """A store whose first commit to the log comes too late."""
 
     real: object
-    left: int = 1
+    conflicts: int = 1
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.real, name)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
-        self.left -= 1
-        if self.left >= 0:
+        self.conflicts -= 1
+        if self.conflicts >= 0:
             raise PlanConflict(verdict.plan.plan_id, "the log was changed first")
         return self.real.publish(verdict, given)  # type: ignore[attr-defined,no-any-return]  # it is a MessageStore
 

@@ -104,5 +104,5 @@ def finish(s: Services, plan: Plan) -> Published:
 
 
 def left(s: Services, plan: Plan) -> list[str]:
-    """Of what it takes, what is still there, in words."""
-    return [f"{what} is still there" for store in stores(s, plan) for what in store.left(plan)]
+    """Of what it takes, what is still there, and of what it brings, what is not: in words."""
+    return [what for store in stores(s, plan) for what in store.left(plan)]

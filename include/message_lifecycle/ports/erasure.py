@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
-from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches, TableKind
+from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
@@ -26,10 +27,9 @@ class Eraser(ChangeStore, Protocol):
         Raises UnsupportedErasure where a part of the topic cannot be searched."""
         ...
 
-    def erased_tables(self, plan: Plan, matches: Matches) -> Sequence[ErasedTable]:
-        """What is true now of the tables that a published plan has changed, by a new search."""
-        ...
-
-    def files_there(self, name: TopicName, table: TableKind, names: Sequence[str]) -> Sequence[str]:
-        """Those of the named files, relative to the table's location, that are there."""
+    def erased_tables(
+        self, plan: Plan, matches: Matches, went: Mapping[str, Sequence[str]] = MappingProxyType({}), /
+    ) -> Sequence[ErasedTable]:
+        """What is true now of the tables that a published plan has changed, by a new search. `went`: files by table, relative to its
+        location, that are looked for too."""
         ...

@@ -89,8 +89,17 @@ class MessageReader(HistoryReader, Protocol):
         """A text that differs whenever the topic's table has changed in any way; cheap."""
         ...
 
-    def messages(self, name: TopicName, *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
-        """Stored messages in order of (partition, offset), raw."""
+    def messages(
+        self,
+        name: TopicName,
+        *,
+        partition: int | None = None,
+        start: int = 0,
+        after: Mapping[int, int] | None = None,
+        at: LogState | None = None,
+    ) -> Iterator[Message]:
+        """Stored messages in order of (partition, offset), raw; or those past the offsets `after` alone. `at`: as of that state, where the
+        store can read an older one. Raises PlanConflict where that is gone."""
         ...
 
     def effect(self, name: TopicName, plan_id: str) -> Sequence[str]:
@@ -142,8 +151,8 @@ class ChangeStore(Protocol):
         ...
 
     def has_begun(self, plan: Plan, /) -> bool:
-        """Whether any of it is there: also where files are left to remove, or an erasure has ended its commit since and left what an undo
-        needs of it."""
+        """Whether any of it is there: also where files are left to remove, or an erasure has ended its commit since. Where no history tells
+        that any more, it may be."""
         return self.published(plan) is not None
 
     def finish(self, plan: Plan, /) -> Published:
@@ -153,7 +162,7 @@ class ChangeStore(Protocol):
         return done
 
     def left(self, _plan: Plan, /) -> Sequence[str]:
-        """Of what the plan takes, what is still there, in words."""
+        """Of what the plan takes, what is still there, and of what it brings, what is not: in words (DEL-6)."""
         return ()
 
     def discard(self, _plan: Plan, /) -> None:

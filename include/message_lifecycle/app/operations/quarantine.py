@@ -72,11 +72,6 @@ class Quarantine(OfQuarantine):
     def where(self, plan: Plan) -> str:
         return f"{len(plan.selection.files):,} whole file(s) of the quarantine"
 
-    def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
-        plan, state = record.plan, store_of(s, record.plan.topic).quarantine(record.plan.topic) or _NOTHING
-        left = {file.name for file in state.files} & set(plan.selection.files)
-        return [f"the quarantine still has {len(left)} of the {len(plan.selection.files)} files that went"] if left else []
-
     def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """That rows go at this age was accepted."""
         accept_one(s, plan, quarantine_age.SETTING)
@@ -104,10 +99,9 @@ class UndoOfQuarantine(Undo, OfQuarantine):
         plan = record.plan
         # What came back is remembered first, whatever else is found: the next run must not take it again.
         remember(s, plan)
-        found = store_of(s, plan.topic).returned(plan)
-        if published.restored == found == plan.restored_rows:
+        if published.restored == plan.restored_rows:
             return []
-        return [f"{plan.restored_rows} rows should be back in the quarantine: the commit says {published.restored}, it has {found} of them"]
+        return [f"{plan.restored_rows} rows should be back in the quarantine: the commit says {published.restored}"]
 
 
 def store_of(s: Services, name: TopicName) -> QuarantineStore:

@@ -210,7 +210,7 @@ def later(s: Services, plan: Plan, *operations: plans.Operation) -> list[Plan]:
         for other in found
         if not other.plan.on_view.compact
         or (other.outcome is not None and other.outcome.name == "published")
-        or (other.report is not None and not s.views.never_compacted(other.plan))
+        or (other.report is not None and s.views.has_begun(other.plan))
     ]
 
 
@@ -239,7 +239,7 @@ def _check_newer(s: Services, log: LogState, plan: Plan, of_view: ReturningView)
 
 def _within(s: Services, log: LogState, span: Range) -> Iterator[Message]:
     partition, first, last = span
-    return takewhile(lambda message: message.offset <= last, s.views.tail_messages(log, {}, partition=partition, start=first))
+    return takewhile(lambda message: message.offset <= last, s.reader.messages(log.topic, at=log, partition=partition, start=first))
 
 
 def remember(s: Services, plan: Plan) -> None:

@@ -108,8 +108,16 @@ class IcebergDeletedReclaimer(ChangeStore):
 
     def left(self, plan: Plan) -> Sequence[str]:
         return [
-            *(f"the table {'.'.join(place)}" for action in plan.moved("gone") if self._location(place := place_of(action.table_uuid))),
-            *(f"{file.name} below {a.location}" for a in plan.moved("gone") for file in listed(self._io(a.location), a.location)),
+            *(
+                f"the table {'.'.join(place)} is still there"
+                for action in plan.moved("gone")
+                if self._location(place := place_of(action.table_uuid))
+            ),
+            *(
+                f"{file.name} below {a.location} is still there"
+                for a in plan.moved("gone")
+                for file in listed(self._io(a.location), a.location)
+            ),
         ]
 
     def discard(self, plan: Plan) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -102,7 +102,7 @@ class IcebergQuarantine(ChangeStore):
                 plan.plan_id, f"a file of the quarantine's history is not there any more: {lost.filename or lost}"
             ) from lost
 
-    def returned(self, plan: Plan) -> int:
+    def _returned(self, plan: Plan) -> int:
         from message_lifecycle.stores.iceberg.quarantine_undo import returned
 
         table, done = self._tables.load(plan.topic, kind=KIND), self.published(plan)
@@ -112,6 +112,14 @@ class IcebergQuarantine(ChangeStore):
         before = None if after.parent_snapshot_id is None else table.snapshot_by_id(after.parent_snapshot_id)
         # Nobody has marked a row of what this very commit has brought.
         return returned(plan, () if before is None else _files(table, before), _files(table, after, heeding_marks=False))
+
+    def left(self, plan: Plan) -> Sequence[str]:
+        if plan.on_quarantine.files_back:
+            found, wanted = self._returned(plan), plan.restored_rows
+            return [] if found == wanted else [f"the quarantine has {found} of the {wanted} rows that came back"]
+        state, named = self.quarantine(plan.topic), set(plan.selection.files)
+        there = set() if state is None else named & {file.name for file in state.files}
+        return [f"the quarantine still has {len(there)} of the {len(named)} files that went"] if there else []
 
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         base_id = plan.requirements.snapshot_id

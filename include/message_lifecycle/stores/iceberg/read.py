@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import undo_source_gone
+from message_lifecycle.model.errors import PlanConflict, undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
@@ -103,9 +103,20 @@ class IcebergReader:
             snapshot = parent
         return None if snapshot is None else tuple(reversed(found))
 
-    def messages(self, name: TopicName, *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
+    def messages(
+        self,
+        name: TopicName,
+        *,
+        partition: int | None = None,
+        start: int = 0,
+        after: Mapping[int, int] | None = None,
+        at: LogState | None = None,
+    ) -> Iterator[Message]:
         """In order of (partition, offset); holds the files of one stretch of offsets at a time."""
-        for rows in rows_in_order(self._tables.log(name), partition=partition, start=start):
+        table, snapshot_id = self._tables.log(name), None if at is None else at.snapshot_id
+        if snapshot_id is not None and table.snapshot_by_id(snapshot_id) is None:
+            raise PlanConflict("not yet made", f"snapshot {snapshot_id} of the log is gone")
+        for rows in rows_in_order(table, snapshot_id=snapshot_id, partition=partition, start=start, after=after):
             yield from messages_of(rows)
 
     def published(self, plan: Plan) -> Published | None:

@@ -99,11 +99,11 @@ class IcebergReclaimer(ChangeStore):
     def left(self, plan: Plan) -> Sequence[str]:
         return [
             *(
-                f"snapshot {snapshot_id} of {_words(action)}"
+                f"snapshot {snapshot_id} of {_words(action)} is still there"
                 for action in plan.forgets
                 for snapshot_id in sorted(set(action.snapshots) & set(snapshot_ids(self._open(plan.topic, action.table)[0].content)))
             ),
-            *(f"{file} of {_words(action)}" for action in plan.forgets for file in self._still_there(plan.topic, action)),
+            *(f"{file} of {_words(action)} is still there" for action in plan.forgets for file in self._still_there(plan.topic, action)),
         ]
 
     def hidden_bytes(self, name: TopicName) -> int | None:

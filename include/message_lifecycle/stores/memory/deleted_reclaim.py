@@ -56,7 +56,7 @@ class MemoryDeletedReclaimer(ChangeStore):
         return _published(plan) if plan.plan_id in self._finished else None
 
     def left(self, plan: Plan) -> Sequence[str]:
-        return [f"the table {table or 'log'}" for table in self._tables(plan)]
+        return [f"the table {table or 'log'} is still there" for table in self._tables(plan)]
 
     def discard(self, plan: Plan) -> None:
         if plan.plan_id in self._finished:

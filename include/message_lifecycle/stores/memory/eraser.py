@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from types import MappingProxyType
 
-from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches, TableKind
+from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
@@ -83,7 +84,9 @@ class MemoryEraser(ChangeStore):
             tables.append(key_in_archive(archive, name, table.topic.uuid, matches))
         return tables
 
-    def erased_tables(self, plan: Plan, matches: Matches) -> Sequence[ErasedTable]:
+    def erased_tables(
+        self, plan: Plan, matches: Matches, _went: Mapping[str, Sequence[str]] = MappingProxyType({})
+    ) -> Sequence[ErasedTable]:
         now = {table.table: table for table in self.find_key(plan.topic, matches, Policy.of_values(plan.policy), as_of=plan.as_of)}
         return [
             ErasedTable(
@@ -95,14 +98,10 @@ class MemoryEraser(ChangeStore):
                 files_found=max(len(now[action.table].files), int(not now[action.table].clean)),
                 gone=(),
                 committed_at=None,
-                finished_at=None,
             )
             for action in plan.rewrites
             if action.table in now
         ]
-
-    def files_there(self, name: TopicName, table: TableKind, names: Sequence[str]) -> Sequence[str]:  # noqa: ARG002  # no files go by name
-        return ()
 
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         if (documents := self._documents_of(plan.topic)) is not None:

@@ -141,11 +141,20 @@ class MemoryStore(ChangeStore):
     def marker(self, name: TopicName) -> str:
         return str(self._table(name).snapshot_id)
 
-    def messages(self, name: TopicName, *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
-        head = self._messages(name).head
-        for position in sorted(head.messages):
-            if position[1] >= start and (partition is None or position[0] == partition):
-                yield head.messages[position]
+    def messages(
+        self,
+        name: TopicName,
+        *,
+        partition: int | None = None,
+        start: int = 0,
+        after: Mapping[int, int] | None = None,
+        at: LogState | None = None,
+    ) -> Iterator[Message]:
+        table = self._messages(name)
+        stored = table.head.messages if at is None else table.versions[at.snapshot_id or 0].messages
+        for of, offset in sorted(stored):
+            if offset >= max(start, (after or {}).get(of, -1) + 1) and partition in (None, of):
+                yield stored[of, offset]
 
     def published(self, plan: Plan) -> Published | None:
         found = self._find(plan.topic, plan.plan_id)

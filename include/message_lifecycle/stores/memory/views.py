@@ -69,7 +69,7 @@ class MemoryViews(ChangeStore):
 
     def oldest_past(self, log: LogState, view: ViewState) -> Mapping[int, Instant]:
         oldest: dict[int, Instant] = {}
-        for message in self.tail_messages(log, view.horizons):
+        for message in self._store.messages(log.topic, after=view.horizons, at=log):
             if message.append_time is not None:
                 oldest[message.partition] = min(message.append_time, oldest.get(message.partition, message.append_time))
         return oldest
@@ -102,20 +102,12 @@ class MemoryViews(ChangeStore):
             if not row.remembered and (offset in offsets.get(partition, ()) or row.message.key in keys)
         ]
 
-    def tail_messages(self, log: LogState, after: Mapping[int, int], *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
-        for message in self._log(log):
-            if message.offset > max(after.get(message.partition, NOTHING), start - 1) and partition in (None, message.partition):
-                yield message
-
     def published(self, plan: Plan) -> Published | None:
         commits = self._views[plan.topic].commits if plan.topic in self._views else []
         for snapshot_id, commit in enumerate(commits):
             if commit.plan_id == plan.plan_id:
                 return Published(plan_id=plan.plan_id, snapshot_id=snapshot_id, removed=commit.removed)
         return None
-
-    def never_compacted(self, plan: Plan) -> bool:
-        return self.published(plan) is None
 
     # ViewStore
 

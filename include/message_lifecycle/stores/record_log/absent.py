@@ -12,16 +12,15 @@ from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import unsupported_limit
 from message_lifecycle.model.facts import CopyState, LogState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import LooseFiles, LooseQuestion, TableHistory
 from message_lifecycle.model.undo import DocumentsBefore, ReturningView
-from message_lifecycle.model.view import NOTHING, Outlived, Tail, ViewRow, ViewState
+from message_lifecycle.model.view import Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Copied, Given, MessageReader
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Copied, Given
 
 # ruff: noqa: ARG002  # the arguments are the ports'; whatever they are, the answer is the same
 
@@ -55,10 +54,6 @@ class NoViews(_NoChanges):
 
     what = "compaction"
 
-    def __init__(self, backend: Backend, reader: MessageReader) -> None:
-        super().__init__(backend)
-        self._reader = reader
-
     def view(self, name: TopicName) -> ViewState | None:
         return None
 
@@ -81,15 +76,6 @@ class NoViews(_NoChanges):
         self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes]
     ) -> Sequence[tuple[int, int, bytes | None]]:
         self._refuse("a compacted view", name)
-
-    def tail_messages(self, log: LogState, after: Mapping[int, int], *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
-        """Messages as they are now: of a record log no older state can be read."""
-        for message in self._reader.messages(log.topic, partition=partition, start=start):
-            if message.offset > after.get(message.partition, NOTHING):
-                yield message
-
-    def never_compacted(self, plan: Plan) -> bool:
-        return True
 
     def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:
         return None

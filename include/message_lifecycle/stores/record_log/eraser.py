@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 from message_lifecycle.model.backends import check_operation
-from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches, TableKind
+from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -82,7 +83,9 @@ class RecordLogEraser(ChangeStore):
             tables.append(key_in_archive(archive, name, head.uuid, matches))
         return tables
 
-    def erased_tables(self, plan: Plan, matches: Matches) -> Sequence[ErasedTable]:
+    def erased_tables(
+        self, plan: Plan, matches: Matches, _went: Mapping[str, Sequence[str]] = MappingProxyType({})
+    ) -> Sequence[ErasedTable]:
         """Of all there are: a message of the key that comes later may be damaged or archived before anybody looks again."""
         return [
             ErasedTable(
@@ -93,13 +96,9 @@ class RecordLogEraser(ChangeStore):
                 files_found=max(len(table.files), int(not table.clean)),
                 gone=(),
                 committed_at=None,
-                finished_at=None,
             )
             for table in self.find_key(plan.topic, matches, Policy.of_values(plan.policy), as_of=plan.as_of)
         ]
-
-    def files_there(self, name: TopicName, table: TableKind, names: Sequence[str]) -> Sequence[str]:  # noqa: ARG002  # no files go by name
-        return ()
 
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         """Raises PlanConflict, UnsupportedLimit."""

@@ -129,15 +129,25 @@ class RecordLogStore(ChangeStore):
         head = self._logs.open(name).head()
         return f"{head.uuid}/{head.generation}/" + ",".join(f"{p}:{end}" for p, end in sorted(head.end_offsets.items()))
 
-    def messages(self, name: TopicName, *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
-        """Raises LogReplaced where a backend cannot go on reading what another has removed meanwhile."""
+    def messages(
+        self,
+        name: TopicName,
+        *,
+        partition: int | None = None,
+        start: int = 0,
+        after: Mapping[int, int] | None = None,
+        at: LogState | None = None,  # noqa: ARG002  # of a record log no older state can be read
+    ) -> Iterator[Message]:
+        """As they are now. Raises LogReplaced where a backend cannot go on reading what another has removed meanwhile."""
         log = self._logs.open(name)
         _, messages = log.scan()
         if log.head().partitions > 1:
             # The log is in order of appending, and partitions lie in it side by side.
             messages = iter(sorted(messages, key=lambda message: (message.partition, message.offset)))
         for message in messages:
-            if message.offset >= start and (partition is None or message.partition == partition):
+            if message.offset >= max(start, (after or {}).get(message.partition, -1) + 1) and (
+                partition is None or message.partition == partition
+            ):
                 yield message
 
     def published(self, plan: Plan) -> Published | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.documents.read import IcebergDocumentReader
 from message_lifecycle.stores.iceberg.documents.tables import snapshots_document
 from message_lifecycle.stores.iceberg.failures import engine_failures
-from message_lifecycle.stores.iceberg.layout import PLAN_ID, SNAPSHOTS, ancestors
+from message_lifecycle.stores.iceberg.layout import COUNTS, PLAN_ID, SNAPSHOTS, ancestors
 from message_lifecycle.stores.iceberg.read import published_by
 
 if TYPE_CHECKING:
@@ -78,14 +79,15 @@ class _OfDocuments(ChangeStore):
         """Needs no JVM."""
         remove_branch(self._tables, plan, branch_of(plan.plan_id), _TABLES)
 
-    def _carrying(self, plan: Plan, kind: str) -> Published | None:
+    def _commit(self, plan: Plan, kind: str) -> tuple[int, Mapping[str, str]] | None:
+        """The snapshot that carries the plan, and what it tells."""
         self._tables.of_documents(plan.topic)
-        if snapshots_document(self._tables, plan.topic) is None and kind == SNAPSHOTS:
+        if kind == SNAPSHOTS and snapshots_document(self._tables, plan.topic) is None:
             return None
         for snapshot in ancestors(self._tables.load(plan.topic, kind=kind)):
-            summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
-            if summary.get(PLAN_ID) == plan.plan_id:
-                return published_by(plan.plan_id, snapshot.snapshot_id, summary)
+            told = {} if snapshot.summary is None else snapshot.summary.additional_properties
+            if told.get(PLAN_ID) == plan.plan_id:
+                return snapshot.snapshot_id, told
         return None
 
     def _has_committed(self, plan: Plan, kind: str) -> bool:
@@ -113,8 +115,8 @@ class IcebergSnapshots(_OfDocuments):
         return done
 
     def published(self, plan: Plan) -> Published | None:
-        found = self._carrying(plan, SNAPSHOTS)
-        return None if found is None else Published(plan_id=plan.plan_id, snapshot_id=found.snapshot_id, removed=())
+        found = self._commit(plan, SNAPSHOTS)
+        return None if found is None else Published(plan_id=plan.plan_id, snapshot_id=found[0], removed=())
 
     def has_begun(self, plan: Plan) -> bool:
         return self._has_committed(plan, SNAPSHOTS)
@@ -136,10 +138,14 @@ class IcebergChanges(_OfDocuments):
         return done
 
     def published(self, plan: Plan) -> Published | None:
-        snapshots = self._carrying(plan, SNAPSHOTS) if plan.on_snapshots.documents else None
-        if plan.on_snapshots.documents and (snapshots is None or not snapshots.removed):
-            return snapshots
-        return self._carrying(plan, "")
+        if plan.on_snapshots.documents:
+            snapshots = self._commit(plan, SNAPSHOTS)
+            if snapshots is None:
+                return None
+            if not sum(json.loads(snapshots[1].get(COUNTS, "{}")).values()):
+                return Published(plan_id=plan.plan_id, snapshot_id=snapshots[0], removed=())
+        found = self._commit(plan, "")
+        return None if found is None else published_by(plan.plan_id, *found)
 
     def has_begun(self, plan: Plan) -> bool:
         return self._has_committed(plan, "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.model.change import Rewrite
@@ -66,7 +67,9 @@ class IcebergEraser(ChangeStore):
             ]
         return tuple(reversed(found))
 
-    def erased_tables(self, plan: Plan, matches: Matches) -> Sequence[ErasedTable]:
+    def erased_tables(
+        self, plan: Plan, matches: Matches, went: Mapping[str, Sequence[str]] = MappingProxyType({})
+    ) -> Sequence[ErasedTable]:
         found = []
         with reaching_catalog():
             for action in plan.rewrites:
@@ -92,16 +95,12 @@ class IcebergEraser(ChangeStore):
                         files_found=max(len(after.summary.files) + len(left), int(not after.summary.clean)),
                         gone=tuple(going),
                         committed_at=None if committed_ms is None else committed_ms * 1000,
-                        finished_at=None,
+                        there=tuple(
+                            name for name in went.get(action.table, ()) if part.io.new_input(f"{document['location']}/{name}").exists()
+                        ),
                     )
                 )
         return found
-
-    def files_there(self, name: TopicName, table: TableKind, names: Sequence[str]) -> Sequence[str]:
-        with reaching_catalog():
-            _, io = self._place(name, table)
-            location = self._tables.load(name, kind=_KINDS[table]).location()
-        return [one for one in names if io.new_input(f"{location}/{one}").exists()]
 
     def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
         matches = given.matches()
