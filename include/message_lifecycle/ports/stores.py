@@ -16,6 +16,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
 from message_lifecycle.model.rows import RowAnswer, RowQuestion
 from message_lifecycle.model.settings import Policy, Value
+from message_lifecycle.model.undo import Effect
 from message_lifecycle.operations.lifetime import Refusal
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports.undo import HistoryReader
@@ -102,8 +103,8 @@ class MessageReader(HistoryReader, Protocol):
         store can read an older one. Raises PlanConflict where that is gone."""
         ...
 
-    def effect(self, name: TopicName, plan_id: str) -> Sequence[str]:
-        """Names of the data files that the plan's commit took out of the table, from the table's own history."""
+    def effect(self, plan: Plan) -> Effect:
+        """What a published plan has done, from the table's own history; what of an undo's work is in the log now."""
         ...
 
 

@@ -78,7 +78,7 @@ class OfMessages(Operation):
         plan, staged = record.plan, record.staged
         assert staged is not None, "what is published was staged"
         wrong = _view_differences(s, plan, staged)
-        gone = set(s.reader.effect(plan.topic, plan.plan_id))
+        gone = set(s.reader.effect(plan).files)
         if gone != set(plan.selection.files):
             wrong.append(
                 f"the commit took {len(gone)} files out, the plan names {len(plan.selection.files)}, {len(gone ^ set(plan.selection.files))} differ"

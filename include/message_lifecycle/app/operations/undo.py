@@ -92,7 +92,7 @@ class UndoOfMessages(Undo, OfMessages):
         assert staged is not None, "what is published was staged"
         # What came back is remembered first, whatever else is found: the next run must not take it again.
         remember(s, plan)
-        wrong, found = _view_differences(s, plan), s.reader.returned(plan.topic, plan)
+        wrong, found = _view_differences(s, plan), s.reader.effect(plan)
         if (published.restored, found.rows) != (plan.restored_rows, plan.restored_rows):
             wrong.append(f"{plan.restored_rows} messages should be back: the commit says {published.restored}, {found.rows} are there")
         if found.twice:

@@ -18,7 +18,7 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
 from message_lifecycle.model.rows import RowAnswer, RowQuestion
-from message_lifecycle.model.undo import Range, Returned, Returning
+from message_lifecycle.model.undo import Effect, Range, Returning
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
 from message_lifecycle.stores.iceberg.layout import (
@@ -123,12 +123,15 @@ class IcebergReader:
         snapshot = self._commit_of(self._tables.load(plan.topic), plan.plan_id)
         return None if snapshot is None else published_by(plan.plan_id, snapshot.snapshot_id, _summary(snapshot))
 
-    def effect(self, name: TopicName, plan_id: str) -> Sequence[str]:
+    def effect(self, plan: Plan) -> Effect:
         from message_lifecycle.stores.iceberg.manifests import removed_by
+        from message_lifecycle.stores.iceberg.undo_sources import returned
 
-        table = self._tables.load(name)
-        snapshot = self._commit_of(table, plan_id)
-        return () if snapshot is None else removed_by(table, snapshot)
+        table = self._tables.load(plan.topic)
+        if plan.parent is not None:
+            return returned(table, plan)
+        snapshot = self._commit_of(table, plan.plan_id)
+        return Effect() if snapshot is None else Effect(files=tuple(removed_by(table, snapshot)))
 
     def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:
         from message_lifecycle.stores.iceberg.undo_sources import given
@@ -147,11 +150,6 @@ class IcebergReader:
             return returning(self._tables.load(log.topic), log.snapshot_id, plan, staged, own=own, without=without)
         except FileNotFoundError as lost:
             raise undo_source_gone(plan.plan_id, f"a file of the table's history is not there any more: {lost.filename or lost}") from lost
-
-    def returned(self, name: TopicName, plan: Plan) -> Returned:
-        from message_lifecycle.stores.iceberg.undo_sources import returned
-
-        return returned(self._tables.load(name), plan)
 
     @staticmethod
     def _commit_of(table: Table, plan_id: str) -> Snapshot | None:

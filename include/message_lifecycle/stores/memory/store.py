@@ -23,7 +23,7 @@ from message_lifecycle.model.request import Request
 from message_lifecycle.model.rows import RowAnswer, RowQuestion, offsets_of
 from message_lifecycle.model.settings import Policy, Value, topic_settings
 from message_lifecycle.model.topic_config import role_of
-from message_lifecycle.model.undo import Range, Returned, Returning
+from message_lifecycle.model.undo import Effect, Range, Returning
 from message_lifecycle.operations.admission import ERASED, admission
 from message_lifecycle.operations.lifetime import Refusal
 from message_lifecycle.operations.numbering import admit
@@ -160,9 +160,11 @@ class MemoryStore(ChangeStore):
         found = self._find(plan.topic, plan.plan_id)
         return None if found is None else published_by(plan.plan_id, found)
 
-    def effect(self, name: TopicName, plan_id: str) -> Sequence[str]:
-        found = self._find(name, plan_id)
-        return () if found is None else found.files
+    def effect(self, plan: Plan) -> Effect:
+        if plan.parent is not None:
+            return undo.returned(self._table(plan.topic).head, plan)
+        found = self._find(plan.topic, plan.plan_id)
+        return Effect() if found is None else Effect(files=tuple(found.files))
 
     def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:
         found, versions = self._find(name, plan_id), self._table(name).versions
@@ -175,9 +177,6 @@ class MemoryStore(ChangeStore):
         source_id, head = found.snapshot_id - 1, table.versions[log.snapshot_id or 0]
         before = table.versions[source_id]
         return undo.returning(before, head, plan, staged.superseded, source_id=source_id, own=tuple(own), without=tuple(without))
-
-    def returned(self, name: TopicName, plan: Plan) -> Returned:
-        return undo.returned(self._table(name).head, plan)
 
     def _find(self, name: TopicName, plan_id: str) -> Commit | None:
         return next((commit for commit in self._table(name).commits if commit.plan_id == plan_id), None)

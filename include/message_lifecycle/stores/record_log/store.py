@@ -23,7 +23,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
 from message_lifecycle.model.rows import RowAnswer, RowQuestion
 from message_lifecycle.model.settings import Policy, Value, resolve, topic_settings
-from message_lifecycle.model.undo import Range, Returned, Returning
+from message_lifecycle.model.undo import Effect, Range, Returning
 from message_lifecycle.operations.admission import admission
 from message_lifecycle.operations.lifetime import Refusal
 from message_lifecycle.operations.numbering import admit
@@ -154,9 +154,9 @@ class RecordLogStore(ChangeStore):
         found = self._logs.open(plan.topic).head().commit_of(plan.plan_id)
         return None if found is None else published_by(plan.plan_id, found)
 
-    def effect(self, name: TopicName, plan_id: str) -> Sequence[str]:
-        found = self._logs.open(name).head().commit_of(plan_id)
-        return () if found is None else found.files
+    def effect(self, plan: Plan) -> Effect:
+        found = self._logs.open(plan.topic).head().commit_of(plan.plan_id)
+        return Effect() if found is None else Effect(files=tuple(found.files))
 
     def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:  # noqa: ARG002  # no plan makes any here (RET-6)
         return ()
@@ -164,10 +164,6 @@ class RecordLogStore(ChangeStore):
     def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:  # noqa: ARG002  # the port's signature
         """Raises NotUndoable, always: what goes is rewritten away at once, and no history keeps it (RET-6)."""
         raise not_undoable(plan.plan_id, f"a {self._logs.backend} log rewrites its records at once, and keeps nothing of what it removed")
-
-    def returned(self, name: TopicName, plan: Plan) -> Returned:  # noqa: ARG002  # the port's signature
-        """Raises NotUndoable, always."""
-        raise not_undoable(plan.plan_id, f"a {self._logs.backend} log keeps nothing of what it removed")
 
     def quarantined(self, name: TopicName) -> int:
         """Damaged records that are no messages any more (RET-6)."""
