@@ -39,6 +39,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Policy, Value, resolve
 from message_lifecycle.operations.snapshot_with_purge import DocumentFacts, plan
+from message_lifecycle.ports import Given
 from message_lifecycle.stores.iceberg.compaction.commit import data_file
 from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE, InputFile, NewFile, Resources
 from message_lifecycle.stores.iceberg.document import local_path
@@ -179,7 +180,8 @@ def many_documents(documents: int, repeats: int) -> int:
 
 def run(lake: Lake, name: TopicName, documents: int) -> tuple[Took, Took]:
     """What a run costs, and what its proof does. All but the last change of each document go."""
-    store, policy = lake.documents(), resolve(topic=SETTINGS, server={})
+    s, policy = lake.services(), resolve(topic=SETTINGS, server={})
+    store, snapshots, changes = s.documents, s.snapshots, s.changes
     synced = {document: (Synced(document=document, client="a", server_seq=CHANGES_EACH, at=None),) for document in names(documents)}
     proofs = list[Took]()
 
@@ -187,19 +189,19 @@ def run(lake: Lake, name: TopicName, documents: int) -> tuple[Took, Took]:
         found = store.tables(name)
         facts = DocumentFacts(tables=found, states=store.states(name, found), synced=synced, accepted=policy.values)
         made = plan(facts, policy, as_of=Instant(1))
-        staged = store.stage(made)
+        staged = snapshots.stage(made)
         assert staged.documents is not None
         assert (staged.documents.made, staged.documents.purged) == (documents, documents * (CHANGES_EACH - 1))
 
         def prove() -> None:
-            frame = store.evidence(made, staged, Policy.of_values(made.policy))["unproved"]
+            frame = snapshots.evidence(made, staged, Policy.of_values(made.policy))["unproved"]
             assert isinstance(frame, pa.Table)
             assert not len(frame)
 
         proofs.append(timed(prove))
         verdict = let_pass(made, staged)
-        store.publish_snapshots(verdict, ledger=("ledger", 2))
-        store.purge(verdict, ledger=("ledger", 3), behind=lambda: ())
+        snapshots.publish(verdict, Given(ledger=lambda: ("ledger", 2)))
+        changes.publish(verdict, Given(ledger=lambda: ("ledger", 3)))
 
     whole = timed(deed)
     return Took(wall=whole.wall - proofs[0].wall, cpu=whole.cpu - proofs[0].cpu), proofs[0]

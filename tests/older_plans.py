@@ -26,6 +26,7 @@ from message_lifecycle.stores.memory.documents import MemoryDocuments
 from message_lifecycle.stores.memory.store import MemoryStore
 from tests.ledgers import StandingClock
 from tests.record_plans import message_of, write_changes
+from tests.verdicts import by
 
 FOLDER = Path(__file__).parent / "data" / "plan_formats"
 FILES = ("format_3", "format_4_first", "format_4", "format_5", "format_6")
@@ -132,9 +133,9 @@ def _carry_out(s: Services, record: PlanRecord, until: str) -> None:
         done = changes.commit(s, verdict)
         assert record.outcome is None or (dict(done.removed), done.markers) == (dict(record.outcome.removed), record.outcome.markers)
     elif plan.of_documents:
-        s.documents.publish_snapshots(verdict, ledger=ledger)
+        s.snapshots.publish(verdict, by(ledger))
     else:
-        s.views.publish(verdict, ledger=ledger)
+        s.views.publish(verdict, by(ledger))
 
 
 def _verdict(record: PlanRecord) -> Verdict:

@@ -27,7 +27,7 @@ from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables, ledg
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
-from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
+from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
 from message_lifecycle.stores.iceberg.layout import LEDGER, PARTITIONS_PROPERTY, STREAM_PROPERTY, TOPIC_PROPERTY, LogSummary, own_properties
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.pointers import SqlPointers
@@ -173,6 +173,8 @@ def past_in(folder: Path, *, steps: Callable[[str], None] | None = None, ledger_
         copier=IcebergCopier(_no_spark, own_lifetimes=lambda messages: messages, tables=tables),
         views=views,
         documents=documents,
+        snapshots=IcebergSnapshots(_no_spark, tables=tables),
+        changes=IcebergChanges(_no_spark, tables=tables),
         reclaimer=IcebergReclaimer(tables, steps=steps),
         gate=GreatExpectationsGate(),
         ledger=ledger,

@@ -6,6 +6,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.outcome import Check, GateReport, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.operations.verdict import Verdict, decide
+from message_lifecycle.ports import Given
 
 
 def let_pass(plan: Plan, staged: Staged) -> Verdict:
@@ -15,3 +16,8 @@ def let_pass(plan: Plan, staged: Staged) -> Verdict:
     verdict = decide(plan, staged, report, None, asked_at=Instant(0), now=Instant(0), approval_ttl_us=1)
     assert isinstance(verdict, Verdict)
     return verdict
+
+
+def by(ledger: tuple[str, int]) -> Given:
+    """What a commit is given that is made with this identity of a ledger."""
+    return Given(ledger=lambda: ledger)

@@ -13,6 +13,7 @@ from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import Given
 from tests.contract.conftest import MakeWorld
 from tests.undone_documents import Make, Shown, Topic, made, purged
 
@@ -31,14 +32,14 @@ class Dying:
     def __getattr__(self, name: str) -> object:
         return getattr(self.real, name)
 
-    def publish_snapshots(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+    def publish(self, verdict: Verdict, given: Given) -> Published:
         raise KeyboardInterrupt
 
 
 def half_done(topic: Topic) -> tuple[str, Shown]:
     """An undo that has brought back the changes, and no snapshot yet."""
     (*_, plan_id), was = purged(topic)
-    dying = replace(topic.s, documents=Dying(topic.s.documents))  # type: ignore[arg-type]  # it has all that DocumentStore has
+    dying = replace(topic.s, snapshots=Dying(topic.s.snapshots))  # type: ignore[arg-type]  # it has all that ChangeStore has
     with pytest.raises(KeyboardInterrupt):
         topic.run(4, UndoPlan(plan_id=plan_id), dying)
     assert (topic.stored(), topic.snapshots()) == (list(range(18, 35)), [24, 34])
@@ -74,7 +75,7 @@ def test_where_another_came_between_the_commits_the_rest_comes_back_by_another_u
         raise PlanConflict(plan_id, "the documents' snapshots were changed first")
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(topic.s.documents), "publish_snapshots", refuse)
+        patched.setattr(type(topic.s.snapshots), "publish", refuse)
         assert topic.run(4).name == "no_op"
     assert topic.shown()[0] == was[0], "what is back is left alone"
     outcome = topic.undone(5, plan_id)

@@ -22,6 +22,7 @@ from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNull
 from message_lifecycle.model.settings import Value
 from message_lifecycle.model.view import ViewRow
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import Given
 from tests.contract.conftest import MakeWorld
 from tests.contract.test_requests import append, topic_of
 from tests.errors import raises
@@ -290,7 +291,7 @@ class Dying:
     def __getattr__(self, name: str) -> object:
         return getattr(self.real, name)
 
-    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+    def publish(self, verdict: Verdict, given: Given) -> Published:
         raise KeyboardInterrupt
 
 

@@ -17,6 +17,7 @@ from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.request import PurgeKey, UndoPlan
 from message_lifecycle.model.view import ViewRow
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import Given
 from tests.contract.conftest import MakeWorld
 from tests.contract.test_requests import append
 from tests.contract.test_undo_view import Dying, compacted, view
@@ -84,16 +85,16 @@ class Conflicting:
     """A store whose first commit to the log comes too late."""
 
     real: object
-    left: int = 1
+    conflicts: int = 1
 
     def __getattr__(self, name: str) -> object:
         return getattr(self.real, name)
 
-    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
-        self.left -= 1
-        if self.left >= 0:
+    def publish(self, verdict: Verdict, given: Given) -> Published:
+        self.conflicts -= 1
+        if self.conflicts >= 0:
             raise PlanConflict(verdict.plan.plan_id, "the log was changed first")
-        return self.real.publish(verdict, ledger=ledger)  # type: ignore[attr-defined,no-any-return]  # it is a MessageStore
+        return self.real.publish(verdict, given)  # type: ignore[attr-defined,no-any-return]  # it is a MessageStore
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["the view first", "the log first"])

@@ -27,7 +27,7 @@ from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
 from message_lifecycle.stores.iceberg.document import local_path
-from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
+from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY
 from message_lifecycle.stores.iceberg.quarantine import KIND as QUARANTINE
@@ -78,6 +78,8 @@ def services(
         copier=IcebergCopier(session, own_lifetimes=with_own_lifetimes, tables=of_lake),
         views=views,
         documents=documents,
+        snapshots=IcebergSnapshots(session, tables=of_lake, steps=steps),
+        changes=IcebergChanges(session, tables=of_lake, steps=steps),
         reclaimer=IcebergReclaimer(of_lake, steps=steps),
         gate=GreatExpectationsGate(),
         ledger=ledger,

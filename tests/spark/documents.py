@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from secrets import token_hex
 
@@ -20,8 +21,9 @@ from message_lifecycle.model.outcome import Outcome, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Value
 from message_lifecycle.stores.iceberg.documents.columns import bucket_of
-from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
+from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergSnapshots
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, SNAPSHOTS
+from message_lifecycle.stores.iceberg.session import spark_session
 
 SECOND = 1_000_000
 AS_OF, LATER = Instant(100 * SECOND), Instant(200 * SECOND)
@@ -76,8 +78,10 @@ class Documents:
     def on(cls, lake: Lake, **settings: Value) -> Documents:
         return cls(lake.services(), lake.stream, **settings)
 
-    def stepping(self, store: IcebergDocuments) -> Services:
-        return replace(self.s, documents=store)
+    def stepping(self, step: Callable[[str], None]) -> Services:
+        session = partial(spark_session, "tests")
+        snapshots, changes = (kind(session, tables=tables(), steps=step) for kind in (IcebergSnapshots, IcebergChanges))
+        return replace(self.s, snapshots=snapshots, changes=changes)
 
     def add(self, *changes: Change) -> None:
         self.s.documents.add(self.name, changes, ledger=self.s.ledger.next_identity(self.name))

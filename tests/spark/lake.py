@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from tests.verdicts import let_pass
+from tests.verdicts import by, let_pass
 
 from message_lifecycle.app.services import Services
 from message_lifecycle.gates.runner import GreatExpectationsGate
@@ -29,7 +29,7 @@ from message_lifecycle.stores.iceberg import layout
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables, ledger_text
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
-from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
+from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.layout import LogSummary
 from message_lifecycle.stores.iceberg.read import IcebergReader, newest_state
@@ -90,6 +90,8 @@ class Lake:
             copier=self.copier(),
             views=views,
             documents=documents,
+            snapshots=IcebergSnapshots(lambda: self.session, tables=tables()),
+            changes=IcebergChanges(lambda: self.session, tables=tables()),
             reclaimer=IcebergReclaimer(tables()),
             gate=GreatExpectationsGate(),
             ledger=open_ledger("sqlite://", clock=clock) if clock else open_ledger("sqlite://"),
@@ -167,7 +169,7 @@ class Lake:
 
     def publish(self, plan: Plan, *, store: IcebergStore | None = None) -> Published:
         store = store or self.store()
-        return store.publish(self.verdict(plan, store.stage(plan)), ledger=("ledger", 2))
+        return store.publish(self.verdict(plan, store.stage(plan)), by(("ledger", 2)))
 
     def offsets(self, name: TopicName, partition: int = 0) -> list[int]:
         """By PyIceberg, so that a second implementation reads what the first wrote."""

@@ -21,7 +21,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import EraseKey, UndoPlan
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
-from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
+from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergSnapshots
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.quarantine_age import IcebergQuarantine
 from message_lifecycle.stores.iceberg.session import spark_session
@@ -40,12 +40,12 @@ def main(arguments: Sequence[str]) -> int:
         die(f"view:{step}")
 
     session = partial(spark_session, "run_and_die")
-    documents = IcebergDocuments(session, steps=die)
     services = replace(
         lake(),
         store=IcebergStore(session, steps=die),
         views=IcebergViews(session, steps=die_of_view),
-        documents=documents,
+        snapshots=IcebergSnapshots(session, steps=die),
+        changes=IcebergChanges(session, steps=die),
         eraser=IcebergEraser(steps=die),
         quarantine=IcebergQuarantine(session, steps=die),
     )

@@ -14,7 +14,7 @@ from tests.logs import SECOND
 from tests.spark.kill_points import Run, dies, is_killed, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
 from tests.spark.lake import LEDGER
 from tests.spark.tables import unheard
-from tests.verdicts import let_pass
+from tests.verdicts import by, let_pass
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.compacted_read import read_compacted
@@ -125,7 +125,7 @@ def test_of_two_staged_compactions_the_second_is_refused_at_the_commit(topic: To
     staged = topic.s.views.stage(second)
     assert steps.publish(topic.s, first.plan_id) is not None
     with pytest.raises(PlanConflict, match="for the first time since"):
-        topic.s.views.publish(let_pass(second, staged), ledger=LEDGER)
+        topic.s.views.publish(let_pass(second, staged), by(LEDGER))
     topic.s.views.discard(second)
     assert steps.verify(topic.s, first.plan_id).name == "published"
     assert topic.plans() == [first.plan_id]
@@ -189,7 +189,7 @@ def test_a_cleaner_run_planned_before_the_first_compaction_is_refused(topic: Top
     # By a run that the ledger does not know of: one that it knew of would have closed the cleaner's plan.
     compaction = preview(topic.s, topic.name, as_of=AS_OF, work="compaction")
     staged = topic.s.views.stage(compaction)
-    topic.s.views.publish(let_pass(compaction, staged), ledger=topic.s.ledger.next_identity(topic.name))
+    topic.s.views.publish(let_pass(compaction, staged), by(topic.s.ledger.next_identity(topic.name)))
     with pytest.raises(PlanConflict, match="compacted since it was planned"):
         steps.publish(topic.s, plan.plan_id)
     assert len(list(topic.s.reader.messages(topic.name))) == 4
@@ -237,7 +237,7 @@ def test_behind_its_lag_a_cleaner_is_refused_when_the_topic_was_compacted_after_
     # By a run that the ledger does not know of, up to a time before the newest messages.
     compaction = preview(behind.s, behind.name, as_of=Instant(250 * SECOND), work="compaction")
     staged = behind.s.views.stage(compaction)
-    behind.s.views.publish(let_pass(compaction, staged), ledger=behind.s.ledger.next_identity(behind.name))
+    behind.s.views.publish(let_pass(compaction, staged), by(behind.s.ledger.next_identity(behind.name)))
     with pytest.raises(PlanConflict, match="compacted since it was planned"):
         steps.publish(behind.s, plan.plan_id)
     assert [m.offset for m in behind.s.reader.messages(behind.name)] == [0, 1, 2, 3, 4]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.spark.lake import EXPIRY_S, SECOND, Lake, Rows
 from tests.spark.tables import Overtaken, touch
+from tests.verdicts import by
 
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
@@ -45,8 +46,8 @@ def test_a_published_plan_removes_the_leading_expired_segments(lake: Lake) -> No
     assert published.removed == (("expiry", 5),)
     assert lake.offsets(name) == [5]
     assert lake.log(name).end_offsets == {0: 6}
-    assert lake.reader.published(name, plan.plan_id) == published
-    assert tuple(lake.reader.effect(name, plan.plan_id)) == plan.selection.files
+    assert lake.reader.published(plan) == published
+    assert lake.reader.effect(plan).files == plan.selection.files
     assert lake.topics.describe(name).ledger == ("ledger", 2)
 
 
@@ -72,7 +73,7 @@ def test_messages_appended_after_the_plan_survive_in_the_very_segments_that_go(l
     store = lake.store()
     staged = store.stage(plan)
     lake.append(name, Rows(base=1, segment=0, times=(1,)), Rows(base=4, segment=3, times=(2,)), with_state=False)
-    assert store.publish(lake.verdict(plan, staged), ledger=("ledger", 2)).removed == (("expiry", 5),)
+    assert store.publish(lake.verdict(plan, staged), by(("ledger", 2))).removed == (("expiry", 5),)
     assert lake.offsets(name) == [1, 4, 5]
 
 
@@ -83,7 +84,7 @@ def test_a_commit_of_another_process_while_the_branch_is_made_is_no_conflict(lak
     with monkeypatch.context() as patched:
         patched.setattr(stage_module, "java_table", lambda session, topic: Overtaken(java_table(session, topic), lambda: touch(topic)))
         staged = lake.store().stage(plan)
-    lake.store().publish(lake.verdict(plan, staged), ledger=("ledger", 2))
+    lake.store().publish(lake.verdict(plan, staged), by(("ledger", 2)))
     assert lake.offsets(name) == [2]
 
 
@@ -124,7 +125,7 @@ def test_a_segment_that_got_messages_since_the_plan_stays_open(lake: Lake) -> No
     store = lake.store()
     staged = store.stage(plan)
     lake.append(name, Rows(base=2, segment=0, times=(AS_OF,)))
-    store.publish(lake.verdict(plan, staged), ledger=("ledger", 2))
+    store.publish(lake.verdict(plan, staged), by(("ledger", 2)))
     assert lake.offsets(name) == [2]
     assert newest_state(Tables().load(name)).active[0].base_offset == 0
     assert not lake.log(name).segments[0].sealed
@@ -139,7 +140,7 @@ def test_a_foreign_delete_refuses_the_plan(lake: Lake, where: str) -> None:
     lake.delete(name, where)
     before = lake.log(name)
     with pytest.raises(PlanConflict, match="a conflicting delete came first") as refused:
-        store.publish(lake.verdict(plan, staged), ledger=("ledger", 2))
+        store.publish(lake.verdict(plan, staged), by(("ledger", 2)))
     assert refused.value.rival is not None
     assert lake.log(name) == before
 
@@ -166,8 +167,8 @@ def test_a_plan_published_twice_is_reported_and_changes_nothing(lake: Lake) -> N
     lake.append(name, Rows(base=6, times=(1,)))
     marker = lake.reader.marker(name)
     store = lake.store()
-    assert store.publish(lake.verdict(plan, store.stage(plan)), ledger=("ledger", 3)) == first
-    assert lake.reader.published(name, plan.plan_id) == first
+    assert store.publish(lake.verdict(plan, store.stage(plan)), by(("ledger", 3))) == first
+    assert lake.reader.published(plan) == first
     assert lake.reader.marker(name) == marker
 
 
@@ -193,7 +194,7 @@ def test_a_rival_plan_is_named(lake: Lake) -> None:
     assert early.plan_id != late.plan_id
     lake.publish(early)
     with pytest.raises(PlanConflict) as refused:
-        store.publish(lake.verdict(late, staged), ledger=("ledger", 3))
+        store.publish(lake.verdict(late, staged), by(("ledger", 3)))
     assert refused.value.rival == early.plan_id
 
 
@@ -204,7 +205,7 @@ def test_changed_settings_refuse_the_plan(lake: Lake) -> None:
     staged = store.stage(plan)
     lake.topics.alter(name, {"message_expiry": EXPIRY_S * 2})
     with pytest.raises(PlanConflict, match="message_expiry 60 -> 120"):
-        store.publish(lake.verdict(plan, staged), ledger=("ledger", 2))
+        store.publish(lake.verdict(plan, staged), by(("ledger", 2)))
     with pytest.raises(PlanConflict, match="message_expiry"):
         store.stage(plan)
 
@@ -216,7 +217,7 @@ def test_an_empty_plan_stages_and_publishes_nothing(lake: Lake) -> None:
     staged = store.stage(plan)
     assert (staged.branch, staged.snapshot_id) == (None, plan.requirements.snapshot_id)
     with pytest.raises(PlanConflict, match="nothing is staged"):
-        store.publish(lake.verdict(plan, staged), ledger=("ledger", 2))
+        store.publish(lake.verdict(plan, staged), by(("ledger", 2)))
 
 
 def test_no_data_file_is_opened_from_plan_to_publish(lake: Lake) -> None:
@@ -257,7 +258,7 @@ def test_a_row_delete_on_top_of_a_foreign_one_is_replaced_whole(lake: Lake) -> N
     store = lake.store()
     staged = store.stage(plan)
     lake.append(name, Rows(base=6, segment=0, times=(1,)), with_state=False)
-    assert store.publish(lake.verdict(plan, staged), ledger=("ledger", 2)).removed == (("expiry", 2),)
+    assert store.publish(lake.verdict(plan, staged), by(("ledger", 2))).removed == (("expiry", 2),)
     assert lake.offsets(name) == [1, 4, 5, 6]
 
 
@@ -275,7 +276,7 @@ def test_markers_made_again_are_the_same(lake: Lake) -> None:
     assert once.markers.count == 2
     frames = store.evidence(plan, third, policy)
     assert frames["marked"].to_pylist() == [{"rows": 2, "as_made": True}]
-    published = store.publish(lake.verdict(plan, third), ledger=("ledger", 2))
+    published = store.publish(lake.verdict(plan, third), by(("ledger", 2)))
     assert (published.markers, published.cancelled_markers) == (2, 0)
     assert lake.offsets(name) == [2, 3, 4]
 

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.kill_points import ROOT
 from tests.spark.lake import EXPIRY_S, LEDGER, Lake, Rows, tables
+from tests.verdicts import by
 
 from message_lifecycle.model.errors import CatalogUnavailable, CommitUnknown, PlanConflict, SparkUnavailable
 from message_lifecycle.model.settings import resolve
@@ -55,9 +56,9 @@ def test_whole_files_go_without_spark(lake: Lake, no_spark: SparkSession) -> Non
     made = store()
     judged = lake.verdict(plan, made.stage(plan))
     lake.append(name, Rows(base=4, times=(YOUNG,)))
-    assert made.publish(judged, ledger=LEDGER).removed == (("expiry", 3),)
+    assert made.publish(judged, by(LEDGER)).removed == (("expiry", 3),)
     assert lake.offsets(name) == [3, 4]
-    assert lake.reader.published(name, plan.plan_id) == store().publish(judged, ledger=LEDGER)
+    assert lake.reader.published(plan) == store().publish(judged, by(LEDGER))
 
 
 def test_what_another_process_staged_is_published_without_spark(lake: Lake, no_spark: SparkSession) -> None:
@@ -65,7 +66,7 @@ def test_what_another_process_staged_is_published_without_spark(lake: Lake, no_s
     lake.append(name, Rows(base=0, times=(1, 2, 3)), Rows(base=3, times=(YOUNG,)))
     plan = lake.plan(name, AS_OF)
     judged = lake.verdict(plan, lake.store().stage(plan))
-    assert store().publish(judged, ledger=LEDGER).removed == (("expiry", 3),)
+    assert store().publish(judged, by(LEDGER)).removed == (("expiry", 3),)
     assert lake.offsets(name) == [3]
 
 
@@ -76,7 +77,7 @@ def test_the_fence_is_asked_without_spark(lake: Lake, no_spark: SparkSession) ->
     judged = lake.verdict(plan, store().stage(plan))
     lake.delete(name, "offset = 1")
     with pytest.raises(PlanConflict, match="another writer's"):
-        store().publish(judged, ledger=LEDGER)
+        store().publish(judged, by(LEDGER))
     assert lake.offsets(name) == [0, 2, 3]
 
 

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 from tests.spark.lake import EXPIRY_S, Lake, Rows
 from tests.spark.tables import unheard
+from tests.verdicts import by
 
 from message_lifecycle.model.errors import CommitUnknown
 from message_lifecycle.model.names import TopicName
@@ -66,9 +67,9 @@ def test_a_publish_that_was_made_is_found(lake: Lake, by: str) -> None:
     name, plan = planned(lake)
     judged = verdict(lake, plan)
     with losing(publishing, made=True, by=by):
-        published = lake.store().publish(judged, ledger=LEDGER)
+        published = lake.store().publish(judged, by(LEDGER))
     assert published.removed == (("expiry", 3),)
-    assert published == lake.reader.published(name, plan.plan_id) == lake.store().publish(judged, ledger=LEDGER)
+    assert published == lake.reader.published(plan) == lake.store().publish(judged, by(LEDGER))
     assert commits_of(name, plan) == 1
     assert lake.offsets(name) == [3]
 
@@ -79,11 +80,11 @@ def test_a_publish_that_was_not_made_says_so_and_leaves_all_for_the_next_run(lak
     judged = verdict(lake, plan)
     log, branches, there = lake.log(name), Tables().load(name).refs(), files(name)
     with losing(publishing, made=False, by=by), pytest.raises(CommitUnknown, match=plan.plan_id):
-        lake.store().publish(judged, ledger=LEDGER)
+        lake.store().publish(judged, by(LEDGER))
     assert (lake.log(name), Tables().load(name).refs()) == (log, branches)
     assert files(name) > there, "what the attempt wrote stays as well: it may be named by a commit that is still on its way"
-    assert lake.reader.published(name, plan.plan_id) is None
-    assert lake.store().publish(judged, ledger=LEDGER).removed == (("expiry", 3),)
+    assert lake.reader.published(plan) is None
+    assert lake.store().publish(judged, by(LEDGER)).removed == (("expiry", 3),)
     assert commits_of(name, plan) == 1
     assert lake.offsets(name) == [3]
 
@@ -92,9 +93,9 @@ def test_an_append_after_a_publish_of_unknown_result_does_not_hide_it(lake: Lake
     name, plan = planned(lake)
     judged = verdict(lake, plan)
     with losing(publishing, made=True, by=UNKNOWN):
-        first = lake.store().publish(judged, ledger=LEDGER)
+        first = lake.store().publish(judged, by(LEDGER))
     lake.append(name, Rows(base=4, times=(1, 2)))
-    assert lake.store().publish(judged, ledger=LEDGER) == first
+    assert lake.store().publish(judged, by(LEDGER)) == first
     assert lake.offsets(name) == [3, 4, 5]
 
 

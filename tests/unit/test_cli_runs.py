@@ -12,6 +12,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, GateReport, Published
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import Given
 from tests.changes import named
 from tests.worlds import HOUR, NOW, Lake, make_lake
 
@@ -252,9 +253,9 @@ class OvertakenStore:
     def __getattr__(self, name: str) -> object:
         return getattr(self._lake.services.store, name)
 
-    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+    def publish(self, verdict: Verdict, given: Given) -> Published:
         self._lake.world.writer.foreign_delete(self._topic, [(0, self._lake.stored(self._topic)[-1])])
-        return self._lake.services.store.publish(verdict, ledger=ledger)
+        return self._lake.services.store.publish(verdict, given)
 
 
 def test_a_starved_run_names_the_rival(lake: Lake, orders: TopicName) -> None:

@@ -20,6 +20,7 @@ from message_lifecycle.operations.compaction_lag import Lag
 from message_lifecycle.operations.verdict import Verdict, decide
 from tests.compacted import Log, Topic
 from tests.logs import SECOND
+from tests.verdicts import by
 
 LAG_US = 10 * SECOND
 
@@ -110,7 +111,7 @@ def compacted_beside(topic: Topic, as_of: Instant) -> None:
     report = GateReport(plan_id=plan.plan_id, staged_snapshot_id=staged.snapshot_id, declared=1, checks=(check,))
     verdict = decide(plan, staged, report, None, asked_at=as_of, now=as_of, approval_ttl_us=1)
     assert isinstance(verdict, Verdict)
-    s.views.publish(verdict, ledger=s.ledger.next_identity(topic.name))
+    s.views.publish(verdict, by(s.ledger.next_identity(topic.name)))
 
 
 def judged(topic: Topic, as_of: Instant) -> Plan:

@@ -56,9 +56,9 @@ ALLOWED = {
         "a table's history names operations, and the store reads it; the registry says the same (a test holds it)",
     ),
     "ledger/erasures.py Erasures.document_topics": (1, "a question to the database, whose rows name operations"),
-    "stores/iceberg/compaction/read.py IcebergViewReader.never_compacted": (1, "a table's history names the operation that has ended it"),
+    "stores/iceberg/compaction/read.py IcebergViewReader.has_begun": (1, "a table's history names the operation that has ended it"),
     "stores/iceberg/erasure/store.py _KINDS": (1, "where this store has the tables of each kind"),
-    "stores/memory/eraser.py MemoryEraser.erasure_evidence": (1, "where this store has the messages of each kind of table"),
+    "stores/memory/eraser.py MemoryEraser.evidence": (1, "where this store has the messages of each kind of table"),
     "stores/memory/erased_documents.py evidence": (2, "where this store has the tables of documents, by kind"),
 }
 """Places that ask all the same, how often, and why."""
@@ -67,9 +67,6 @@ ONCE = {
     "check_place": "only retention is for topics of backends alone (RET-5)",
     "work_on": "only where space is reclaimed may a name stand for a topic that was deleted",
     "prepare": "only the purge of what is compacted makes the view's name anew before it is planned",
-    "is_begun": "only what has dropped a topic for good has no way back, so that whoever comes ends it",
-    "finish": "see `is_begun`",
-    "resumes": "only one commit of many snapshots can die in its middle and be carried on",
 }
 """What only one operation answers otherwise than the base, and why no plan, change or request says it."""
 

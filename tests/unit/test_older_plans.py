@@ -317,11 +317,12 @@ def test_a_begun_reclaim_of_an_earlier_version_goes_to_its_end(monkeypatch: pyte
     plan = object.__new__(Plan)
     object.__setattr__(plan, "format", PLAN_FORMAT - 1)
     object.__setattr__(plan, "plan_id", "p")
-    told = dict.fromkeys(("first", "second", "is_begun", "resumes"), False)
-    parts = {name: lambda _s, _plan, name=name: told[name] or None for name in told}
-    commits = [SimpleNamespace(done=parts["first"], has_begun=parts["first"]), SimpleNamespace(done=parts["second"])]
-    asked = {"is_begun": parts["is_begun"], "resumes": parts["resumes"], "published": lambda _plan, done: done[0], "gives_back": False}
-    monkeypatch.setattr(changes, "deeds", lambda _plan: commits)
+    object.__setattr__(plan, "changes", ())
+    told = dict.fromkeys(("begun", "second"), False)
+    parts = {name: lambda _plan, name=name: told[name] or None for name in told}
+    commits = [SimpleNamespace(published=lambda _plan: None, has_begun=parts["begun"]), SimpleNamespace(published=parts["second"])]
+    asked = {"published": lambda _plan, done: done[0], "gives_back": False}
+    monkeypatch.setattr(changes, "stores", lambda _s, _plan: commits)
     monkeypatch.setattr(changes, "of_plan", lambda _s, _plan: SimpleNamespace(**asked))
     with pytest.raises(PlanConflict):
         open_plans.require_todays(None, plan)  # type: ignore[arg-type]  # nothing is asked of it here

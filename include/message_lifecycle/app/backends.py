@@ -129,7 +129,7 @@ def record_log(
     """Services over a backend of single records, which has neither views nor documents nor copies."""
     from message_lifecycle.stores.record_log.absent import NoCopies, NoDocuments, NoPast, NoViews
 
-    views, documents = NoViews(logs.backend, store), NoDocuments(logs.backend)
+    views, documents = NoViews(logs.backend), NoDocuments(logs.backend)
     return Services(
         topics=store,
         reader=store,
@@ -137,6 +137,8 @@ def record_log(
         copier=NoCopies(logs.backend),
         views=views,
         documents=documents,
+        snapshots=documents,
+        changes=documents,
         reclaimer=NoPast(logs.backend),
         gate=gate,
         ledger=ledger,

@@ -80,7 +80,7 @@ def _of_partition(s: Services, name: TopicName, log: LogState, view: ViewState |
     if view is not None and start <= horizon:
         rows = s.views.view_rows(name, view, partition=partition, start=start)
         yield from (row.message for row in rows if not row.remembered)
-    yield from s.views.tail_messages(log, {partition: horizon}, partition=partition, start=start)
+    yield from s.reader.messages(name, at=log, after={partition: horizon}, partition=partition, start=start)
 
 
 def _holds(rule: Rule, at: Instant, message: Message) -> bool:
@@ -91,7 +91,7 @@ def _may_be_dead(s: Services, name: TopicName, log: LogState, view: ViewState | 
     """Where a dead message may have older ones of its key beside it: past the horizon, and by event time in the view, too."""
     if policy.by_event_time:
         return _of_partition(s, name, log, view, partition, start=0)
-    return s.views.tail_messages(log, {} if view is None else view.horizons, partition=partition)
+    return s.reader.messages(name, at=log, after={} if view is None else view.horizons, partition=partition)
 
 
 def _alive(

@@ -60,7 +60,9 @@ def verify(s: Services, request_id: str) -> list[str]:
         if s.eraser is None:
             raise unsupported_erasure(f"topic {plan.topic}", "its store cannot erase keys")
         try:
-            found = {table.table: table for table in s.eraser.erased_tables(plan, matches)}
+            found = {
+                table.table: table for table in s.eraser.erased_tables(plan, matches, {table.table: table.gone for table in topic.tables})
+            }
         except UnknownTopic:
             wrong += _not_looked_into(s, plan)
             continue  # dropped or gone for good since, with all that lay in it
@@ -79,8 +81,7 @@ def verify(s: Services, request_id: str) -> list[str]:
                 continue
             if now.files_found:
                 wrong.append(f"{topic.topic}: {now.files_found} of {now.files_searched} data files of the {table.table} hold the key")
-            there = s.eraser.files_there(plan.topic, now.table, table.gone)
-            wrong += [f"{topic.topic}: {name}, which went, is there" for name in there]
+            wrong += [f"{topic.topic}: {name}, which went, is there" for name in now.there]
     return wrong
 
 

@@ -12,9 +12,10 @@ from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Policy, Value, resolve
 from message_lifecycle.ports import (
+    ChangeStore,
     Copier,
     DeletedReclaimer,
-    DocumentStore,
+    Documents,
     Eraser,
     Gate,
     Groups,
@@ -40,7 +41,11 @@ class Services:
     store: MessageStore
     copier: Copier
     views: ViewStore
-    documents: DocumentStore
+    documents: Documents
+    snapshots: ChangeStore
+    """Of documents, with their epochs."""
+    changes: ChangeStore
+    """Of documents."""
     reclaimer: Reclaimer
     gate: Gate
     ledger: Ledger

@@ -52,7 +52,7 @@ def plan(
         same = earlier is not None and operation.is_of(earlier.plan, work)
         if earlier is not None and changes.is_committed(s, earlier.plan):
             verify(s, earlier.plan.plan_id)  # a run died between its commit and its outcome
-            if same and earlier.plan.moved("gone"):  # for good: nothing is left to plan
+            if same and earlier.plan.no_way_back:  # nothing is left to plan
                 s.ledger.link_run(run, earlier.plan.plan_id)
                 return s.ledger.record(earlier.plan.plan_id)
             earlier = None
@@ -64,7 +64,7 @@ def plan(
                 s.ledger.link_run(run, earlier.plan.plan_id)
                 return earlier
             earlier = _finished(s, earlier)  # what comes now builds on both of its commits
-        if earlier is not None and same and operation.resumes(s, earlier.plan):
+        if earlier is not None and same and earlier.plan.resumes and changes.has_begun(s, earlier.plan):
             s.ledger.link_run(run, earlier.plan.plan_id)
             return earlier
         if earlier is not None and operation.gives_way and waits(s, earlier):
@@ -193,13 +193,12 @@ def publish(s: Services, plan_id: str) -> Published | Outcome | None:
     if record.staged is None or record.report is None or record.reported_at is None:
         raise NotReady(plan_id, record.state, "a plan that the gate has judged")
     with s.ledger.lock(record.plan.topic):
-        operation = of_plan(s, record.plan)
-        begun = operation.is_begun(s, record.plan)  # asked first: whoever ends it writes the outcome, and then takes the word away
+        begun = changes.is_to_be_finished(s, record.plan)  # asked first: whoever ends it writes the outcome, and then takes the word away
         closed = s.ledger.record(plan_id).outcome
         if closed is not None:
             return closed  # another plan took its place while this one waited for its turn
         if begun:
-            return operation.finish(s, record.plan)
+            return changes.finish(s, record.plan)
         return _publish(s, record)
 
 
@@ -244,8 +243,8 @@ def verify(s: Services, plan_id: str) -> Outcome:
     if record.outcome is not None:
         return record.outcome
     plan, operation = record.plan, of_plan(s, record.plan)
-    if operation.is_begun(s, plan):
-        operation.finish(s, plan)
+    if changes.is_to_be_finished(s, plan):
+        changes.finish(s, plan)
     published = changes.published(s, plan)
     if published is None and (not changes_nothing(plan, record.staged) or record.report is None):
         ended = s.ledger.record(plan_id).outcome
@@ -268,7 +267,9 @@ def verify(s: Services, plan_id: str) -> Outcome:
 
 def differences(s: Services, record: PlanRecord, published: Published | None) -> list[str]:
     """What is not as it was planned and judged, in words (DEL-6)."""
-    return [] if published is None or record.staged is None else of_plan(s, record.plan).differences(s, record, published)
+    if published is None or record.staged is None:
+        return []
+    return [*of_plan(s, record.plan).differences(s, record, published), *changes.left(s, record.plan)]
 
 
 def ended_by_another(s: Services, plan: Plan) -> Outcome | None:

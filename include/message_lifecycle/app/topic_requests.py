@@ -42,7 +42,12 @@ def delete_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome
 def _finish(s: Services, name: TopicName) -> None:
     """Of a run that died between its commit and its outcome, the outcome is written."""
     open_ = s.ledger.open_plan(name)
-    if open_ is not None and open_.plan.operation == TopicDelete.name and s.deleter is not None and s.deleter.moved(open_.plan) is not None:
+    if (
+        open_ is not None
+        and open_.plan.operation == TopicDelete.name
+        and s.deleter is not None
+        and s.deleter.published(open_.plan) is not None
+    ):
         steps.verify(s, open_.plan.plan_id)
 
 

@@ -53,7 +53,7 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scra
     from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
     from message_lifecycle.stores.iceberg.copying import IcebergCopier
     from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
-    from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
+    from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
     from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
     from message_lifecycle.stores.iceberg.quarantine_age import IcebergQuarantine
     from message_lifecycle.stores.iceberg.read import IcebergReader
@@ -65,14 +65,15 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scra
     tables = _tables(os.environ.get(CATALOG_HOME))
     store = IcebergStore(lambda: spark_session(app_name), tables=tables)
     views = IcebergViews(lambda: spark_session(app_name), tables=tables)
-    documents = IcebergDocuments(lambda: spark_session(app_name), tables=tables)
     return Services(
         topics=IcebergTopics(tables, server=server, scratch=scratch),
         reader=IcebergReader(tables),
         store=store,
         copier=IcebergCopier(lambda: spark_session(app_name), own_lifetimes=_own_lifetimes, tables=tables),
         views=views,
-        documents=documents,
+        documents=IcebergDocuments(lambda: spark_session(app_name), tables=tables),
+        snapshots=IcebergSnapshots(lambda: spark_session(app_name), tables=tables),
+        changes=IcebergChanges(lambda: spark_session(app_name), tables=tables),
         reclaimer=IcebergReclaimer(tables),
         gate=GreatExpectationsGate(),
         ledger=ledger,
@@ -113,7 +114,7 @@ def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS
     from message_lifecycle.gates.plain import PlainGate
     from message_lifecycle.ledger.ledger import open_ledger
     from message_lifecycle.stores.memory.deleted_reclaim import MemoryDeletedReclaimer
-    from message_lifecycle.stores.memory.documents import MemoryDocuments
+    from message_lifecycle.stores.memory.documents import MemoryChanges, MemoryDocuments, MemorySnapshots
     from message_lifecycle.stores.memory.eraser import MemoryEraser
     from message_lifecycle.stores.memory.past import MemoryReclaimer
     from message_lifecycle.stores.memory.store import MemoryStore
@@ -131,6 +132,8 @@ def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS
         copier=store,
         views=views,
         documents=documents,
+        snapshots=MemorySnapshots(documents),
+        changes=MemoryChanges(documents),
         reclaimer=MemoryReclaimer(store),
         gate=PlainGate(),
         ledger=open_ledger("sqlite://", clock=clock),

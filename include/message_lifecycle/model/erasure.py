@@ -186,7 +186,8 @@ class KeyInTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErasedTable:
-    """What is true of a table after an erasure: nothing found in `files_searched` data files. `gone`: names of the files that went."""
+    """What is true of a table after an erasure: nothing found in `files_searched` data files. `gone`: names of the files that went; `there`:
+    of those that were said to have gone, the ones that are there."""
 
     table: TableKind
     table_uuid: str
@@ -195,7 +196,7 @@ class ErasedTable:
     files_found: int
     gone: tuple[str, ...]
     committed_at: int | None
-    finished_at: int | None
+    there: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

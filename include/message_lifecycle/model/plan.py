@@ -266,6 +266,22 @@ class Plan:
         return tuple(table for move in self._sorted[3] if to in (None, move.to) for table in move.tables)
 
     @property
+    def goes_on(self) -> bool:
+        """Whether a run that died between two of its commits is carried on by it. What there is of new snapshots then takes nothing away, and
+        a new plan builds on them."""
+        return not self.on_snapshots.documents
+
+    @property
+    def resumes(self) -> bool:
+        """Whether a run that died in the middle of a commit is carried on: some of its snapshots and files are gone then."""
+        return bool(self.forgets)
+
+    @property
+    def no_way_back(self) -> bool:
+        """Whether, once it has begun, whoever comes ends it, whatever was said since."""
+        return bool(self.moved("gone"))
+
+    @property
     def past_horizon(self) -> bool:
         """Whether an age takes messages that compaction has not seen (CMP-9)."""
         return "expiry" in self.reasons and self.view is not None

@@ -52,13 +52,15 @@ class DocumentsBefore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Returned:
-    """What of an undo is there when the table is read again: `rows` of its messages, `twice` those that are there more than once,
-    `markers` of those that it takes away."""
+class Effect:
+    """What a plan has done to the log, by the table itself. `files`: names of the data files that its commit took out. Of an undo what is
+    there when the table is read again: `rows` of its messages, `twice` those that are there more than once, `markers` of those that it
+    takes away."""
 
-    rows: int
-    twice: int
-    markers: int
+    files: tuple[str, ...] = ()
+    rows: int = 0
+    twice: int = 0
+    markers: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

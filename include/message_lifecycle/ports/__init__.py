@@ -1,16 +1,16 @@
 """The seams: what the verbs need of a store and a gate. Each is small; the memory store is the reference."""
 
-from message_lifecycle.ports.documents import DocumentStore as DocumentStore
+from message_lifecycle.ports.documents import Documents as Documents
 from message_lifecycle.ports.erasure import Eraser as Eraser
-from message_lifecycle.ports.erasure import KeySearch as KeySearch
 from message_lifecycle.ports.quarantine import QuarantineStore as QuarantineStore
 from message_lifecycle.ports.reclaiming import DeletedReclaimer as DeletedReclaimer
-from message_lifecycle.ports.reclaiming import PastReader as PastReader
 from message_lifecycle.ports.reclaiming import Reclaimer as Reclaimer
+from message_lifecycle.ports.stores import NOTHING_GIVEN as NOTHING_GIVEN
 from message_lifecycle.ports.stores import ChangeStore as ChangeStore
 from message_lifecycle.ports.stores import Copied as Copied
 from message_lifecycle.ports.stores import Copier as Copier
 from message_lifecycle.ports.stores import Gate as Gate
+from message_lifecycle.ports.stores import Given as Given
 from message_lifecycle.ports.stores import Groups as Groups
 from message_lifecycle.ports.stores import MessageReader as MessageReader
 from message_lifecycle.ports.stores import MessageStore as MessageStore

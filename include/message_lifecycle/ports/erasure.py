@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
-from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches, TableKind
+from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports.stores import ChangeStore
 
 
-class KeySearch(Protocol):
-    """Everywhere, by bytes: what is marked as removed or reachable from history alone counts too."""
+class Eraser(ChangeStore, Protocol):
+    """One commit per table, the log's the last; files are deleted at once. Raises PlanConflict, also where messages of the key came since
+    the plan. What it is about is searched everywhere, by bytes: what is marked as removed or reachable from history alone counts too."""
 
     def find_key(
         self, name: TopicName, matches: Matches, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
@@ -26,35 +27,9 @@ class KeySearch(Protocol):
         Raises UnsupportedErasure where a part of the topic cannot be searched."""
         ...
 
-    def erased_tables(self, plan: Plan, matches: Matches) -> Sequence[ErasedTable]:
-        """What is true now of the tables that a published plan has changed, by a new search."""
-        ...
-
-    def files_there(self, name: TopicName, table: TableKind, names: Sequence[str]) -> Sequence[str]:
-        """Those of the named files, relative to the table's location, that are there."""
-        ...
-
-
-class Eraser(KeySearch, Protocol):
-    """The deed: staged where no reader sees it, one commit per table, the log's the last; files are deleted at once. Each step again
-    changes nothing."""
-
-    def stage_erasure(self, plan: Plan, matches: Matches) -> Staged:
-        """Raises PlanConflict, and then nothing is staged."""
-        ...
-
-    def erasure_evidence(self, plan: Plan, matches: Matches) -> Mapping[str, object]:
-        """Frames that the gate judges, see `gates.tables`."""
-        ...
-
-    def publish_erasure(self, verdict: Verdict, matches: Matches, *, ledger: tuple[str, int]) -> Published:
-        """Raises PlanConflict, also where messages of the key came since the plan."""
-        ...
-
-    def has_begun(self, plan: Plan) -> bool:
-        """Whether any of its commits is there."""
-        ...
-
-    def discard_erasure(self, plan: Plan) -> None:
-        """Forget what was staged, and once the plan is published, which files it deleted."""
+    def erased_tables(
+        self, plan: Plan, matches: Matches, went: Mapping[str, Sequence[str]] = MappingProxyType({}), /
+    ) -> Sequence[ErasedTable]:
+        """What is true now of the tables that a published plan has changed, by a new search. `went`: files by table, relative to its
+        location, that are looked for too."""
         ...

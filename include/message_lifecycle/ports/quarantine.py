@@ -20,7 +20,3 @@ class QuarantineStore(ChangeStore, Protocol):
     def returning(self, plan: Plan) -> QuarantineReturning:
         """What a published plan took and can come back. Raises UndoSourceGone, also where it has come back already."""
         ...
-
-    def returned(self, plan: Plan) -> int:
-        """How many rows the commit of an undo has brought, of those that it names."""
-        ...

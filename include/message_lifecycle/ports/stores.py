@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NoReturn, Protocol
 
-from message_lifecycle.model.erasure import KeyMatch
+from message_lifecycle.model.erasure import KeyMatch, Matches
 from message_lifecycle.model.facts import CopyState, LogState, Progress
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
@@ -16,6 +16,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
 from message_lifecycle.model.rows import RowAnswer, RowQuestion
 from message_lifecycle.model.settings import Policy, Value
+from message_lifecycle.model.undo import Effect
 from message_lifecycle.operations.lifetime import Refusal
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports.undo import HistoryReader
@@ -89,45 +90,85 @@ class MessageReader(HistoryReader, Protocol):
         """A text that differs whenever the topic's table has changed in any way; cheap."""
         ...
 
-    def messages(self, name: TopicName, *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
-        """Stored messages in order of (partition, offset), raw."""
+    def messages(
+        self,
+        name: TopicName,
+        *,
+        partition: int | None = None,
+        start: int = 0,
+        after: Mapping[int, int] | None = None,
+        at: LogState | None = None,
+    ) -> Iterator[Message]:
+        """Stored messages in order of (partition, offset), raw; or those past the offsets `after` alone. `at`: as of that state, where the
+        store can read an older one. Raises PlanConflict where that is gone."""
         ...
 
-    def effect(self, name: TopicName, plan_id: str) -> Sequence[str]:
-        """Names of the data files that the plan's commit took out of the table, from the table's own history."""
+    def effect(self, plan: Plan) -> Effect:
+        """What a published plan has done, from the table's own history; what of an undo's work is in the log now."""
         ...
 
 
-class StagingStore(Protocol):
-    """Changes made where no reader sees them, shown to the gate, found again once they are committed, or forgotten. Idempotent by plan id."""
+def _not_given() -> NoReturn:
+    raise AssertionError("nobody has given it")
 
-    def stage(self, plan: Plan) -> Staged:
-        """Do the work on the plan's snapshot, unseen. Raises PlanConflict when that snapshot is gone, UndoSourceGone."""
-        ...
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a store may ask while it carries out a change, and what is no part of the plan: made anew for each call."""
+
+    ledger: Callable[[], tuple[str, int]] = _not_given
+    """Another identity of the ledger at each call, for one commit: its uuid, and a sequence that grows."""
+    now: Callable[[], Instant] = _not_given
+    matches: Callable[[], Matches] = _not_given
+    """Of an erasure: whether a key is the one that goes."""
+    staged: Staged | None = None
+    """What was made before it, of other changes of the plan."""
+    behind: Callable[[], Collection[str]] = tuple
+    """Asked within the commit of a purge: documents whose clients now need more than when it was planned (SNP-9)."""
+
+
+NOTHING_GIVEN = Given()
+
+
+class ChangeStore(Protocol):
+    """How one kind of change is carried out, whatever it is: made where no reader sees it, shown to the gate, committed, found again by the
+    tables themselves (DEL-4). Each step again changes nothing."""
+
+    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN, /) -> Staged:
+        """Do the work on the plan's snapshot, unseen. Raises PlanConflict when that snapshot is gone, UndoSourceGone. Here nothing is tried
+        before: names are given, or files go, in the commit itself, and the gate judges the list."""
+        return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
+
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, given: Given = NOTHING_GIVEN, /) -> Mapping[str, object]:
         """Frames that the gate judges: what goes or comes, what differs beside the plan, figures."""
         ...
 
-    def published(self, name: TopicName, plan_id: str) -> Published | None:
-        """The commit on main that carries this plan, if there is one (DEL-4); counts are of what the commit really changed."""
+    def publish(self, verdict: Verdict, given: Given, /) -> Published:
+        """One fenced commit of each table; one that is there already is reported, not repeated. Raises PlanConflict."""
         ...
 
-    def has_committed(self, name: TopicName, plan_id: str) -> bool:
-        """Whether a plan has changed the table, also where an erasure has ended its commit since and left what an undo needs of it."""
+    def published(self, plan: Plan, /) -> Published | None:
+        """The commit that carries this plan, if it is there; counts are of what it really changed."""
         ...
 
-    def discard(self, plan: Plan) -> None:
-        """Forget what was staged for the plan; nothing there is success."""
-        ...
+    def has_begun(self, plan: Plan, /) -> bool:
+        """Whether any of it is there: also where files are left to remove, or an erasure has ended its commit since. Where no history tells
+        that any more, it may be."""
+        return self.published(plan) is not None
 
+    def finish(self, plan: Plan, /) -> Published:
+        """Bring to its end what has begun and has no way back, without a verdict. Here the commit was all."""
+        done = self.published(plan)
+        assert done is not None, f"plan {plan.plan_id} has not begun"
+        return done
 
-class ChangeStore(StagingStore, Protocol):
-    """Changes of one kind of table, in one fenced commit."""
+    def left(self, _plan: Plan, /) -> Sequence[str]:
+        """Of what the plan takes, what is still there, and of what it brings, what is not: in words (DEL-6)."""
+        return ()
 
-    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
-        """A plan that is there already is reported, not repeated. Raises PlanConflict."""
-        ...
+    def discard(self, _plan: Plan, /) -> None:
+        """Forget what was made for the plan, and of a published one what told that it was; nothing there is success."""
+        return
 
 
 class MessageStore(ChangeStore, Protocol):

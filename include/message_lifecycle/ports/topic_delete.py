@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
-from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published
-from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.tables import DeletedTopic, Deletion, Remnant, TopicTable
-from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports.stores import ChangeStore
 
 
-class TopicDeleter(Protocol):
-    """Deleted and brought back with all that lies beside it, or not at all: one commit, without a JVM."""
+class TopicDeleter(ChangeStore, Protocol):
+    """Deleted and brought back with all that lies beside it, or not at all: one commit, without a JVM. Raises PlanConflict where a table is
+    not as it was planned for, TableBusy."""
 
     def tables_of(self, name: TopicName) -> Sequence[TopicTable]:
         """The topic's tables, the log first. Raises UnknownTopic, ForeignTable."""
@@ -30,18 +28,4 @@ class TopicDeleter(Protocol):
 
     def deleted(self, plan_id: str) -> DeletedTopic | None:
         """The one that the plan deleted; None: it is not there (any more). Raises StorageRefused where its rows cannot be counted."""
-        ...
-
-    def moving_evidence(self, plan: Plan) -> Mapping[str, object]:
-        """Frames that the gate judges, by another reading than the plan's: `tables`, one row per table that would move; `taken`, one
-        row per table that has the place of one."""
-        ...
-
-    def move(self, verdict: Verdict, *, at: Instant) -> Published:
-        """Carry out what the plan says of the topic's tables. A plan that is done already is reported. Raises PlanConflict where a table
-        is not as it was planned for, TableBusy."""
-        ...
-
-    def moved(self, plan: Plan) -> Published | None:
-        """What the plan has done, if its tables are where it was to bring them (DEL-4)."""
         ...

@@ -9,7 +9,7 @@ from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.undo import Range, Returned, Returning
+from message_lifecycle.model.undo import Range, Returning
 
 
 class HistoryReader(Protocol):
@@ -23,8 +23,4 @@ class HistoryReader(Protocol):
         """What of a published plan's removals, and of the older markers that went with them (`staged`), is not in the log and can come
         back. `own`: offsets of the plan's markers. What lies `without` stays away: markers of plans that were taken back before.
         Raises UndoSourceGone, NotUndoable where the store keeps no history."""
-        ...
-
-    def returned(self, name: TopicName, plan: Plan) -> Returned:
-        """What of an undo's work is in the log now."""
         ...

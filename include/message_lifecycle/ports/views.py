@@ -7,7 +7,6 @@ from typing import Protocol
 
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
@@ -48,15 +47,6 @@ class ViewReader(Protocol):
         self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes]
     ) -> Sequence[tuple[int, int, bytes | None]]:
         """(partition, offset, key) of the view's messages that lie at one of the offsets or have one of the keys."""
-        ...
-
-    def tail_messages(self, log: LogState, after: Mapping[int, int], *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
-        """Messages past the horizons at the log's own snapshot, in order of (partition, offset). Raises PlanConflict where that is gone."""
-        ...
-
-    def never_compacted(self, plan: Plan) -> bool:
-        """Whether the view's history tells that this compaction has not had its commit; False also where an erasure has ended what would
-        tell."""
         ...
 
 

@@ -1,18 +1,20 @@
 """What the verbs ask of every operation, and what every operation answers unless it says otherwise.
 
-A plan changes its tables one after the other, each in one commit (`model.change`). The verbs walk this list and never
+A plan changes its tables one after the other, each in one commit (`model.change`). The verbs walk this list (`app.changes`) and never
 ask which operation it is. An operation says the rest: when it is due, how it is planned, what is compared afterwards, what is kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from message_lifecycle.app.operations import words
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.model.backends import check_operation
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
+from message_lifecycle.ports import Given
 
 if TYPE_CHECKING:
     from message_lifecycle.app.due import Asked, Due
@@ -36,50 +38,6 @@ Scheduled = Literal[
 Work = Request | UndoPlan | EraseKey | DeleteTopic | ReclaimDeleted | Scheduled
 """What a plan is made for: what a person asks to have removed or brought back, or a scheduled operation."""
 Frames = Mapping[str, object]
-
-
-class Deed:
-    """How one kind of change is carried out. Each step again changes nothing."""
-
-    def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
-        """Do the work where no reader sees it. `staged`: what was made before it; the answer has its own beside. Here nothing is tried
-        before: names are given, or files go, in the commit itself, and the gate judges the list."""
-        return staged
-
-    def commit(self, s: Services, verdict: Verdict) -> Published:
-        """One fenced commit; one that is there already is found. Raises PlanConflict."""
-        raise NotImplementedError
-
-    def done(self, s: Services, plan: Plan) -> Published | None:
-        """The commit that carries the plan, if it is there (DEL-4)."""
-        raise NotImplementedError
-
-    def has_begun(self, s: Services, plan: Plan) -> bool:
-        """Whether any of it is there, where it takes more than one commit."""
-        return self.done(s, plan) is not None
-
-    def drop(self, s: Services, plan: Plan) -> None:
-        """Forget what was made; nothing there is success."""
-
-
-class StagedDeed(Deed):
-    """One that a store stages, and then publishes in one commit."""
-
-    def store(self, s: Services, name: TopicName) -> ChangeStore:
-        raise NotImplementedError
-
-    def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
-        return self.store(s, plan.topic).stage(plan)
-
-    def commit(self, s: Services, verdict: Verdict) -> Published:
-        name = verdict.plan.topic
-        return self.store(s, name).publish(verdict, ledger=s.ledger.next_identity(name))
-
-    def done(self, s: Services, plan: Plan) -> Published | None:
-        return self.store(s, plan.topic).published(plan.topic, plan.plan_id)
-
-    def drop(self, s: Services, plan: Plan) -> None:
-        self.store(s, plan.topic).discard(plan)
 
 
 class Operation:
@@ -214,30 +172,29 @@ class Operation:
         """How much of what goes a legal hold may name. Here whatever goes, for nobody can look into it (DEL-8)."""
         return len(holds)
 
-    def before(self, s: Services, verdict: Verdict, deed: Deed) -> None:
-        """What must be true, or be done, just before a commit that is not there yet. Raises PlanConflict."""
+    def given(self, s: Services, plan: Plan, staged: Staged) -> Given:
+        """What a store may ask that carries it out."""
+        return Given(ledger=lambda: s.ledger.next_identity(plan.topic), now=s.ledger.now, staged=staged)
+
+    def alone(self, s: Services, plan: Plan) -> AbstractContextManager[None]:
+        """Who is kept out while it commits. Raises TopicBusy."""
+        return nullcontext()
+
+    def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
+        """What must be true, or be done, just before the store's commit, which is not there yet. Raises PlanConflict."""
+
+    def after(self, s: Services, plan: Plan, store: ChangeStore) -> None:
+        """What is done once the store's commit is there."""
 
     def published(self, plan: Plan, done: Sequence[Published]) -> Published:
         """Of all commits the one that the outcome counts."""
         return done[0]
 
-    def is_begun(self, s: Services, plan: Plan) -> bool:
-        """Whether there is no way back, so that whoever comes ends it, whatever was said since (`finish`)."""
-        return False
-
-    def finish(self, s: Services, plan: Plan) -> Published:
-        """Bring what has begun to its end, without a verdict."""
-        raise NotImplementedError(self.name)
-
-    def resumes(self, s: Services, plan: Plan) -> bool:
-        """Whether a run died in the middle of its one commit, so that it is carried on and not planned anew."""
-        return False
-
     # Verifying
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
-        """What is not as it was planned and judged, in words (DEL-6)."""
-        raise NotImplementedError(self.name)
+        """What is not as it was planned and judged, in words (DEL-6), beside what should have gone and is still there."""
+        return []
 
     def look_again(self, s: Services, plan: Plan) -> tuple[Plan | None, list[str]]:
         """A new plan at the same `as_of`, and what is still overdue without a holder, in words (DEL-6)."""

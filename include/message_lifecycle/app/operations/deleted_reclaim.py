@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from message_lifecycle.app import sparing
 from message_lifecycle.app.frames import with_figures
 from message_lifecycle.app.operations import words
-from message_lifecycle.app.operations.base import Deed, Frames, OfSpace, Work
+from message_lifecycle.app.operations.base import Frames, OfSpace, Work
 from message_lifecycle.app.operations.topics import deleted_by, policy_of_deleted, undo_until
 from message_lifecycle.gates.tables import deleted_reclaim_suite
 from message_lifecycle.model import plan as plans
@@ -27,7 +27,6 @@ from message_lifecycle.model.request import ReclaimDeleted
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import BegunReclaim, DeletedFacts, DeletedTopic
 from message_lifecycle.operations import deleted_reclaim
-from message_lifecycle.operations.verdict import Verdict
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
@@ -38,23 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lifecycle")
 _DELETION: tuple[plans.Operation, ...] = ("topic_delete",)
-
-
-class DroppedTopic(Deed):
-    """The tables of a deleted topic are forgotten, and then their files go."""
-
-    def commit(self, s: Services, verdict: Verdict) -> Published:
-        return reclaimer_of(s, verdict.plan.topic).drop(verdict)
-
-    def done(self, s: Services, plan: Plan) -> Published | None:
-        return reclaimer_of(s, plan.topic).dropped(plan)
-
-    def drop(self, s: Services, plan: Plan) -> None:
-        """Take the word away that files are to go."""
-        reclaimer_of(s, plan.topic).close(plan)
-
-
-TABLES = DroppedTopic()
 
 
 class DeletedReclaim(OfSpace):
@@ -88,7 +70,7 @@ class DeletedReclaim(OfSpace):
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         """The store's frames, and of the ledger how many holds stand now, and whether the topic can be brought back again."""
-        frames = reclaimer_of(s, plan.topic).drop_evidence(plan, policy)
+        frames = reclaimer_of(s, plan.topic).evidence(plan, staged, policy)
         undoable = s.ledger.now() < undo_until(s, _of_plan(s, plan))
         return with_figures(frames, {"holds": len(sparing.holds_of(s, plan.topic)), "undoable": int(undoable)})
 
@@ -101,15 +83,6 @@ class DeletedReclaim(OfSpace):
     def settings_now(self, s: Services, plan: Plan) -> Policy:
         """The deleted topic's. Raises PlanConflict where it is not there any more."""
         return policy_of_deleted(s, _of_plan(s, plan))
-
-    def is_begun(self, s: Services, plan: Plan) -> bool:
-        return bool(plan.moved("gone")) and reclaimer_of(s, plan.topic).is_begun(plan)
-
-    def finish(self, s: Services, plan: Plan) -> Published:
-        return reclaimer_of(s, plan.topic).finish(plan)
-
-    def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
-        return [f"{what} is still there" for what in reclaimer_of(s, record.plan.topic).still_there(record.plan)]
 
     def counted(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
         return replace(outcome, reclaimed_files=published.reclaimed_files, reclaimed_bytes=published.reclaimed_bytes)
@@ -151,7 +124,7 @@ def begun_plan(s: Services, name: TopicName) -> Plan | None:
     """The plan of that name that a run has left half done."""
     open_ = s.ledger.open_plan(name)
     of_deleted = open_ is not None and open_.plan.moved("gone")
-    return open_.plan if open_ is not None and of_deleted and DeletedReclaim().is_begun(s, open_.plan) else None
+    return open_.plan if open_ is not None and of_deleted and reclaimer_of(s, name).has_begun(open_.plan) else None
 
 
 def due_by_name(s: Services) -> dict[TopicName, ReclaimDeleted]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.app import sparing
@@ -26,7 +25,7 @@ from message_lifecycle.app.due import Asked, Due
 from message_lifecycle.app.due_state import due_states
 from message_lifecycle.app.frames import with_frame
 from message_lifecycle.app.operations import words
-from message_lifecycle.app.operations.base import Deed, Frames, Operation, Work
+from message_lifecycle.app.operations.base import Frames, Operation, Work
 from message_lifecycle.app.operations.undo import Undo, check, later, remember
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.gates.documents import documents_suite
@@ -51,63 +50,16 @@ if TYPE_CHECKING:
     from message_lifecycle.model.plan import Plan
     from message_lifecycle.model.records import PlanRecord
     from message_lifecycle.operations.verdict import Verdict
+    from message_lifecycle.ports import ChangeStore, Given
 
 _AGE = "changes_max_age"
-
-
-class OfChanges(Deed):
-    """Changes of documents come back."""
-
-    def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
-        return staged if staged.documents is not None else s.documents.stage(plan)
-
-    def commit(self, s: Services, verdict: Verdict) -> Published:
-        return s.documents.return_changes(verdict, ledger=s.ledger.next_identity(verdict.plan.topic))
-
-    def done(self, s: Services, plan: Plan) -> Published | None:
-        return s.documents.carrying(plan.topic, plan.plan_id)[0]
-
-    def drop(self, s: Services, plan: Plan) -> None:
-        s.documents.discard(plan)
-
-
-class OfSnapshots(OfChanges):
-    """New snapshots and raised epochs, and then the purge: two commits. What a run that died between them has left takes nothing away,
-    and the next plan goes on from it.
-
-    Or snapshots come back. They are no changes, and an outcome counts these alone."""
-
-    def commit(self, s: Services, verdict: Verdict) -> Published:
-        """Raises PlanConflict: what was published of it by then takes nothing away, and a new plan goes on from it; of one that purges
-        nothing that was all, and `verify` says what of it is wrong."""
-        plan, staged = verdict.plan, verdict.staged
-        assert staged.documents is not None, "a plan that changes something has staged it"
-        first = s.documents.publish_snapshots(verdict, ledger=s.ledger.next_identity(plan.topic))
-        if not plan.on_snapshots.documents:
-            return replace(first, restored=0)
-        wrong = _snapshot_differences(s, plan, staged)
-        if wrong:
-            raise PlanConflict(plan.plan_id, "; ".join(wrong))
-        _deactivate(s, plan)
-        if not staged.documents.purged:
-            return first
-        return s.documents.purge(verdict, ledger=s.ledger.next_identity(plan.topic), behind=lambda: unsynced(s, plan, staged))
-
-    def done(self, s: Services, plan: Plan) -> Published | None:
-        if plan.on_snapshots.documents:
-            return s.documents.published(plan.topic, plan.plan_id)
-        done = s.documents.carrying(plan.topic, plan.plan_id)[1]
-        return None if done is None else replace(done, restored=0)
-
-
-CHANGES, SNAPSHOTS = OfChanges(), OfSnapshots()
 
 
 class OfDocuments(Operation):
     """What a purge and its undo have in common."""
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        return s.documents.evidence(plan, staged, policy)
+        return s.snapshots.evidence(plan, staged, policy)
 
     def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
         held = sparing.held_documents(holds)
@@ -174,12 +126,25 @@ class SnapshotWithPurge(OfDocuments):
     def lines(self, plan: Plan, going: words.Removed, failed: Sequence[Check]) -> list[str]:
         return words.of_documents(plan, self.where(plan), going, failed)
 
-    def before(self, s: Services, verdict: Verdict, deed: Deed) -> None:
+    def given(self, s: Services, plan: Plan, staged: Staged) -> Given:
+        return replace(super().given(s, plan, staged), behind=lambda: unsynced(s, plan, staged))
+
+    def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
+        """Of the purge: the snapshots are there that it rests on. What was published of it by then takes nothing away, and a new plan goes
+        on from it; of one that purges nothing that was all, and `verify` says what of it is wrong."""
         plan = verdict.plan
         wanted = None if plan.snapshots is None else plan.snapshots.settings_hash
         if settings_hash(s.ledger.own_settings(plan.topic)) != wanted:
             raise PlanConflict(plan.plan_id, "settings of users or documents were changed after it was planned")
         _check_clients(s, plan, verdict.staged)  # what is known to be in the way raises no epoch
+        if store is s.changes:
+            wrong = _snapshot_differences(s, plan, verdict.staged)
+            if wrong:
+                raise PlanConflict(plan.plan_id, "; ".join(wrong))
+            _deactivate(s, plan)
+
+    def published(self, plan: Plan, done: Sequence[Published]) -> Published:
+        return done[-1]
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         """What the published tables do not have as the gate has judged it (DEL-6)."""
@@ -214,8 +179,8 @@ class UndoOfDocuments(Undo, OfDocuments):
         if not sparing.is_undone(s, undone):
             staged = None if record.staged is None else record.staged.documents
             purged = staged is not None and bool(staged.purged)
-            has_committed = partial(s.documents.has_committed, name, undone.plan_id, purged=purged)
-            check(s, record, policy, tables.changes_uuid, has_committed)
+            committed = (s.snapshots, s.changes) if purged else (s.snapshots,)
+            check(s, record, policy, tables.changes_uuid, lambda: all(store.has_begun(undone) for store in committed))
             actions = [action for action in going(undone, record.staged) if action.purged or action.dropped]
             purges = later(s, undone, "snapshot_with_purge")
             taken = document_undo.Taken(actions=actions, before=s.documents.before(undone, actions), later=purges)

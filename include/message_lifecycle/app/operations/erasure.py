@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.app import archiving, sparing
 from message_lifecycle.app.erasure_secret import match_of
-from message_lifecycle.app.operations.base import Deed, Frames, Operation, Work
+from message_lifecycle.app.operations.base import Frames, Operation, Work
 from message_lifecycle.app.operations.registry import names_of
 from message_lifecycle.app.receipts import keep
 from message_lifecycle.app.sparing import holds_of, ids_of
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model.hold import Hold
     from message_lifecycle.model.records import PlanRecord
-    from message_lifecycle.ports import Eraser
+    from message_lifecycle.ports import ChangeStore, Eraser, Given
 
 INTAKE = ("ingest", "copy")
 """Locks of what brings keys in."""
@@ -41,37 +42,6 @@ _WRITERS = (*INTAKE, "compaction")
 _WAIT_SECONDS = 600.0
 _SHOWN_OF_DIGEST = 12
 """Characters that tell one erased document from another in plans and outcomes; with the colon before them they are no name (NAME-1)."""
-
-
-class ErasedTables(Deed):
-    """Every table of the topic without the key, and without the history that has it; the log last."""
-
-    def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
-        return eraser_of(s, plan.topic).stage_erasure(plan, matches_of(s, plan))
-
-    def commit(self, s: Services, verdict: Verdict) -> Published:
-        """Raises PlanConflict, TopicBusy, ErasureUnfinished where a batch has begun and not ended: history alone tells whether it is in
-        the table."""
-        plan = verdict.plan
-        with writers_waited_for(s, plan.topic):
-            batches = s.ledger.open_batches(plan.topic)
-            if batches and self.done(s, plan) is None:
-                raise erasure_unfinished(
-                    f"topic {plan.topic}", f"ingest batch {batches[0].batch_id} of a run that died is open; ingest first"
-                )
-            return eraser_of(s, plan.topic).publish_erasure(verdict, matches_of(s, plan), ledger=s.ledger.next_identity(plan.topic))
-
-    def done(self, s: Services, plan: Plan) -> Published | None:
-        return s.store.published(plan.topic, plan.plan_id)
-
-    def has_begun(self, s: Services, plan: Plan) -> bool:
-        return eraser_of(s, plan.topic).has_begun(plan)
-
-    def drop(self, s: Services, plan: Plan) -> None:
-        eraser_of(s, plan.topic).discard_erasure(plan)
-
-
-TABLES = ErasedTables()
 
 
 class Erasure(Operation):
@@ -88,10 +58,22 @@ class Erasure(Operation):
         return _plan(s, name, policy, cast(EraseKey, work), as_of=as_of)
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        return eraser_of(s, plan.topic).erasure_evidence(plan, matches_of(s, plan))
+        return eraser_of(s, plan.topic).evidence(plan, staged, policy, self.given(s, plan, staged))
+
+    def given(self, s: Services, plan: Plan, staged: Staged) -> Given:
+        return replace(super().given(s, plan, staged), matches=lambda: matches_of(s, plan))
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return erasure_suite(plan, policy)
+
+    def alone(self, s: Services, plan: Plan) -> AbstractContextManager[None]:
+        return writers_waited_for(s, plan.topic)
+
+    def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
+        """Raises ErasureUnfinished where a batch has begun and not ended: history alone tells whether it is in the table."""
+        name = verdict.plan.topic
+        if batches := s.ledger.open_batches(name):
+            raise erasure_unfinished(f"topic {name}", f"ingest batch {batches[0].batch_id} of a run that died is open; ingest first")
 
     def question(self, plan: Plan, going: int) -> str:
         return f"erase a key for good, with {going:,} of {plan.expected.rows_in:,} {plan.things}?"

@@ -10,7 +10,7 @@ from message_lifecycle.app import archiving, sparing
 from message_lifecycle.app.due import of_messages
 from message_lifecycle.app.horizons import horizons_of, readers_of
 from message_lifecycle.app.live_view import latest_view
-from message_lifecycle.app.operations.base import Deed, Frames, Operation, StagedDeed, Work
+from message_lifecycle.app.operations.base import Frames, Operation, Work
 from message_lifecycle.model.change import DropSegments, RemoveRows
 from message_lifecycle.model.errors import PlanConflict, is_a_document_topic
 from message_lifecycle.model.facts import Facts, LogState
@@ -36,54 +36,6 @@ if TYPE_CHECKING:
 _LIMITS = get_args(LimitReason)
 
 
-class OfLog(StagedDeed):
-    """Messages go from the log or come back to it, and their markers come or go.
-
-    What goes may be kept elsewhere (RET-7): written at the stage, found again before it goes, dropped unless it has gone."""
-
-    def store(self, s: Services, name: TopicName) -> ChangeStore:
-        return s.store
-
-    def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
-        made = replace(super().make(s, plan, staged), view=staged.view)
-        archiving.archive(s, plan)
-        return made
-
-    def drop(self, s: Services, plan: Plan) -> None:
-        super().drop(s, plan)
-        if archiving.archives(plan) and self.done(s, plan) is None:
-            archiving.forget(plan)
-
-
-class OfView(StagedDeed):
-    """The compacted view is made new, with its horizons; or single messages go from it, or come back. An outcome counts none of these, for
-    the log may have them still."""
-
-    def store(self, s: Services, name: TopicName) -> ChangeStore:
-        return s.views
-
-    def make(self, s: Services, plan: Plan, staged: Staged) -> Staged:
-        made = super().make(s, plan, staged)
-        return made if plan.on_view.compact else replace(staged, view=made.view)
-
-    def commit(self, s: Services, verdict: Verdict) -> Published:
-        done = super().commit(s, verdict)
-        if verdict.plan.on_view.back:
-            latest_view(s, verdict.plan.topic)  # it names the view as it was
-        return _of_log_alone(verdict.plan, done)
-
-    def done(self, s: Services, plan: Plan) -> Published | None:
-        done = super().done(s, plan)
-        return None if done is None else _of_log_alone(plan, done)
-
-
-def _of_log_alone(plan: Plan, done: Published) -> Published:
-    return done if plan.on_view.compact else replace(done, removed=())
-
-
-LOG, VIEW = OfLog(), OfView()
-
-
 class OfMessages(Operation):
     """What the operations on topics of messages have in common."""
 
@@ -100,16 +52,16 @@ class OfMessages(Operation):
         raise NotImplementedError(self.name)
 
     def published(self, plan: Plan, done: Sequence[Published]) -> Published:
-        return done[-1]
+        return of_log_alone(plan, done[-1])
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         of_log = s.store.evidence(plan, staged, policy)
         of_view = plan.on_view.mark or plan.on_view.back or plan.past_horizon
         return {**of_log, **s.views.evidence(plan, staged, policy)} if of_view else of_log
 
-    def before(self, s: Services, verdict: Verdict, deed: Deed) -> None:
+    def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         plan = verdict.plan
-        if deed is not VIEW:
+        if store is not s.views:
             if plan.on_view.mark:
                 latest_view(
                     s, plan.topic
@@ -126,7 +78,7 @@ class OfMessages(Operation):
         plan, staged = record.plan, record.staged
         assert staged is not None, "what is published was staged"
         wrong = _view_differences(s, plan, staged)
-        gone = set(s.reader.effect(plan.topic, plan.plan_id))
+        gone = set(s.reader.effect(plan).files)
         if gone != set(plan.selection.files):
             wrong.append(
                 f"the commit took {len(gone)} files out, the plan names {len(plan.selection.files)}, {len(gone ^ set(plan.selection.files))} differ"
@@ -141,7 +93,9 @@ class OfMessages(Operation):
         return wrong
 
     def leave(self, s: Services, plan: Plan) -> str:
-        if not plan.of_log or not plan.on_view.mark or VIEW.done(s, plan) is None or LOG.done(s, plan) is not None:  # both tables
+        if (
+            not plan.of_log or not plan.on_view.mark or s.views.published(plan) is None or s.store.published(plan) is not None
+        ):  # both tables
             return ""
         return f"The compacted view is without what it took from there: `lifecycle undo {plan.plan_id}` brings that back"
 
@@ -154,9 +108,9 @@ class Cleaning(OfMessages):
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         return archiving.evidence(s, plan, super().evidence(s, plan, staged, policy))
 
-    def before(self, s: Services, verdict: Verdict, deed: Deed) -> None:
+    def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         archiving.require(s, verdict.plan)
-        super().before(s, verdict, deed)
+        super().before(s, verdict, store)
 
     def heeds_horizon(self, s: Services, plan: Plan) -> bool:
         """Where the cleaner does not wait for compaction it relies on the view as it was; else any horizon binds it, for horizons only rise."""
@@ -178,6 +132,11 @@ class Cleaning(OfMessages):
         return replace(outcome, archived=plan.expected.removed_rows if archiving.archives(plan) else 0)
 
 
+def of_log_alone(plan: Plan, done: Published) -> Published:
+    """An outcome counts nothing that goes from the view, or comes back to it, for the log may have it still; but what compaction leaves out."""
+    return done if plan.of_log or plan.on_view.compact else replace(done, removed=())
+
+
 def facts_of(s: Services, log: LogState, view: ViewState | None = None) -> Facts:
     """What the rules of messages are asked about."""
     facts = Facts(log=log, consumers=tuple(readers_of(s, log.topic)), accepted=s.ledger.accepted(log.topic))
@@ -186,7 +145,7 @@ def facts_of(s: Services, log: LogState, view: ViewState | None = None) -> Facts
 
 def view_as_relied_on(s: Services, plan: Plan) -> bool:
     """Whether the view is as the plan was made on it: it relies on it, or names what goes from it."""
-    view, done = s.views.view(plan.topic), s.views.published(plan.topic, plan.plan_id)
+    view, done = s.views.view(plan.topic), s.views.published(plan)
     # A run that died between its two commits has changed the view itself.
     relied_on = done.snapshot_id if done is not None else None if plan.view is None else plan.view.snapshot_id
     return (None if view is None else view.snapshot_id) == relied_on
@@ -224,7 +183,7 @@ def _was_held(plan: Plan, action: DropSegments | RemoveRows) -> bool:
 
 def _view_differences(s: Services, plan: Plan, staged: Staged) -> list[str]:
     """What the commit on the view did not do as it was judged."""
-    done = s.views.published(plan.topic, plan.plan_id) if plan.on_view.mark else None
+    done = s.views.published(plan) if plan.on_view.mark else None
     if not plan.on_view.mark or (done is not None and staged.view is not None and dict(done.removed) == dict(staged.view.removed)):
         return []
     return [f"the commit took {None if done is None else dict(done.removed)} from the compacted view, not what the gate judged"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.app.due import Asked, Due
-from message_lifecycle.app.operations.base import Frames, Operation, StagedDeed, Work, accept_one
+from message_lifecycle.app.operations.base import Frames, Operation, Work, accept_one
 from message_lifecycle.app.operations.undo import Undo, check, remember
 from message_lifecycle.app.sparing import holds_of, ids_of, undone_detail
 from message_lifecycle.gates.quarantine import quarantine_suite
@@ -31,16 +31,6 @@ if TYPE_CHECKING:
 _NOTHING = QuarantineState(table_uuid="", snapshot_id=None, files=())
 _THERE = "what it took is there again already"
 _GONE = "no row that it took is in any file any more"
-
-
-class QuarantineFiles(StagedDeed):
-    """Whole files of refused rows go or come back."""
-
-    def store(self, s: Services, name: TopicName) -> QuarantineStore:
-        return store_of(s, name)
-
-
-FILES = QuarantineFiles()
 
 
 class OfQuarantine(Operation):
@@ -83,11 +73,6 @@ class Quarantine(OfQuarantine):
     def where(self, plan: Plan) -> str:
         return f"{len(plan.selection.files):,} whole file(s) of the quarantine"
 
-    def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
-        plan, state = record.plan, store_of(s, record.plan.topic).quarantine(record.plan.topic) or _NOTHING
-        left = {file.name for file in state.files} & set(plan.selection.files)
-        return [f"the quarantine still has {len(left)} of the {len(plan.selection.files)} files that went"] if left else []
-
     def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """That rows go at this age was accepted."""
         accept_one(s, plan, quarantine_age.SETTING)
@@ -100,7 +85,7 @@ class UndoOfQuarantine(Undo, OfQuarantine):
         record = s.ledger.record(cast(UndoPlan, work).plan_id)
         undone, store = record.plan, store_of(s, name)
         state, uuid = store.quarantine(name) or _NOTHING, undone.requirements.table_uuid
-        check(s, record, policy, uuid, lambda: store.has_committed(name, undone.plan_id))
+        check(s, record, policy, uuid, lambda: store.has_begun(undone))
         if state.table_uuid != uuid:
             raise undo_source_gone(undone.plan_id, "the quarantine that it took rows from is not there any more")
         found = store.returning(undone)
@@ -115,10 +100,9 @@ class UndoOfQuarantine(Undo, OfQuarantine):
         plan = record.plan
         # What came back is remembered first, whatever else is found: the next run must not take it again.
         remember(s, plan)
-        found = store_of(s, plan.topic).returned(plan)
-        if published.restored == found == plan.restored_rows:
+        if published.restored == plan.restored_rows:
             return []
-        return [f"{plan.restored_rows} rows should be back in the quarantine: the commit says {published.restored}, it has {found} of them"]
+        return [f"{plan.restored_rows} rows should be back in the quarantine: the commit says {published.restored}"]
 
 
 def store_of(s: Services, name: TopicName) -> QuarantineStore:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.app.due import Asked, Due
 from message_lifecycle.app.operations import words
-from message_lifecycle.app.operations.base import Deed, Frames, OfSpace, Work, accept_one
+from message_lifecycle.app.operations.base import Frames, OfSpace, Work, accept_one
 from message_lifecycle.app.operations.deleted_reclaim import DeletedReclaim, begun_plan, due_by_name, forget_ended
 from message_lifecycle.app.operations.registry import names_of
 from message_lifecycle.app.sparing import holds_of, ids_of
@@ -33,22 +33,8 @@ if TYPE_CHECKING:
     from message_lifecycle.model.plan import Plan
     from message_lifecycle.model.records import PlanRecord
     from message_lifecycle.model.request import ReclaimDeleted
-    from message_lifecycle.operations.verdict import Verdict
 
 _RECLAIM: tuple[plans.Operation, ...] = ("reclaim",)
-
-
-class ForgottenHistory(Deed):
-    """Old snapshots and the files that they alone name go. What goes is seen by no reader, and cannot be tried."""
-
-    def commit(self, s: Services, verdict: Verdict) -> Published:
-        return s.reclaimer.reclaim(verdict)
-
-    def done(self, s: Services, plan: Plan) -> Published | None:
-        return s.reclaimer.reclaimed(plan)
-
-
-HISTORY = ForgottenHistory()
 
 
 class Reclaim(OfSpace):
@@ -110,7 +96,7 @@ class Reclaim(OfSpace):
         return reclaim.plan(facts, policy, as_of=as_of, ask=partial(s.reclaimer.loose, name))
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        return s.reclaimer.reclaim_evidence(plan, policy)
+        return s.reclaimer.evidence(plan, staged, policy)
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return reclaim_suite(plan, policy)
@@ -118,21 +104,10 @@ class Reclaim(OfSpace):
     def lines(self, plan: Plan, going: words.Removed, failed: Sequence[Check]) -> list[str]:
         return words.of_space(plan, "What it had removed longer ago than the undo window could then not be taken back any more", failed)
 
-    def resumes(self, s: Services, plan: Plan) -> bool:
-        """Whether snapshots of the plan have gone already."""
-        if plan.is_empty:
-            return False
-        left = {snapshot.snapshot_id for table in s.reclaimer.histories(plan.topic) for snapshot in table.snapshots}
-        gone = [snapshot_id for action in plan.forgets for snapshot_id in action.snapshots]
-        return bool(gone) and not left.issuperset(gone)
-
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
-        """What is there still, or went and was not listed."""
-        wrong = [f"{what} is still there" for what in s.reclaimer.remains(record.plan)]
+        """What went and was not listed."""
         listed = sum(len(removal.files) for removal in record.plan.file_removals)
-        if published.reclaimed_files > listed:
-            wrong.append(f"{published.reclaimed_files} files went, the plan lists {listed}")
-        return wrong
+        return [f"{published.reclaimed_files} files went, the plan lists {listed}"] if published.reclaimed_files > listed else []
 
     def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """That the undo window is as long as it is was accepted."""

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from message_lifecycle.app.operations.base import Deed, Operation, Scheduled, Work
+from message_lifecycle.app.operations.base import Operation, Scheduled, Work
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.sparing import is_undone
 from message_lifecycle.gates.suite import holds_suite
@@ -47,18 +47,18 @@ OPERATIONS = {
     "undo of topic_delete": "topics.UndoOfTopicDelete",
 }
 
-DEEDS = {
-    "log": "messages.LOG",
-    "view": "messages.VIEW",
-    "snapshots": "documents.SNAPSHOTS",
-    "changes": "documents.CHANGES",
-    "quarantine": "quarantine.FILES",
-    "rewrite": "erasure.TABLES",
-    "forget": "reclaim.HISTORY",
-    "move": "topics.TABLES",
-    "gone": "deleted_reclaim.TABLES",
+STORES = {
+    "log": "store",
+    "view": "views",
+    "snapshots": "snapshots",
+    "changes": "changes",
+    "quarantine": "quarantine",
+    "rewrite": "eraser",
+    "forget": "reclaimer",
+    "move": "deleter",
+    "gone": "deleted_reclaimer",
 }
-"""How a change is carried out: a commit by its table, the others by their kind."""
+"""Which of the services' stores carries out a change: a commit by its table, the others by their kind."""
 
 
 @cache
@@ -67,11 +67,16 @@ def named(name: str) -> Operation:
     return cast(Operation, _loaded(OPERATIONS[name])())
 
 
-def deeds(plan: Plan) -> list[Deed]:
-    """How its changes are carried out, in their order. Tables that are written again, or whose past is forgotten, go together."""
-    gone = bool(plan.moved("gone"))
-    names = (change.table if isinstance(change, Commit) else "gone" if gone else change.kind for change in plan.changes)
-    return [cast(Deed, _loaded(DEEDS[name])) for name in dict.fromkeys(names)]
+def stores_of(plan: Plan) -> list[str]:
+    """Which of the services' stores carry out its changes, in their order. Tables that are written again, or whose past is forgotten, go
+    together; the changes of documents that new snapshots cover go in a commit behind theirs."""
+    names: list[str] = []
+    for change in plan.changes:
+        if isinstance(change, Commit):
+            names += (change.table, "changes") if change.documents else (change.table,)
+        else:
+            names.append("gone" if plan.moved("gone") else change.kind)
+    return [STORES[name] for name in dict.fromkeys(names)]
 
 
 def _loaded(place: str) -> Any:
@@ -142,4 +147,17 @@ def again(s: Services, plan: Plan) -> Work:
     return of_plan(s, plan).again(plan)
 
 
-__all__ = ["Operation", "Scheduled", "Work", "again", "deeds", "kind_of", "named", "names_of", "of_plan", "of_work", "preview", "suite_of"]
+__all__ = [
+    "Operation",
+    "Scheduled",
+    "Work",
+    "again",
+    "kind_of",
+    "named",
+    "names_of",
+    "of_plan",
+    "of_work",
+    "preview",
+    "stores_of",
+    "suite_of",
+]

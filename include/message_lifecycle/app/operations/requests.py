@@ -94,7 +94,7 @@ def _newest_past_horizon(s: Services, log: LogState, view: ViewState, going: Off
         past = {offset for offset in offsets if offset > view.horizon(partition)}
         if not past:
             continue
-        for message in s.views.tail_messages(log, view.horizons, partition=partition, start=min(past)):
+        for message in s.reader.messages(log.topic, at=log, after=view.horizons, partition=partition, start=min(past)):
             if message.offset in past and message.key is not None:
                 newest[partition, message.key] = message.offset
             if message.offset >= max(past):

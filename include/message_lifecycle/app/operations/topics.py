@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.app import sparing
 from message_lifecycle.app.frames import with_frame
 from message_lifecycle.app.live_view import keep_view
-from message_lifecycle.app.operations.base import Deed, Frames, Operation, Work
+from message_lifecycle.app.operations.base import Frames, Operation, Work
 from message_lifecycle.app.operations.erasure import writers_waited_for
 from message_lifecycle.app.operations.registry import kind_of
 from message_lifecycle.app.operations.undo import Undo
@@ -22,7 +23,6 @@ from message_lifecycle.model.request import DeleteTopic, UndoPlan
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.model.tables import DeletedTopic, Deletion, TopicTable
 from message_lifecycle.operations import topic_delete, undo
-from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import Topic
 
 if TYPE_CHECKING:
@@ -36,31 +36,20 @@ _OF_UNDO = ("restored", "rows", "twice", "markers_left", "difference")
 _OF_NOTHING = ("rows_in", "rows_restored", "rows_removed", "rows_kept", "asks")
 
 
-class MovedTables(Deed):
-    """All tables of a topic go out of sight, or come back, with the views beside them."""
-
-    def commit(self, s: Services, verdict: Verdict) -> Published:
-        """Nothing is written to the topic meanwhile: what a writer has begun ends before, or finds no topic. Raises PlanConflict, TopicBusy."""
-        with writers_waited_for(s, verdict.plan.topic):
-            return deleter_of(s, verdict.plan.topic).move(verdict, at=s.ledger.now())
-
-    def done(self, s: Services, plan: Plan) -> Published | None:
-        return deleter_of(s, plan.topic).moved(plan)
-
-
-TABLES = MovedTables()
-
-
 class OfWholeTopic(Operation):
     """What deleting and bringing back have in common."""
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         """The store's frames, and of the ledger how many holds stand now."""
-        frames = deleter_of(s, plan.topic).moving_evidence(plan)
+        frames = deleter_of(s, plan.topic).evidence(plan, staged, policy)
         if plan.is_empty:
             # Asked again, an undo is like any other of which nothing is left to do.
             return _with_figures({**frames, **dict.fromkeys(_OF_UNDO, frames["taken"])}, dict.fromkeys(_OF_NOTHING, 0))
         return _with_figures(frames, {"asks": len(plan.asks), "holds": len(sparing.holds_of(s, plan.topic))})
+
+    def alone(self, s: Services, plan: Plan) -> AbstractContextManager[None]:
+        """Nothing is written to the topic meanwhile: what a writer has begun ends before, or finds no topic."""
+        return writers_waited_for(s, plan.topic)
 
 
 class TopicDelete(OfWholeTopic):

@@ -7,10 +7,11 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, cast
 
-from message_lifecycle.app import sparing
-from message_lifecycle.app.operations.base import Deed, Operation, Work
-from message_lifecycle.app.operations.messages import OfMessages, view_as_relied_on
-from message_lifecycle.app.operations.registry import deeds, kind_of
+from message_lifecycle.app import changes, sparing
+from message_lifecycle.app.live_view import latest_view
+from message_lifecycle.app.operations.base import Operation, Work
+from message_lifecycle.app.operations.messages import OfMessages, of_log_alone, view_as_relied_on
+from message_lifecycle.app.operations.registry import kind_of
 from message_lifecycle.gates.undo import undo_suite
 from message_lifecycle.model import plan as plans
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict, later_plan, undo_source_gone
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
     from message_lifecycle.gates.suite import Suite
     from message_lifecycle.operations.verdict import Verdict
+    from message_lifecycle.ports import ChangeStore
 
 
 class Undo(Operation):
@@ -60,7 +62,7 @@ class Undo(Operation):
 
     def leave(self, s: Services, plan: Plan) -> str:
         """What has come to its first commit alone, and another plan will bring back the rest of, is remembered all the same."""
-        if (plan.on_view.back or plan.documents_back) and any(deed.done(s, plan) is not None for deed in deeds(plan)[:1]):
+        if (plan.on_view.back or plan.documents_back) and changes.has_first(s, plan):
             remember(s, plan)
         return ""
 
@@ -75,21 +77,25 @@ class UndoOfMessages(Undo, OfMessages):
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         return _plan(s, name, policy, cast(UndoPlan, work), as_of=as_of)
 
-    def before(self, s: Services, verdict: Verdict, deed: Deed) -> None:
+    def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         pass  # what `OfMessages` asks is about what goes
+
+    def after(self, s: Services, plan: Plan, store: ChangeStore) -> None:
+        if store is s.views:
+            latest_view(s, plan.topic)  # it names the view as it was
 
     def heeds_horizon(self, s: Services, plan: Plan) -> bool:
         return view_as_relied_on(s, plan)
 
     def published(self, plan: Plan, done: Sequence[Published]) -> Published:
-        return done[0]
+        return of_log_alone(plan, done[0])
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, staged = record.plan, record.staged
         assert staged is not None, "what is published was staged"
         # What came back is remembered first, whatever else is found: the next run must not take it again.
         remember(s, plan)
-        wrong, found = _view_differences(s, plan), s.reader.returned(plan.topic, plan)
+        wrong, found = _view_differences(s, plan), s.reader.effect(plan)
         if (published.restored, found.rows) != (plan.restored_rows, plan.restored_rows):
             wrong.append(f"{plan.restored_rows} messages should be back: the commit says {published.restored}, {found.rows} are there")
         if found.twice:
@@ -112,8 +118,8 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
         heeded = sparing.ids_of(sparing.holds_of(s, name))
         return undo.plan(s.reader.log(name), policy, taken_back, None, as_of=as_of, taken=0, heeded=heeded)
     of_log = taken_back.of_log and not stopped_at_log(s, record)
-    has_committed = s.store.has_committed if of_log else s.views.has_committed
-    check(s, record, policy, s.topics.describe(name).uuid, lambda: has_committed(name, taken_back.plan_id))
+    store: ChangeStore = s.store if of_log else s.views
+    check(s, record, policy, s.topics.describe(name).uuid, lambda: store.has_begun(taken_back))
     log = s.reader.log(name)
     assert record.staged is not None and record.outcome is not None, "a published plan was staged, and has its outcome"
     found = Returning(source_id=None)
@@ -188,7 +194,7 @@ def stopped_at_log(s: Services, record: PlanRecord) -> bool:
     plan, outcome = record.plan, record.outcome
     if not plan.on_view.mark or not plan.of_log or outcome is None or outcome.name in ("published", "failed"):
         return False
-    return s.views.has_committed(plan.topic, plan.plan_id)
+    return s.views.has_begun(plan)
 
 
 def later(s: Services, plan: Plan, *operations: plans.Operation) -> list[Plan]:
@@ -207,7 +213,7 @@ def later(s: Services, plan: Plan, *operations: plans.Operation) -> list[Plan]:
         for other in found
         if not other.plan.on_view.compact
         or (other.outcome is not None and other.outcome.name == "published")
-        or (other.report is not None and not s.views.never_compacted(other.plan))
+        or (other.report is not None and s.views.has_begun(other.plan))
     ]
 
 
@@ -236,7 +242,7 @@ def _check_newer(s: Services, log: LogState, plan: Plan, of_view: ReturningView)
 
 def _within(s: Services, log: LogState, span: Range) -> Iterator[Message]:
     partition, first, last = span
-    return takewhile(lambda message: message.offset <= last, s.views.tail_messages(log, {}, partition=partition, start=first))
+    return takewhile(lambda message: message.offset <= last, s.reader.messages(log.topic, at=log, partition=partition, start=first))
 
 
 def remember(s: Services, plan: Plan) -> None:
@@ -251,7 +257,7 @@ def remember(s: Services, plan: Plan) -> None:
 def _view_differences(s: Services, plan: Plan) -> list[str]:
     if not plan.on_view.back:
         return []
-    view, done = s.views.view(plan.topic), s.views.published(plan.topic, plan.plan_id)
+    view, done = s.views.view(plan.topic), s.views.published(plan)
     if view is None or done is None:
         return ["nothing came back to the compacted view"]
     # As it was published: a compaction may have come since.

@@ -16,11 +16,12 @@ from message_lifecycle.model.change import MovedTable
 from message_lifecycle.model.errors import PlanConflict, UnsafePath, storage_refused
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import BegunReclaim, DeletedTopic, TableFiles, TopicTable
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import table_file, topic_tables
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import TableDocument
@@ -42,7 +43,7 @@ _SHOWN = 3
 _ALL = 2**62
 
 
-class IcebergDeletedReclaimer:
+class IcebergDeletedReclaimer(ChangeStore):
     """`ports.DeletedReclaimer`. `scratch` as `IcebergDeleter` has it. `steps` is told the name of each step as it is reached:
     `inside_commit` after each row, `before_commit`, `after_commit`, `while_deleting`, `after_delete`, `before_close`."""
 
@@ -58,16 +59,16 @@ class IcebergDeletedReclaimer:
         self._check_alone({document.uuid: str(document.content["location"]) for document in there.values()})
         return [self._files(table, there[table.table], orphans_before) for table in topic.tables]
 
-    def drop_evidence(self, plan: Plan, policy: Policy) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, _staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.deleted_reclaim_evidence import drop_evidence
 
         return drop_evidence(self._tables, plan, policy)
 
-    def drop(self, verdict: Verdict) -> Published:
+    def publish(self, verdict: Verdict, _given: Given) -> Published:
         from message_lifecycle.stores.iceberg.forgetting import forget
 
         plan = verdict.plan
-        if not self.is_begun(plan):
+        if not self.has_begun(plan):
             rows = [(place_of(action.table_uuid), self._as_planned(plan, action)) for action in plan.moved("gone")]
             # A person may have taken a day to answer, and somebody has made a table of those files meanwhile.
             self._check_alone({action.table_uuid: action.location for action in plan.moved("gone")})
@@ -80,13 +81,13 @@ class IcebergDeletedReclaimer:
             self._steps("after_commit")
         return self.finish(plan)
 
-    def is_begun(self, plan: Plan) -> bool:
+    def has_begun(self, plan: Plan) -> bool:
         return self._word(plan) is not None
 
     def finish(self, plan: Plan) -> Published:
         from message_lifecycle.stores.iceberg.forgetting import tell
 
-        done = self.dropped(plan)
+        done = self.published(plan)
         if done is not None:
             return done
         locations = {action.table: action.location for action in plan.moved("gone")}
@@ -101,18 +102,26 @@ class IcebergDeletedReclaimer:
         tell(self._tables.catalog, _WORD + plan.plan_id, _text(word))
         return _published(plan, word)
 
-    def dropped(self, plan: Plan) -> Published | None:
+    def published(self, plan: Plan) -> Published | None:
         word = self._word(plan)
         return None if word is None or "files" not in word else _published(plan, word)
 
-    def still_there(self, plan: Plan) -> Sequence[str]:
+    def left(self, plan: Plan) -> Sequence[str]:
         return [
-            *(f"the table {'.'.join(place)}" for action in plan.moved("gone") if self._location(place := place_of(action.table_uuid))),
-            *(f"{file.name} below {a.location}" for a in plan.moved("gone") for file in listed(self._io(a.location), a.location)),
+            *(
+                f"the table {'.'.join(place)} is still there"
+                for action in plan.moved("gone")
+                if self._location(place := place_of(action.table_uuid))
+            ),
+            *(
+                f"{file.name} below {a.location} is still there"
+                for a in plan.moved("gone")
+                for file in listed(self._io(a.location), a.location)
+            ),
         ]
 
-    def close(self, plan: Plan) -> None:
-        if self.dropped(plan) is not None:
+    def discard(self, plan: Plan) -> None:
+        if self.published(plan) is not None:
             self._steps("before_close")
             self.forget(plan.plan_id)
 

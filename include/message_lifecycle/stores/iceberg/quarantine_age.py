@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import QuarantineFile, QuarantineReturning, QuarantineState
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg.branches import branch_of, make_branch, remove_branch, staged_on, undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.failures import engine_failures
@@ -39,7 +40,7 @@ _AT = 1
 _PICK = picking("file_path", "record_count", "file_size_in_bytes", "lower_bounds", "upper_bounds", "null_value_counts")
 
 
-class IcebergQuarantine:
+class IcebergQuarantine(ChangeStore):
     """`ports.QuarantineStore`. `steps` as `IcebergStore` has them."""
 
     def __init__(
@@ -59,25 +60,25 @@ class IcebergQuarantine:
             files=() if snapshot is None else tuple(sorted(_files(table, snapshot), key=lambda file: file.name)),
         )
 
-    def published(self, name: TopicName, plan_id: str) -> Published | None:
+    def published(self, plan: Plan) -> Published | None:
         from message_lifecycle.stores.iceberg.layout import ancestors
         from message_lifecycle.stores.iceberg.read import published_by
 
         try:
-            table = self._tables.load(name, kind=KIND)
+            table = self._tables.load(plan.topic, kind=KIND)
         except UnknownTopic:
             return None
         for snapshot in ancestors(table):
             summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
-            if summary.get(PLAN_ID) == plan_id:
-                return published_by(plan_id, snapshot.snapshot_id, summary)
+            if summary.get(PLAN_ID) == plan.plan_id:
+                return published_by(plan.plan_id, snapshot.snapshot_id, summary)
         return None
 
-    def has_committed(self, name: TopicName, plan_id: str) -> bool:
+    def has_begun(self, plan: Plan) -> bool:
         from message_lifecycle.stores.iceberg.undo_sources import has_committed
 
         try:
-            return has_committed(self._tables.load(name, kind=KIND), plan_id)
+            return has_committed(self._tables.load(plan.topic, kind=KIND), plan.plan_id)
         except UnknownTopic:
             return False
 
@@ -101,10 +102,10 @@ class IcebergQuarantine:
                 plan.plan_id, f"a file of the quarantine's history is not there any more: {lost.filename or lost}"
             ) from lost
 
-    def returned(self, plan: Plan) -> int:
+    def _returned(self, plan: Plan) -> int:
         from message_lifecycle.stores.iceberg.quarantine_undo import returned
 
-        table, done = self._tables.load(plan.topic, kind=KIND), self.published(plan.topic, plan.plan_id)
+        table, done = self._tables.load(plan.topic, kind=KIND), self.published(plan)
         after = None if done is None else table.snapshot_by_id(done.snapshot_id)
         if after is None:
             return 0
@@ -112,7 +113,15 @@ class IcebergQuarantine:
         # Nobody has marked a row of what this very commit has brought.
         return returned(plan, () if before is None else _files(table, before), _files(table, after, heeding_marks=False))
 
-    def stage(self, plan: Plan) -> Staged:
+    def left(self, plan: Plan) -> Sequence[str]:
+        if plan.on_quarantine.files_back:
+            found, wanted = self._returned(plan), plan.restored_rows
+            return [] if found == wanted else [f"the quarantine has {found} of the {wanted} rows that came back"]
+        state, named = self.quarantine(plan.topic), set(plan.selection.files)
+        there = set() if state is None else named & {file.name for file in state.files}
+        return [f"the quarantine still has {len(there)} of the {len(named)} files that went"] if there else []
+
+    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         base_id = plan.requirements.snapshot_id
         if plan.is_empty or base_id is None:
             return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=base_id)
@@ -128,7 +137,7 @@ class IcebergQuarantine:
         self._steps("after_stage")
         return Staged(plan_id=plan.plan_id, branch=branch, snapshot_id=found)
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:  # noqa: ARG002  # files are judged by the plan
+    def evidence(self, plan: Plan, staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         """Read by PyIceberg from what Java staged; of the files that go the times are read, not their bounds."""
         if plan.on_quarantine.files_back:
             return self._evidence_of_undo(plan, staged)
@@ -154,12 +163,12 @@ class IcebergQuarantine:
             "figures": pa.table({name: pa.array([value], pa.int64()) for name, value in figures.items()}),
         }
 
-    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+    def publish(self, verdict: Verdict, given: Given) -> Published:
         from message_lifecycle.stores.iceberg.commits import commit_once, only_appends_since, properties
         from message_lifecycle.stores.iceberg.read import published_by
 
         plan, base_id = verdict.plan, verdict.plan.requirements.snapshot_id
-        done = self.published(plan.topic, plan.plan_id)
+        done = self.published(plan)
         if done is not None:
             self._forget_source(plan)
             return done
@@ -172,7 +181,7 @@ class IcebergQuarantine:
             else:
                 update = _going(session, table, plan, base_id).validateFromSnapshot(base_id).validateNoConflictingDeletes()
             undoes = {UNDOES: plan.parent} if plan.parent is not None else {}
-            for key, value in {**properties(verdict, ledger), **undoes}.items():
+            for key, value in {**properties(verdict, given.ledger()), **undoes}.items():
                 update.set(key, value)
 
             def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:

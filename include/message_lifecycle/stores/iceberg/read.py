@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import undo_source_gone
+from message_lifecycle.model.errors import PlanConflict, undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
@@ -18,7 +18,7 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
 from message_lifecycle.model.rows import Place, RowAnswer, RowQuestion
-from message_lifecycle.model.undo import Range, Returned, Returning
+from message_lifecycle.model.undo import Effect, Range, Returning
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
 from message_lifecycle.stores.iceberg.layout import (
@@ -103,31 +103,45 @@ class IcebergReader:
             snapshot = parent
         return None if snapshot is None else tuple(reversed(found))
 
-    def messages(self, name: TopicName, *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
+    def messages(
+        self,
+        name: TopicName,
+        *,
+        partition: int | None = None,
+        start: int = 0,
+        after: Mapping[int, int] | None = None,
+        at: LogState | None = None,
+    ) -> Iterator[Message]:
         """In order of (partition, offset); holds the files of one stretch of offsets at a time."""
-        for rows in rows_in_order(self._tables.log(name), partition=partition, start=start):
+        table, snapshot_id = self._tables.log(name), None if at is None else at.snapshot_id
+        if snapshot_id is not None and table.snapshot_by_id(snapshot_id) is None:
+            raise PlanConflict("not yet made", f"snapshot {snapshot_id} of the log is gone")
+        for rows in rows_in_order(table, snapshot_id=snapshot_id, partition=partition, start=start, after=after):
             yield from messages_of(rows)
 
-    def published(self, name: TopicName, plan_id: str) -> Published | None:
-        snapshot = self._commit_of(self._tables.load(name), plan_id)
-        return None if snapshot is None else published_by(plan_id, snapshot.snapshot_id, _summary(snapshot))
+    def published(self, plan: Plan) -> Published | None:
+        snapshot = self._commit_of(self._tables.load(plan.topic), plan.plan_id)
+        return None if snapshot is None else published_by(plan.plan_id, snapshot.snapshot_id, _summary(snapshot))
 
-    def effect(self, name: TopicName, plan_id: str) -> Sequence[str]:
+    def effect(self, plan: Plan) -> Effect:
         from message_lifecycle.stores.iceberg.manifests import removed_by
+        from message_lifecycle.stores.iceberg.undo_sources import returned
 
-        table = self._tables.load(name)
-        snapshot = self._commit_of(table, plan_id)
-        return () if snapshot is None else removed_by(table, snapshot)
+        table = self._tables.load(plan.topic)
+        if plan.parent is not None:
+            return returned(table, plan)
+        snapshot = self._commit_of(table, plan.plan_id)
+        return Effect() if snapshot is None else Effect(files=tuple(removed_by(table, snapshot)))
 
     def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:
         from message_lifecycle.stores.iceberg.undo_sources import given
 
         return given(self._tables.load(name), plan_id)
 
-    def has_committed(self, name: TopicName, plan_id: str) -> bool:
+    def has_begun(self, plan: Plan) -> bool:
         from message_lifecycle.stores.iceberg.undo_sources import has_committed
 
-        return has_committed(self._tables.load(name), plan_id)
+        return has_committed(self._tables.load(plan.topic), plan.plan_id)
 
     def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
         from message_lifecycle.stores.iceberg.undo_sources import returning
@@ -136,11 +150,6 @@ class IcebergReader:
             return returning(self._tables.load(log.topic), log.snapshot_id, plan, staged, own=own, without=without)
         except FileNotFoundError as lost:
             raise undo_source_gone(plan.plan_id, f"a file of the table's history is not there any more: {lost.filename or lost}") from lost
-
-    def returned(self, name: TopicName, plan: Plan) -> Returned:
-        from message_lifecycle.stores.iceberg.undo_sources import returned
-
-        return returned(self._tables.load(name), plan)
 
     @staticmethod
     def _commit_of(table: Table, plan_id: str) -> Snapshot | None:

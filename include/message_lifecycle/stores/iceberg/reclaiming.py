@@ -15,12 +15,13 @@ from message_lifecycle.model.change import Forget
 from message_lifecycle.model.errors import PlanConflict, SnapshotInUse, UnsafePath, storage_refused
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import LooseFiles, LooseQuestion, TableHistory
 from message_lifecycle.operations.reclaim import ended_refs, kept_of
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import past, table_file, topic_tables
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import TableDocument
@@ -40,7 +41,7 @@ RECLAIMED = "lifecycle._reclaimed"
 """On the topic's own table: what the last plan that came to its end has brought back, of all tables of the topic."""
 
 
-class IcebergReclaimer:
+class IcebergReclaimer(ChangeStore):
     """`ports.Reclaimer`. `steps` is told the name of each step of publishing as it is reached (`before_expire`, `after_expire`,
     `while_deleting`, `after_delete`)."""
 
@@ -78,7 +79,7 @@ class IcebergReclaimer:
             more=len(files) > question.limit,
         )
 
-    def reclaimed(self, plan: Plan) -> Published | None:
+    def published(self, plan: Plan) -> Published | None:
         document = self._tables.document(plan.topic)
         said = json.loads(document.properties.get(RECLAIMED, "{}"))
         if said.get("plan") != plan.plan_id:
@@ -91,14 +92,18 @@ class IcebergReclaimer:
             reclaimed_bytes=int(said["bytes"]),
         )
 
-    def remains(self, plan: Plan) -> Sequence[str]:
+    def has_begun(self, plan: Plan) -> bool:
+        there = {snapshot.snapshot_id for table in self.histories(plan.topic) for snapshot in table.snapshots}
+        return any(snapshot_id not in there for action in plan.forgets for snapshot_id in action.snapshots)
+
+    def left(self, plan: Plan) -> Sequence[str]:
         return [
             *(
-                f"snapshot {snapshot_id} of {_words(action)}"
+                f"snapshot {snapshot_id} of {_words(action)} is still there"
                 for action in plan.forgets
                 for snapshot_id in sorted(set(action.snapshots) & set(snapshot_ids(self._open(plan.topic, action.table)[0].content)))
             ),
-            *(f"{file} of {_words(action)}" for action in plan.forgets for file in self._still_there(plan.topic, action)),
+            *(f"{file} of {_words(action)} is still there" for action in plan.forgets for file in self._still_there(plan.topic, action)),
         ]
 
     def hidden_bytes(self, name: TopicName) -> int | None:
@@ -106,14 +111,14 @@ class IcebergReclaimer:
 
         return sum(hidden_bytes(document) for _, document in topic_tables.documents(self._tables, name))
 
-    def reclaim_evidence(self, plan: Plan, policy: Policy) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, _staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.reclaim_evidence import reclaim_evidence
 
         return reclaim_evidence(self._tables, plan, policy)
 
-    def reclaim(self, verdict: Verdict) -> Published:
+    def publish(self, verdict: Verdict, _given: Given) -> Published:
         plan = verdict.plan
-        done = self.reclaimed(plan)
+        done = self.published(plan)
         if done is not None:
             return done
         topic_tables.check_alone(self._tables, plan.topic)
@@ -136,7 +141,7 @@ class IcebergReclaimer:
             table_file.set_properties(
                 self._tables.catalog, (plan.topic.namespace, plan.topic.table()), {RECLAIMED: json.dumps(said, sort_keys=True)}
             )
-        found = self.reclaimed(plan)
+        found = self.published(plan)
         assert found is not None
         return found
 

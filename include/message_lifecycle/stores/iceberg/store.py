@@ -13,6 +13,7 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy, Value
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg.branches import branch_of, remove_branch, undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.failures import engine_failures
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class IcebergStore(IcebergReader):
+class IcebergStore(IcebergReader, ChangeStore):
     """Reader and store in one. Logs are read by PyIceberg here, too: it is quicker at it than Spark's metadata tables, and whoever
     plans by the one and publishes by the other has two implementations that must agree.
 
@@ -45,7 +46,7 @@ class IcebergStore(IcebergReader):
         # What the last stage took out, by its snapshot and its JVM: a publish in the same process need not read it back.
         self._dropped: dict[tuple[int | None, SparkSession], object] = {}
 
-    def stage(self, plan: Plan) -> Staged:
+    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         from message_lifecycle.stores.iceberg.stage import stage
         from message_lifecycle.stores.iceberg.undo import stage_undo
 
@@ -76,7 +77,7 @@ class IcebergStore(IcebergReader):
         with engine_failures():
             return mark(self._session(), self._tables.load(plan.topic), plan, staged, policy)
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.compaction.view_table import state_of
         from message_lifecycle.stores.iceberg.evidence import evidence
         from message_lifecycle.stores.iceberg.undo_evidence import undo_evidence
@@ -90,7 +91,7 @@ class IcebergStore(IcebergReader):
         with engine_failures():
             return evidence(self._tables.load(plan.topic), plan, staged, policy, horizons)
 
-    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+    def publish(self, verdict: Verdict, given: Given) -> Published:
         from message_lifecycle.stores.iceberg.publish import publish
 
         marks = verdict.staged.markers is not None and verdict.staged.markers.count > 0
@@ -98,7 +99,7 @@ class IcebergStore(IcebergReader):
             session = self._session() if marks else self._engine(verdict.plan)
             dropped = self._dropped.get((verdict.staged.snapshot_id, session))
             log = partial(self._tables.load, verdict.plan.topic)
-            done = publish(session, log, verdict, self._server, ledger=ledger, steps=self._steps, dropped=dropped)
+            done = publish(session, log, verdict, self._server, ledger=given.ledger(), steps=self._steps, dropped=dropped)
         if verdict.plan.parent is not None:
             remove_branch(self._tables, verdict.plan, undo_ref(verdict.plan.parent))
         return done

@@ -16,10 +16,12 @@ from message_lifecycle.model.change import MovedTable
 from message_lifecycle.model.errors import PlanConflict, storage_refused
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName, normalise_name
-from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import DeletedTopic, Deletion, Remnant, TopicTable
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import table_file
 from message_lifecycle.stores.iceberg.catalog import Tables, ensure_namespace, ledger_of
 from message_lifecycle.stores.iceberg.document import TableDocument
@@ -46,7 +48,7 @@ from message_lifecycle.stores.iceberg.topic_tables import documents
 _ON_DELETED = (DELETED_BY, DELETED_AT, DELETED_GATE, DELETED_KIND)
 
 
-class IcebergDeleter:
+class IcebergDeleter(ChangeStore):
     """`ports.TopicDeleter`. `scratch`: of a scenario's topics, as `IcebergTopics` has it. `steps` is told the name of each step of a
     move as it is reached: `written`, `inside_commit` after each row, `before_commit`, `after_commit`."""
 
@@ -82,7 +84,7 @@ class IcebergDeleter:
             raise storage_refused(str(gone.filename or plan_id), "it is not there, and a deleted topic is read through it") from gone
         return DeletedTopic(**_told_of(ordered[0][1]), tables=tables)
 
-    def moving_evidence(self, plan: Plan) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         import pyarrow as pa
 
         planned = {action.table: action for action in plan.moved()}
@@ -98,12 +100,12 @@ class IcebergDeleter:
         taken = [".".join(place) for action in plan.moved() if self._tables.pointers.one(place := _to(plan, action)) is not None]
         return {"tables": pa.Table.from_pylist(rows), "taken": pa.table({"name": pa.array(taken, pa.string())})}
 
-    def move(self, verdict: Verdict, *, at: Instant) -> Published:
+    def publish(self, verdict: Verdict, given: Given) -> Published:
         plan = verdict.plan
-        done = self.moved(plan)
+        done = self.published(plan)
         if done is not None:
             return done
-        properties = {RETURNED_BY: plan.plan_id} if plan.moved("back") else _told(plan, verdict.gate_id, at)
+        properties = {RETURNED_BY: plan.plan_id} if plan.moved("back") else _told(plan, verdict.gate_id, given.now())
         unplanned = set() if plan.moved("back") else self._kinds_there(plan.topic) - {action.table for action in plan.moved()}
         if unplanned:
             raise PlanConflict(plan.plan_id, f"the topic has got a table beside it since it was planned: {', '.join(sorted(unplanned))}")
@@ -124,7 +126,7 @@ class IcebergDeleter:
         self._steps("after_commit")
         return _published(plan)
 
-    def moved(self, plan: Plan) -> Published | None:
+    def published(self, plan: Plan) -> Published | None:
         log = next((action for action in plan.moved() if not action.table), None)
         if log is None:
             return None

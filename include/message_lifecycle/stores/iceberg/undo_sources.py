@@ -15,7 +15,7 @@ from message_lifecycle.model.errors import undo_source_gone
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import Place, ranges_text
-from message_lifecycle.model.undo import Range, Returned, Returning
+from message_lifecycle.model.undo import Effect, Range, Returning
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.data_rows import Longs, Vectors, read_rows
 from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
@@ -59,11 +59,11 @@ def returning(
     return Returning(source_id=source.snapshot_id, rows=tuple(rows), markers=tuple(_markers(live, own)), present=present)
 
 
-def returned(table: Table, plan: Plan) -> Returned:
+def returned(table: Table, plan: Plan) -> Effect:
     """See `ports.HistoryReader`."""
     now = table.current_snapshot()
     if now is None:
-        return Returned(rows=0, twice=0, markers=0)
+        return Effect()
     touched: tuple[RestoreRows | RemoveRows, ...] = (*plan.on_log.back, *plan.on_log.mark)
     places = {(action.partition, action.base_offset) for action in touched}
     live = Live(table, now, (file for file in files_of(table, now) if (file.partition, file.segment) in places))
@@ -77,7 +77,7 @@ def returned(table: Table, plan: Plan) -> Returned:
     for mark in plan.on_log.mark:
         there = live.alive((mark.partition, mark.base_offset), mark.first_offset, mark.last_offset)
         left += int(within(there, mark.offsets).sum())
-    return Returned(rows=rows, twice=twice, markers=left)
+    return Effect(rows=rows, twice=twice, markers=left)
 
 
 def given(table: Table, plan_id: str) -> tuple[Range, ...]:

@@ -6,15 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import BegunReclaim, DeletedTopic, TableFiles
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.memory.topic_delete import MemoryDeleter
 
 
-class MemoryDeletedReclaimer:
+class MemoryDeletedReclaimer(ChangeStore):
     """`ports.DeletedReclaimer` beside a `MemoryDeleter`. `steps` is told each step, as `IcebergDeletedReclaimer` does."""
 
     def __init__(self, deleter: MemoryDeleter, *, steps: Callable[[str], None] | None = None) -> None:
@@ -25,7 +26,7 @@ class MemoryDeletedReclaimer:
     def files_of(self, topic: DeletedTopic, *, orphans_before: Instant) -> Sequence[TableFiles]:  # noqa: ARG002  # there are no files
         return [TableFiles(table=table) for table in topic.tables]
 
-    def drop_evidence(self, plan: Plan, policy: Policy) -> Mapping[str, object]:  # noqa: ARG002  # no file has an age
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         there = self._tables(plan)
         return {
             "tables": [{"same": there.get(a.table) == (a.table_uuid, a.snapshot_id)} for a in plan.moved("gone")],
@@ -33,9 +34,9 @@ class MemoryDeletedReclaimer:
             "figures": [{"files": 0, "bytes": 0, "asks": len(plan.asks)}],
         }
 
-    def drop(self, verdict: Verdict) -> Published:
+    def publish(self, verdict: Verdict, _given: Given) -> Published:
         plan = verdict.plan
-        if not self.is_begun(plan):
+        if not self.has_begun(plan):
             if self._tables(plan) != {a.table: (a.table_uuid, a.snapshot_id) for a in plan.moved("gone")}:
                 raise PlanConflict(plan.plan_id, "the deleted topic is not as it was planned for")
             self._steps("before_commit")
@@ -44,20 +45,20 @@ class MemoryDeletedReclaimer:
             self._steps("after_commit")
         return self.finish(plan)
 
-    def is_begun(self, plan: Plan) -> bool:
+    def has_begun(self, plan: Plan) -> bool:
         return plan.plan_id in self._begun
 
     def finish(self, plan: Plan) -> Published:
         self._finished.add(plan.plan_id)
         return _published(plan)
 
-    def dropped(self, plan: Plan) -> Published | None:
+    def published(self, plan: Plan) -> Published | None:
         return _published(plan) if plan.plan_id in self._finished else None
 
-    def still_there(self, plan: Plan) -> Sequence[str]:
-        return [f"the table {table or 'log'}" for table in self._tables(plan)]
+    def left(self, plan: Plan) -> Sequence[str]:
+        return [f"the table {table or 'log'} is still there" for table in self._tables(plan)]
 
-    def close(self, plan: Plan) -> None:
+    def discard(self, plan: Plan) -> None:
         if plan.plan_id in self._finished:
             self.forget(plan.plan_id)
 

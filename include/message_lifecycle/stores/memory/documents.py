@@ -20,6 +20,7 @@ from message_lifecycle.model.undo import DocumentsBefore
 from message_lifecycle.operations.document_reading import check_next
 from message_lifecycle.operations.snapshot_with_purge import needs_more
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.memory import document_undo
 from message_lifecycle.stores.memory.document_evidence import documents_evidence
 from message_lifecycle.stores.memory.document_log import (
@@ -34,7 +35,7 @@ from message_lifecycle.stores.memory.store import MemoryStore
 
 
 class MemoryDocuments:
-    """`ports.DocumentReader` and `ports.DocumentStore` beside a `MemoryStore`, which knows the topics."""
+    """`ports.Documents` beside a `MemoryStore`, which knows the topics."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -53,7 +54,7 @@ class MemoryDocuments:
         else:
             self._logs[name] = log
 
-    # DocumentReader
+    # Documents
 
     def tables(self, name: TopicName) -> DocumentTables:
         log = self.log(name)
@@ -102,9 +103,6 @@ class MemoryDocuments:
         snapshot_id, commit = first if second is None else second
         return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=commit.removed)
 
-    def has_committed(self, name: TopicName, plan_id: str, *, purged: bool = True) -> bool:  # noqa: ARG002  # its commit tells
-        return self.published(name, plan_id) is not None
-
     def carrying(self, name: TopicName, plan_id: str) -> tuple[Published | None, Published | None]:
         log = self.log(name)
         changes, snapshots = log.changes.carrying(plan_id), log.snapshots.carrying(plan_id)
@@ -121,7 +119,7 @@ class MemoryDocuments:
         states = self.states(name, then, only={action.document for action in taken})
         return DocumentsBefore(changes_id=changes_id, snapshots_id=snapshots_id, states={state.document: state for state in states})
 
-    # DocumentStore
+    # Changes of both tables
 
     def add(self, name: TopicName, changes: Sequence[Change], *, ledger: tuple[str, int]) -> None:
         log = self.log(name)
@@ -257,6 +255,46 @@ class MemoryDocuments:
     def _before(plan: Plan, log: DocumentLog) -> tuple[Mapping[str, tuple[Change, ...]], Mapping[str, tuple[SnapshotRow, ...]]]:
         assert plan.snapshots is not None
         return log.changes.rows(plan.requirements.snapshot_id), log.snapshots.rows(plan.snapshots.snapshot_id)
+
+
+class _OfDocuments(ChangeStore):
+    """Both tables are staged together, and judged together."""
+
+    def __init__(self, documents: MemoryDocuments) -> None:
+        self._documents = documents
+
+    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
+        return self._documents.stage(plan)
+
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+        return self._documents.evidence(plan, staged, policy)
+
+    def discard(self, plan: Plan) -> None:
+        self._documents.discard(plan)
+
+
+class MemorySnapshots(_OfDocuments):
+    """New snapshots and raised epochs come, old snapshots go; or those come back that had gone."""
+
+    def publish(self, verdict: Verdict, given: Given) -> Published:
+        return self._documents.publish_snapshots(verdict, ledger=given.ledger())
+
+    def published(self, plan: Plan) -> Published | None:
+        return self._documents.carrying(plan.topic, plan.plan_id)[1]
+
+
+class MemoryChanges(_OfDocuments):
+    """Changes go, only after the snapshots that cover them are published; or come back."""
+
+    def publish(self, verdict: Verdict, given: Given) -> Published:
+        if verdict.plan.on_snapshots.documents:
+            return self._documents.purge(verdict, ledger=given.ledger(), behind=given.behind)
+        return self._documents.return_changes(verdict, ledger=given.ledger())
+
+    def published(self, plan: Plan) -> Published | None:
+        if plan.on_snapshots.documents:
+            return self._documents.published(plan.topic, plan.plan_id)
+        return self._documents.carrying(plan.topic, plan.plan_id)[0]
 
 
 def _fold(plan: Plan) -> Fold:

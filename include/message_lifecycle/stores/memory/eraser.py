@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from types import MappingProxyType
 
-from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches, TableKind
+from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
@@ -16,6 +17,7 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy, Value
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.archive.erasing import archive_of, erase_archive, key_in_archive, told_in_archive
 from message_lifecycle.stores.archive.parquet import ParquetArchive
 from message_lifecycle.stores.memory import erased_documents, erased_rows
@@ -28,7 +30,7 @@ from message_lifecycle.stores.memory.store import MemoryStore
 Messages = dict[Position, Message]
 
 
-class MemoryEraser:
+class MemoryEraser(ChangeStore):
     """`ports.Eraser` beside a `MemoryStore` and its documents. `server`: the settings below the topics' own, of which one names an archive."""
 
     def __init__(self, store: MemoryStore, documents: MemoryDocuments, *, server: Mapping[str, Value]) -> None:
@@ -82,7 +84,9 @@ class MemoryEraser:
             tables.append(key_in_archive(archive, name, table.topic.uuid, matches))
         return tables
 
-    def erased_tables(self, plan: Plan, matches: Matches) -> Sequence[ErasedTable]:
+    def erased_tables(
+        self, plan: Plan, matches: Matches, _went: Mapping[str, Sequence[str]] = MappingProxyType({})
+    ) -> Sequence[ErasedTable]:
         now = {table.table: table for table in self.find_key(plan.topic, matches, Policy.of_values(plan.policy), as_of=plan.as_of)}
         return [
             ErasedTable(
@@ -94,23 +98,20 @@ class MemoryEraser:
                 files_found=max(len(now[action.table].files), int(not now[action.table].clean)),
                 gone=(),
                 committed_at=None,
-                finished_at=None,
             )
             for action in plan.rewrites
             if action.table in now
         ]
 
-    def files_there(self, name: TopicName, table: TableKind, names: Sequence[str]) -> Sequence[str]:  # noqa: ARG002  # no files go by name
-        return ()
-
-    def stage_erasure(self, plan: Plan, matches: Matches) -> Staged:  # noqa: ARG002  # what goes is found when it was planned
+    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         if (documents := self._documents_of(plan.topic)) is not None:
             erased_documents.check(documents, plan)
         else:
             self._store._require(plan, self._store._table(plan.topic))
         return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
 
-    def erasure_evidence(self, plan: Plan, matches: Matches) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+        matches = given.matches()
         if (documents := self._documents_of(plan.topic)) is not None:
             return erased_documents.evidence(documents, plan, matches)
         assert plan.requirements.snapshot_id is not None
@@ -130,16 +131,16 @@ class MemoryEraser:
         gone = sum(position in before for position in named(plan, "log"))
         return {"rewritten": rows, "tables": tables, "figures": erased_rows.figures(plan, before.values(), gone)}
 
-    def has_begun(self, plan: Plan) -> bool:
-        return self._store.published(plan.topic, plan.plan_id) is not None
+    def published(self, plan: Plan) -> Published | None:
+        return self._store.published(plan)
 
-    def publish_erasure(self, verdict: Verdict, matches: Matches, *, ledger: tuple[str, int]) -> Published:
-        plan, table = verdict.plan, self._store._table(verdict.plan.topic)
-        done, documents = self._store.published(plan.topic, plan.plan_id), self._documents_of(plan.topic)
+    def publish(self, verdict: Verdict, given: Given) -> Published:
+        plan, table, matches, ledger = verdict.plan, self._store._table(verdict.plan.topic), given.matches(), given.ledger()
+        done, documents = self._store.published(plan), self._documents_of(plan.topic)
         if done is None and documents is not None:
             erased_documents.erase(documents, plan, matches)
             self._of_log(plan, ledger)
-            done = self._store.published(plan.topic, plan.plan_id)
+            done = self._store.published(plan)
         if done is None:
             self._store._require(plan, table)
             rivals = [commit for commit in table.commits if commit.snapshot_id > (plan.requirements.snapshot_id or 0)]
@@ -155,12 +156,9 @@ class MemoryEraser:
                 erase_archive(archive, plan.topic, matches)
             self._of_view(plan)
             self._of_log(plan, ledger)
-            done = self._store.published(plan.topic, plan.plan_id)
+            done = self._store.published(plan)
         assert done is not None, "it was just committed"
         return done
-
-    def discard_erasure(self, plan: Plan) -> None:
-        """Nothing is kept for a plan before it is published."""
 
     def _of_log(self, plan: Plan, ledger: tuple[str, int]) -> None:
         table, gone = self._store._table(plan.topic), named(plan, "log")

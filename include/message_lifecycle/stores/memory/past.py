@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import LooseFiles, LooseQuestion, TableHistory
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 
 if TYPE_CHECKING:
     from message_lifecycle.stores.memory.store import MemoryStore
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _WRONG = ("needed", "missing", "young", "pointed", "progress", "outside", "fresh")
 
 
-class MemoryReclaimer:
+class MemoryReclaimer(ChangeStore):
     """`ports.Reclaimer` of a store without a past."""
 
     def __init__(self, store: MemoryStore) -> None:
@@ -31,18 +32,15 @@ class MemoryReclaimer:
     def loose(self, name: TopicName, question: LooseQuestion) -> LooseFiles:  # noqa: ARG002  # no table is ever asked about
         return LooseFiles(table=question.table, files=(), total_files=0, total_bytes=0)
 
-    def reclaimed(self, plan: Plan) -> Published | None:  # noqa: ARG002  # no plan of it changes anything
-        return None
+    def published(self, _plan: Plan) -> Published | None:
+        return None  # no plan of it changes anything
 
-    def remains(self, plan: Plan) -> Sequence[str]:  # noqa: ARG002  # no plan leaves anything to be there
-        return ()
+    def publish(self, verdict: Verdict, _given: Given) -> Published:
+        raise AssertionError(f"plan {verdict.plan.plan_id} of a store without a past is empty")
 
     def hidden_bytes(self, name: TopicName) -> int | None:  # noqa: ARG002  # nothing is hidden
         return None
 
-    def reclaim_evidence(self, plan: Plan, policy: Policy) -> Mapping[str, object]:  # noqa: ARG002  # there is nothing to look at
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         figures = {"snapshots": 0, "files": 0, "bytes": 0, "fraction_bytes": 0.0, "asks": len(plan.asks)}
         return {**{frame: [] for frame in _WRONG}, "tables": [], "figures": [figures]}
-
-    def reclaim(self, verdict: Verdict) -> Published:
-        raise AssertionError(f"plan {verdict.plan.plan_id} of a store without a past is empty")

@@ -23,13 +23,13 @@ from message_lifecycle.model.request import Request
 from message_lifecycle.model.rows import RowAnswer, RowQuestion, offsets_of
 from message_lifecycle.model.settings import Policy, Value, topic_settings
 from message_lifecycle.model.topic_config import role_of
-from message_lifecycle.model.undo import Range, Returned, Returning
+from message_lifecycle.model.undo import Effect, Range, Returning
 from message_lifecycle.operations.admission import ERASED, admission
 from message_lifecycle.operations.lifetime import Refusal
 from message_lifecycle.operations.numbering import admit
 from message_lifecycle.operations.replication import new_in_origin
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import Copied, Topic
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Copied, Given, Topic
 from message_lifecycle.stores.memory import undo
 from message_lifecycle.stores.memory.evidence import evidence_of
 from message_lifecycle.stores.memory.log import Position, Version, publish_seal, seal, segments
@@ -39,7 +39,7 @@ from message_lifecycle.stores.memory.table import Commit, Table, published_by
 from message_lifecycle.stores.memory.view_log import View
 
 
-class MemoryStore:
+class MemoryStore(ChangeStore):
     """Topics, MessageReader, MessageWriter, Copier and MessageStore over dictionaries."""
 
     def __init__(self) -> None:
@@ -141,26 +141,34 @@ class MemoryStore:
     def marker(self, name: TopicName) -> str:
         return str(self._table(name).snapshot_id)
 
-    def messages(self, name: TopicName, *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
-        head = self._messages(name).head
-        for position in sorted(head.messages):
-            if position[1] >= start and (partition is None or position[0] == partition):
-                yield head.messages[position]
+    def messages(
+        self,
+        name: TopicName,
+        *,
+        partition: int | None = None,
+        start: int = 0,
+        after: Mapping[int, int] | None = None,
+        at: LogState | None = None,
+    ) -> Iterator[Message]:
+        table = self._messages(name)
+        stored = table.head.messages if at is None else table.versions[at.snapshot_id or 0].messages
+        for of, offset in sorted(stored):
+            if offset >= max(start, (after or {}).get(of, -1) + 1) and partition in (None, of):
+                yield stored[of, offset]
 
-    def published(self, name: TopicName, plan_id: str) -> Published | None:
-        found = self._find(name, plan_id)
-        return None if found is None else published_by(plan_id, found)
+    def published(self, plan: Plan) -> Published | None:
+        found = self._find(plan.topic, plan.plan_id)
+        return None if found is None else published_by(plan.plan_id, found)
 
-    def effect(self, name: TopicName, plan_id: str) -> Sequence[str]:
-        found = self._find(name, plan_id)
-        return () if found is None else found.files
+    def effect(self, plan: Plan) -> Effect:
+        if plan.parent is not None:
+            return undo.returned(self._table(plan.topic).head, plan)
+        found = self._find(plan.topic, plan.plan_id)
+        return Effect() if found is None else Effect(files=tuple(found.files))
 
     def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:
         found, versions = self._find(name, plan_id), self._table(name).versions
         return () if found is None else undo.given(versions[found.snapshot_id - 1], versions[found.snapshot_id])
-
-    def has_committed(self, name: TopicName, plan_id: str) -> bool:
-        return self.published(name, plan_id) is not None
 
     def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
         table, found = self._table(plan.topic), self._find(plan.topic, plan.plan_id)
@@ -169,9 +177,6 @@ class MemoryStore:
         source_id, head = found.snapshot_id - 1, table.versions[log.snapshot_id or 0]
         before = table.versions[source_id]
         return undo.returning(before, head, plan, staged.superseded, source_id=source_id, own=tuple(own), without=tuple(without))
-
-    def returned(self, name: TopicName, plan: Plan) -> Returned:
-        return undo.returned(self._table(name).head, plan)
 
     def _find(self, name: TopicName, plan_id: str) -> Commit | None:
         return next((commit for commit in self._table(name).commits if commit.plan_id == plan_id), None)
@@ -274,7 +279,7 @@ class MemoryStore:
 
     # MessageStore
 
-    def stage(self, plan: Plan) -> Staged:
+    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         table = self._table(plan.topic)
         self._require(plan, table)
         if plan.is_empty:
@@ -314,7 +319,7 @@ class MemoryStore:
         table.markers[plan.plan_id] = made
         return replace(staged, markers=StagedMarkers(count=len(made), digest=digest(made), superseded=superseded))
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         table = self._table(plan.topic)
         assert plan.requirements.snapshot_id is not None
         before = table.versions[plan.requirements.snapshot_id]
@@ -325,10 +330,10 @@ class MemoryStore:
         horizons = self.views[plan.topic].horizons if plan.topic in self.views else {}
         return evidence_of(before, after, plan, policy, staged, owed(table.versions, plan.on_log.sweep), horizons)
 
-    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+    def publish(self, verdict: Verdict, given: Given) -> Published:
         plan = verdict.plan
         table = self._table(plan.topic)
-        done = self.published(plan.topic, plan.plan_id)
+        done = self.published(plan)
         if done is not None:
             return done
         if plan.is_empty or plan.plan_id not in table.staged:
@@ -371,7 +376,7 @@ class MemoryStore:
             cancelled=len(made) - len(kept),
             restored=plan.restored_rows,
         )
-        table.topic = replace(table.topic, ledger=ledger)
+        table.topic = replace(table.topic, ledger=given.ledger())
         return published_by(plan.plan_id, committed)
 
     def discard(self, plan: Plan) -> None:

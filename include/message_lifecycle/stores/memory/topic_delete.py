@@ -9,10 +9,12 @@ from typing import Any
 from message_lifecycle.model.errors import PlanConflict, UnknownTopic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import DeletedTopic, Deletion, Remnant, TopicTable
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.memory.document_log import DocumentLog, DocumentTable
 from message_lifecycle.stores.memory.documents import MemoryDocuments
 from message_lifecycle.stores.memory.store import MemoryStore
@@ -35,7 +37,7 @@ class _Deleted:
     whole: _Whole
 
 
-class MemoryDeleter:
+class MemoryDeleter(ChangeStore):
     """`ports.TopicDeleter` beside a `MemoryStore` and its documents. `steps` is told each step, as `IcebergDeleter` does."""
 
     def __init__(self, store: MemoryStore, documents: MemoryDocuments, *, steps: Callable[[str], None] | None = None) -> None:
@@ -56,7 +58,7 @@ class MemoryDeleter:
         found = self._deleted.get(plan_id)
         return None if found is None else found.told
 
-    def moving_evidence(self, plan: Plan) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         planned = {a.table: (a.table_uuid, a.snapshot_id, a.rows) for a in plan.moved()}
         there = self._store.list()
         if plan.moved("back"):
@@ -69,19 +71,19 @@ class MemoryDeleter:
             "taken": [{"table": ""}] if plan.moved("back") and plan.topic in there else [],
         }
 
-    def move(self, verdict: Verdict, *, at: Instant) -> Published:
+    def publish(self, verdict: Verdict, given: Given) -> Published:
         plan = verdict.plan
-        done = self.moved(plan)
+        done = self.published(plan)
         if done is not None:
             return done
         if plan.moved("back"):
             self._return(plan)
         else:
-            self._delete(plan, at)
+            self._delete(plan, given.now())
         self._steps("after_commit")
         return self._published(plan)
 
-    def moved(self, plan: Plan) -> Published | None:
+    def published(self, plan: Plan) -> Published | None:
         if plan.moved("back"):
             return self._published(plan) if plan.plan_id in self._returned else None
         return self._published(plan) if plan.plan_id in self._deleted else None

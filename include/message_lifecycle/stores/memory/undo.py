@@ -10,7 +10,7 @@ from message_lifecycle.model.marker import is_marker
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import offsets_of, ranges_text
-from message_lifecycle.model.undo import Range, Returned, Returning, lies_in
+from message_lifecycle.model.undo import Effect, Range, Returning, lies_in
 from message_lifecycle.stores.memory.log import Position, Version
 
 Ranges = tuple[Range, ...]
@@ -74,10 +74,10 @@ def restore(version: Version, source: Version, plan: Plan) -> None:
             version.sealed[place] = last, None if then.any_unknown else then.newest_at, then.rows
 
 
-def returned(head: Version, plan: Plan) -> Returned:
+def returned(head: Version, plan: Plan) -> Effect:
     back = sum((action.partition, offset) in head.messages for action in plan.on_log.back for offset in offsets_of(action.offsets))
     marked = sum((action.partition, offset) in head.messages for action in plan.on_log.mark for offset in offsets_of(action.offsets))
-    return Returned(rows=back, twice=0, markers=marked)
+    return Effect(rows=back, twice=0, markers=marked)
 
 
 def evidence(before: Version, after: Version, source: Version | None, plan: Plan, own: Ranges) -> Mapping[str, object]:

@@ -21,6 +21,7 @@ from message_lifecycle.model.view import NOTHING, Outlived, StagedView, Tail, Vi
 from message_lifecycle.operations.compaction import settings_hash_after
 from message_lifecycle.operations.compaction_fold import Folded, FoldRules, fold, rules_of
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.memory.log import Position
 from message_lifecycle.stores.memory.past_horizon import outlived
 from message_lifecycle.stores.memory.store import MemoryStore
@@ -29,7 +30,7 @@ from message_lifecycle.stores.memory.view_log import View, ViewCommit
 from message_lifecycle.stores.memory.view_undo import restored, return_evidence, returning, source_of
 
 
-class MemoryViews:
+class MemoryViews(ChangeStore):
     """`ports.ViewReader` and `ports.ViewStore` beside a `MemoryStore`, which keeps them."""
 
     def __init__(self, store: MemoryStore) -> None:
@@ -68,7 +69,7 @@ class MemoryViews:
 
     def oldest_past(self, log: LogState, view: ViewState) -> Mapping[int, Instant]:
         oldest: dict[int, Instant] = {}
-        for message in self.tail_messages(log, view.horizons):
+        for message in self._store.messages(log.topic, after=view.horizons, at=log):
             if message.append_time is not None:
                 oldest[message.partition] = min(message.append_time, oldest.get(message.partition, message.append_time))
         return oldest
@@ -101,27 +102,16 @@ class MemoryViews:
             if not row.remembered and (offset in offsets.get(partition, ()) or row.message.key in keys)
         ]
 
-    def tail_messages(self, log: LogState, after: Mapping[int, int], *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
-        for message in self._log(log):
-            if message.offset > max(after.get(message.partition, NOTHING), start - 1) and partition in (None, message.partition):
-                yield message
-
-    def published(self, name: TopicName, plan_id: str) -> Published | None:
-        commits = self._views[name].commits if name in self._views else []
+    def published(self, plan: Plan) -> Published | None:
+        commits = self._views[plan.topic].commits if plan.topic in self._views else []
         for snapshot_id, commit in enumerate(commits):
-            if commit.plan_id == plan_id:
-                return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=commit.removed)
+            if commit.plan_id == plan.plan_id:
+                return Published(plan_id=plan.plan_id, snapshot_id=snapshot_id, removed=commit.removed)
         return None
-
-    def has_committed(self, name: TopicName, plan_id: str) -> bool:
-        return self.published(name, plan_id) is not None
-
-    def never_compacted(self, plan: Plan) -> bool:
-        return self.published(plan.topic, plan.plan_id) is None
 
     # ViewStore
 
-    def stage(self, plan: Plan) -> Staged:
+    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         view = self._required(plan)
         if plan.is_empty:
             return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
@@ -146,9 +136,11 @@ class MemoryViews:
             engine="memory",
             snapshot_id=len(view.commits),
         )
+        if not plan.on_view.compact:
+            return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id, view=staged)
         return Staged(plan_id=plan.plan_id, branch=plan.plan_id, snapshot_id=len(view.commits), view=staged)
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:  # noqa: ARG002  # what is staged is kept by plan
+    def evidence(self, plan: Plan, _staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         before = list(self._before(plan).values())
         folded = self._views[plan.topic].staged.get(plan.plan_id)
         after = before if folded is None else folded.rows
@@ -164,9 +156,9 @@ class MemoryViews:
             frames["outlived"] = outlived_evidence(log, self._views[plan.topic].horizons, after, plan)
         return frames
 
-    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+    def publish(self, verdict: Verdict, given: Given) -> Published:
         plan = verdict.plan
-        done = self.published(plan.topic, plan.plan_id)
+        done = self.published(plan)
         if done is not None:
             return done
         view = self._required(plan)
@@ -184,7 +176,7 @@ class MemoryViews:
             removed=_counts(folded.removed),
         )
         view.commits.append(made)
-        self._store.touch(plan.topic, ledger)
+        self._store.touch(plan.topic, given.ledger())
         return Published(plan_id=plan.plan_id, snapshot_id=len(view.commits) - 1, removed=made.removed)
 
     def discard(self, plan: Plan) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import ClassVar, NoReturn
 
 from message_lifecycle.model.backends import Backend
 from message_lifecycle.model.change import SnapshotDocument
@@ -12,16 +12,15 @@ from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import unsupported_limit
 from message_lifecycle.model.facts import CopyState, LogState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import LooseFiles, LooseQuestion, TableHistory
 from message_lifecycle.model.undo import DocumentsBefore, ReturningView
-from message_lifecycle.model.view import NOTHING, Outlived, Tail, ViewRow, ViewState
+from message_lifecycle.model.view import Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import Copied, MessageReader
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Copied, Given
 
 # ruff: noqa: ARG002  # the arguments are the ports'; whatever they are, the answer is the same
 
@@ -34,13 +33,26 @@ class _Absent:
         raise unsupported_limit(backend=self._backend, limit=what, where=f"topic {name}", allowed="reading and retention")
 
 
-class NoViews(_Absent):
+class _NoChanges(_Absent, ChangeStore):
+    """No plan of such changes is ever made."""
+
+    what: ClassVar[str]
+
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+        self._refuse(self.what, plan.topic)
+
+    def publish(self, verdict: Verdict, given: Given) -> Published:
+        self._refuse(self.what, verdict.plan.topic)
+
+    def published(self, plan: Plan) -> Published | None:
+        return None
+
+
+class NoViews(_NoChanges):
     """ViewReader and ViewStore of a store without compacted views: none of its topics was ever compacted, so a compacted read is the whole
     log (CMP-4)."""
 
-    def __init__(self, backend: Backend, reader: MessageReader) -> None:
-        super().__init__(backend)
-        self._reader = reader
+    what = "compaction"
 
     def view(self, name: TopicName) -> ViewState | None:
         return None
@@ -65,39 +77,14 @@ class NoViews(_Absent):
     ) -> Sequence[tuple[int, int, bytes | None]]:
         self._refuse("a compacted view", name)
 
-    def tail_messages(self, log: LogState, after: Mapping[int, int], *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
-        """Messages as they are now: of a record log no older state can be read."""
-        for message in self._reader.messages(log.topic, partition=partition, start=start):
-            if message.offset > after.get(message.partition, NOTHING):
-                yield message
-
-    def published(self, name: TopicName, plan_id: str) -> Published | None:
-        return None
-
-    def has_committed(self, name: TopicName, plan_id: str) -> bool:
-        return False
-
-    def never_compacted(self, plan: Plan) -> bool:
-        return True
-
-    def stage(self, plan: Plan) -> Staged:
-        self._refuse("compaction", plan.topic)
-
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
-        self._refuse("compaction", plan.topic)
-
-    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
-        self._refuse("compaction", verdict.plan.topic)
-
-    def discard(self, plan: Plan) -> None:
-        """There is nothing."""
-
     def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:
         return None
 
 
-class NoDocuments(_Absent):
-    """DocumentReader and DocumentStore of a store without documents."""
+class NoDocuments(_NoChanges):
+    """Documents of a store without documents."""
+
+    what = "documents"
 
     def tables(self, name: TopicName) -> DocumentTables:
         self._refuse("documents", name)
@@ -119,38 +106,11 @@ class NoDocuments(_Absent):
     def snapshots(self, name: TopicName, document: str, *, server_seq: int | None = None) -> Sequence[Snapshot]:
         self._refuse("documents", name)
 
-    def published(self, name: TopicName, plan_id: str) -> Published | None:
-        return None
-
-    def has_committed(self, name: TopicName, plan_id: str, *, purged: bool = True) -> bool:
-        return False
-
-    def carrying(self, name: TopicName, plan_id: str) -> tuple[Published | None, Published | None]:
-        return None, None
-
     def before(self, plan: Plan, taken: Sequence[SnapshotDocument]) -> DocumentsBefore:
         self._refuse("documents", plan.topic)
 
     def add(self, name: TopicName, changes: Sequence[Change], *, ledger: tuple[str, int]) -> None:
         self._refuse("documents", name)
-
-    def stage(self, plan: Plan) -> Staged:
-        self._refuse("documents", plan.topic)
-
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
-        self._refuse("documents", plan.topic)
-
-    def publish_snapshots(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
-        self._refuse("documents", verdict.plan.topic)
-
-    def purge(self, verdict: Verdict, *, ledger: tuple[str, int], behind: Callable[[], Collection[str]]) -> Published:
-        self._refuse("documents", verdict.plan.topic)
-
-    def return_changes(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
-        self._refuse("documents", verdict.plan.topic)
-
-    def discard(self, plan: Plan) -> None:
-        """There is nothing."""
 
 
 class NoCopies(_Absent):
@@ -165,8 +125,10 @@ class NoCopies(_Absent):
         self._refuse("copies of another log", name)
 
 
-class NoPast(_Absent):
+class NoPast(_NoChanges):
     """Reclaimer of a store that keeps no past: what it removes frees its space at once."""
+
+    what = "a past to reclaim"
 
     def histories(self, name: TopicName) -> Sequence[TableHistory]:
         self._refuse("a past to reclaim", name)
@@ -174,17 +136,5 @@ class NoPast(_Absent):
     def loose(self, name: TopicName, question: LooseQuestion) -> LooseFiles:
         self._refuse("a past to reclaim", name)
 
-    def reclaimed(self, plan: Plan) -> Published | None:
-        return None
-
-    def remains(self, plan: Plan) -> Sequence[str]:
-        return ()
-
     def hidden_bytes(self, name: TopicName) -> int | None:
         return None
-
-    def reclaim_evidence(self, plan: Plan, policy: Policy) -> Mapping[str, object]:
-        self._refuse("a past to reclaim", plan.topic)
-
-    def reclaim(self, verdict: Verdict) -> Published:
-        self._refuse("a past to reclaim", verdict.plan.topic)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 from message_lifecycle.model.backends import check_operation
-from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches, TableKind
+from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -21,6 +22,7 @@ from message_lifecycle.model.rows import ranges_of
 from message_lifecycle.model.settings import Policy, Value
 from message_lifecycle.operations.key_traces import tells_key
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.archive.erasing import archive_of, beside, erase_archive, key_in_archive, told_in_archive
 from message_lifecycle.stores.archive.parquet import ParquetArchive
 from message_lifecycle.stores.memory import erased_rows
@@ -31,7 +33,7 @@ from message_lifecycle.stores.record_log.store import Evidence, as_rows, publish
 from message_lifecycle.stores.record_log.versions import merged, version_of
 
 
-class RecordLogEraser:
+class RecordLogEraser(ChangeStore):
     """`ports.Eraser` of a backend. `server` and `frames` as `RecordLogStore` has them."""
 
     def __init__(self, logs: RecordLogs, *, server: Mapping[str, Value], frames: Callable[[Evidence], Evidence] = as_rows) -> None:
@@ -81,7 +83,9 @@ class RecordLogEraser:
             tables.append(key_in_archive(archive, name, head.uuid, matches))
         return tables
 
-    def erased_tables(self, plan: Plan, matches: Matches) -> Sequence[ErasedTable]:
+    def erased_tables(
+        self, plan: Plan, matches: Matches, _went: Mapping[str, Sequence[str]] = MappingProxyType({})
+    ) -> Sequence[ErasedTable]:
         """Of all there are: a message of the key that comes later may be damaged or archived before anybody looks again."""
         return [
             ErasedTable(
@@ -92,23 +96,19 @@ class RecordLogEraser:
                 files_found=max(len(table.files), int(not table.clean)),
                 gone=(),
                 committed_at=None,
-                finished_at=None,
             )
             for table in self.find_key(plan.topic, matches, Policy.of_values(plan.policy), as_of=plan.as_of)
         ]
 
-    def files_there(self, name: TopicName, table: TableKind, names: Sequence[str]) -> Sequence[str]:  # noqa: ARG002  # no files go by name
-        return ()
-
-    def stage_erasure(self, plan: Plan, matches: Matches) -> Staged:  # noqa: ARG002  # what goes is found when it was planned
+    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         """Raises PlanConflict, UnsupportedLimit."""
         check_operation(self._logs.backend, plan.operation, where=f"topic {plan.topic}")
         require(plan, self._logs.open(plan.topic).head())
         return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
 
-    def erasure_evidence(self, plan: Plan, matches: Matches) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         """Raises PlanConflict where messages have gone or come while it was planned."""
-        log = self._logs.open(plan.topic)
+        log, matches = self._logs.open(plan.topic), given.matches()
         head = log.head()
         require(plan, head)
         before = version_of(log.scan()[1], dict(plan.requirements.end_offsets), head.segments).messages
@@ -125,11 +125,12 @@ class RecordLogEraser:
         figures = erased_rows.figures(plan, before.values(), len(mine & before.keys()))
         return self._frames({"rewritten": rows, "tables": tables, "figures": figures})
 
-    def has_begun(self, plan: Plan) -> bool:
-        return self._logs.open(plan.topic).head().commit_of(plan.plan_id) is not None
+    def published(self, plan: Plan) -> Published | None:
+        found = self._logs.open(plan.topic).head().commit_of(plan.plan_id)
+        return None if found is None else published_by(plan.plan_id, found)
 
-    def publish_erasure(self, verdict: Verdict, matches: Matches, *, ledger: tuple[str, int]) -> Published:
-        plan = verdict.plan
+    def publish(self, verdict: Verdict, given: Given) -> Published:
+        plan, matches, ledger = verdict.plan, given.matches(), given.ledger()
         log = self._logs.open(plan.topic)
         with log.lock():
             head = log.head()
@@ -149,9 +150,6 @@ class RecordLogEraser:
                 raise PlanConflict(plan.plan_id, "the log has changed while it was searched once more")
             log.replace(replace(head, generation=head.generation + 1, ledger=ledger, commits=commits), _removal(plan))
         return published_by(plan.plan_id, commits[-1])
-
-    def discard_erasure(self, plan: Plan) -> None:
-        """Nothing is kept for a plan before it is published."""
 
     @staticmethod
     def _none_came(plan: Plan, log: RecordLog, head: Head, matches: Matches) -> None:

@@ -23,12 +23,12 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
 from message_lifecycle.model.rows import RowAnswer, RowQuestion
 from message_lifecycle.model.settings import Policy, Value, resolve, topic_settings
-from message_lifecycle.model.undo import Range, Returned, Returning
+from message_lifecycle.model.undo import Effect, Range, Returning
 from message_lifecycle.operations.admission import admission
 from message_lifecycle.operations.lifetime import Refusal
 from message_lifecycle.operations.numbering import admit
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import Topic
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given, Topic
 from message_lifecycle.stores.memory.evidence import evidence_of
 from message_lifecycle.stores.memory.log import Version, segments
 from message_lifecycle.stores.memory.rows import due_rows, requested_rows
@@ -45,7 +45,7 @@ def as_rows(evidence: Evidence) -> Evidence:
     return evidence
 
 
-class RecordLogStore:
+class RecordLogStore(ChangeStore):
     """`server`: settings below the topics' own, for a policy is refused as a whole. `frames`: how the gate wants its evidence."""
 
     def __init__(self, logs: RecordLogs, *, server: Mapping[str, Value], frames: Callable[[Evidence], Evidence] = as_rows) -> None:
@@ -129,38 +129,41 @@ class RecordLogStore:
         head = self._logs.open(name).head()
         return f"{head.uuid}/{head.generation}/" + ",".join(f"{p}:{end}" for p, end in sorted(head.end_offsets.items()))
 
-    def messages(self, name: TopicName, *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
-        """Raises LogReplaced where a backend cannot go on reading what another has removed meanwhile."""
+    def messages(
+        self,
+        name: TopicName,
+        *,
+        partition: int | None = None,
+        start: int = 0,
+        after: Mapping[int, int] | None = None,
+        at: LogState | None = None,  # noqa: ARG002  # of a record log no older state can be read
+    ) -> Iterator[Message]:
+        """As they are now. Raises LogReplaced where a backend cannot go on reading what another has removed meanwhile."""
         log = self._logs.open(name)
         _, messages = log.scan()
         if log.head().partitions > 1:
             # The log is in order of appending, and partitions lie in it side by side.
             messages = iter(sorted(messages, key=lambda message: (message.partition, message.offset)))
         for message in messages:
-            if message.offset >= start and (partition is None or message.partition == partition):
+            if message.offset >= max(start, (after or {}).get(message.partition, -1) + 1) and (
+                partition is None or message.partition == partition
+            ):
                 yield message
 
-    def published(self, name: TopicName, plan_id: str) -> Published | None:
-        found = self._logs.open(name).head().commit_of(plan_id)
-        return None if found is None else published_by(plan_id, found)
+    def published(self, plan: Plan) -> Published | None:
+        found = self._logs.open(plan.topic).head().commit_of(plan.plan_id)
+        return None if found is None else published_by(plan.plan_id, found)
 
-    def effect(self, name: TopicName, plan_id: str) -> Sequence[str]:
-        found = self._logs.open(name).head().commit_of(plan_id)
-        return () if found is None else found.files
+    def effect(self, plan: Plan) -> Effect:
+        found = self._logs.open(plan.topic).head().commit_of(plan.plan_id)
+        return Effect() if found is None else Effect(files=tuple(found.files))
 
     def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:  # noqa: ARG002  # no plan makes any here (RET-6)
         return ()
 
-    def has_committed(self, name: TopicName, plan_id: str) -> bool:
-        return self.published(name, plan_id) is not None
-
     def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:  # noqa: ARG002  # the port's signature
         """Raises NotUndoable, always: what goes is rewritten away at once, and no history keeps it (RET-6)."""
         raise not_undoable(plan.plan_id, f"a {self._logs.backend} log rewrites its records at once, and keeps nothing of what it removed")
-
-    def returned(self, name: TopicName, plan: Plan) -> Returned:  # noqa: ARG002  # the port's signature
-        """Raises NotUndoable, always."""
-        raise not_undoable(plan.plan_id, f"a {self._logs.backend} log keeps nothing of what it removed")
 
     def quarantined(self, name: TopicName) -> int:
         """Damaged records that are no messages any more (RET-6)."""
@@ -228,7 +231,7 @@ class RecordLogStore:
 
     # MessageStore
 
-    def stage(self, plan: Plan) -> Staged:
+    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         """Raises PlanConflict, and UnsupportedLimit for an operation that is not for this backend (RET-5)."""
         check_operation(self._logs.backend, plan.operation, where=f"topic {plan.topic}")
         require(plan, self._logs.open(plan.topic).head())
@@ -239,7 +242,7 @@ class RecordLogStore:
         check_operation(self._logs.backend, "marker_generation", where=f"topic {plan.topic}")
         return staged
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Evidence:
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Evidence:
         """Raises PlanConflict where messages have gone since the plan was made."""
         head = self._logs.open(plan.topic).head()
         require(plan, head)
@@ -247,7 +250,7 @@ class RecordLogStore:
         after = without(before, removal_of(plan, plan.expected.removed_rows))
         return self._frames(evidence_of(before, after, plan, policy, staged, [], {}))
 
-    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+    def publish(self, verdict: Verdict, given: Given) -> Published:
         plan = verdict.plan
         log = self._logs.open(plan.topic)
         with log.lock():
@@ -260,12 +263,9 @@ class RecordLogStore:
             require(plan, head)
             removed = verdict.staged.removed(plan)
             commits = head.with_commit(plan_id=plan.plan_id, removed=removed, files=plan.selection.files)
-            after = replace(head, generation=head.generation + 1, ledger=ledger, commits=commits)
+            after = replace(head, generation=head.generation + 1, ledger=given.ledger(), commits=commits)
             log.replace(after, removal_of(plan, sum(rows for _, rows in removed)))
         return published_by(plan.plan_id, commits[-1])
-
-    def discard(self, plan: Plan) -> None:
-        """Nothing is kept for a plan before it is published."""
 
 
 def require(plan: Plan, head: Head) -> None:

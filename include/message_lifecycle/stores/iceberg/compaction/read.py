@@ -6,10 +6,9 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import CompactedTableMissing, PlanConflict, undo_source_gone
+from message_lifecycle.model.errors import CompactedTableMissing, undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan
@@ -89,41 +88,33 @@ class IcebergViewReader:
             raise CompactedTableMissing(str(name), f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
         return sorted(found, key=lambda place: place[:2])
 
-    def tail_messages(self, log: LogState, after: Mapping[int, int], *, partition: int | None = None, start: int = 0) -> Iterator[Message]:
-        table = self._tables.load(log.topic)
-        if log.snapshot_id is not None and table.snapshot_by_id(log.snapshot_id) is None:
-            raise PlanConflict("not yet made", f"snapshot {log.snapshot_id} of the log is gone")
-        for rows in rows_in_order(table, snapshot_id=log.snapshot_id, partition=partition, start=start, after=after):
-            yield from messages_of(rows)
-
-    def published(self, name: TopicName, plan_id: str) -> Published | None:
-        if document_of(self._tables, name) is None:
-            return None
-        for snapshot in ancestors(self._tables.load(name, kind=COMPACTED)):
-            summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
-            if summary.get(PLAN_ID) == plan_id:
-                return view_published_by(plan_id, snapshot.snapshot_id, summary)
-        return None
-
-    def has_committed(self, name: TopicName, plan_id: str) -> bool:
-        from message_lifecycle.stores.iceberg.undo_sources import has_committed
-
-        return document_of(self._tables, name) is not None and has_committed(self._tables.load(name, kind=COMPACTED), plan_id)
-
-    def never_compacted(self, plan: Plan) -> bool:
+    def published(self, plan: Plan) -> Published | None:
         if document_of(self._tables, plan.topic) is None:
-            return True
-        base_id, whole = None if plan.view is None else plan.view.snapshot_id, True
+            return None
         for snapshot in ancestors(self._tables.load(plan.topic, kind=COMPACTED)):
             summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
             if summary.get(PLAN_ID) == plan.plan_id:
-                return False
+                return view_published_by(plan.plan_id, snapshot.snapshot_id, summary)
+        return None
+
+    def has_begun(self, plan: Plan) -> bool:
+        from message_lifecycle.stores.iceberg.undo_sources import has_committed
+
+        if document_of(self._tables, plan.topic) is None:
+            return False
+        table = self._tables.load(plan.topic, kind=COMPACTED)
+        if not plan.on_view.compact:
+            return has_committed(table, plan.plan_id)
+        # Nobody takes a compaction back, so an erasure that has ended its commit has left nothing that tells of it.
+        base_id, whole = None if plan.view is None else plan.view.snapshot_id, True
+        for snapshot in ancestors(table):
+            summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
             if snapshot.snapshot_id == base_id:
+                return False
+            if summary.get(PLAN_ID) == plan.plan_id or summary.get(OPERATION) == "erasure":
                 return True
-            if summary.get(OPERATION) == "erasure":
-                return False  # it has ended the history before it
             whole = snapshot.parent_snapshot_id is None
-        return whole
+        return not whole
 
 
 def _view_rows(rows: pa.Table) -> Iterator[ViewRow]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.names import TopicName
@@ -10,6 +11,7 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg.branches import branch_of, remove_branch, undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.read import IcebergViewReader
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class IcebergViews(IcebergViewReader):
+class IcebergViews(IcebergViewReader, ChangeStore):
     """`steps` is told the name of each step as it is reached (`after_stage`, `before_commit`, `inside_commit`, `after_commit`)."""
 
     def __init__(
@@ -29,16 +31,17 @@ class IcebergViews(IcebergViewReader):
         self._session = session
         self._steps = steps or (lambda _: None)
 
-    def stage(self, plan: Plan) -> Staged:
+    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         from message_lifecycle.stores.iceberg.compaction.stage import stage
 
+        nothing = Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
         if plan.is_empty:
-            return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
+            return nothing
         staged = stage(self._session(), self._tables, plan)
         self._steps("after_stage")
-        return staged
+        return staged if plan.on_view.compact else replace(nothing, view=staged.view)
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.compaction.evidence import evidence
         from message_lifecycle.stores.iceberg.compaction.past_horizon import outlived_evidence
         from message_lifecycle.stores.iceberg.compaction.removals import removal_evidence
@@ -62,10 +65,10 @@ class IcebergViews(IcebergViewReader):
             frames["outlived"] = outlived_evidence(self._tables, plan, after_id)
         return frames
 
-    def publish(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
+    def publish(self, verdict: Verdict, given: Given) -> Published:
         from message_lifecycle.stores.iceberg.compaction.publish import publish
 
-        done = publish(self._session(), self._tables, verdict, ledger=ledger, steps=self._steps)
+        done = publish(self._session(), self._tables, verdict, ledger=given.ledger(), steps=self._steps)
         if verdict.plan.on_view.back and verdict.plan.parent is not None:
             remove_branch(self._tables, verdict.plan, undo_ref(verdict.plan.parent), (COMPACTED,))
         return done

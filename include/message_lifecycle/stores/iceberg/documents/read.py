@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
 from message_lifecycle.model.errors import undo_source_gone
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.undo import DocumentsBefore
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.documents.failures import UnreadableDocuments, damaged_snapshot, reading
 from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile, files_at, holding
 from message_lifecycle.stores.iceberg.documents.tables import snapshots_document, tables_of
-from message_lifecycle.stores.iceberg.layout import COUNTS, PLAN_ID, SNAPSHOTS, ancestors
-from message_lifecycle.stores.iceberg.read import published_by
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
-    from pyiceberg.table.snapshots import Snapshot as TableSnapshot
+from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
 
 _STATES = """
 WITH stored AS (
@@ -44,7 +36,7 @@ FROM stored FULL JOIN kept USING (document){only} ORDER BY document
 
 
 class IcebergDocumentReader:
-    """`ports.DocumentReader`."""
+    """`ports.Documents`, but for what comes in."""
 
     def __init__(self, tables: Tables | None = None) -> None:
         self._tables = tables or Tables()
@@ -129,34 +121,6 @@ class IcebergDocumentReader:
                 raise damaged_snapshot(name.table(SNAPSHOTS), document, seq)
         return [Snapshot(document=document, server_seq=seq, epoch=epoch, state=state) for seq, epoch, state, _ in rows]
 
-    def published(self, name: TopicName, plan_id: str) -> Published | None:
-        self._tables.of_documents(name)
-        if snapshots_document(self._tables, name) is None:
-            return None
-        first = _commit_of(self._tables.load(name, kind=SNAPSHOTS), plan_id)
-        if first is None:
-            return None
-        told = _summary(first)
-        if not sum(json.loads(told.get(COUNTS, "{}")).values()):
-            return Published(plan_id=plan_id, snapshot_id=first.snapshot_id, removed=())
-        second = _commit_of(self._tables.load(name), plan_id)
-        return None if second is None else published_by(plan_id, second.snapshot_id, _summary(second))
-
-    def has_committed(self, name: TopicName, plan_id: str, *, purged: bool = True) -> bool:
-        from message_lifecycle.stores.iceberg.undo_sources import has_committed
-
-        self._tables.of_documents(name)
-        if snapshots_document(self._tables, name) is None:
-            return False
-        return all(has_committed(self._tables.load(name, kind=kind), plan_id) for kind in (SNAPSHOTS, *(("",) if purged else ())))
-
-    def carrying(self, name: TopicName, plan_id: str) -> tuple[Published | None, Published | None]:
-        self._tables.of_documents(name)
-        kinds = ("",) if snapshots_document(self._tables, name) is None else ("", SNAPSHOTS)
-        found = [_commit_of(self._tables.load(name, kind=kind), plan_id) for kind in kinds]
-        changes, snapshots = (None if one is None else published_by(plan_id, one.snapshot_id, _summary(one)) for one in (*found, None)[:2])
-        return changes, snapshots
-
     def before(self, plan: Plan, taken: Sequence[SnapshotDocument]) -> DocumentsBefore:
         from message_lifecycle.stores.iceberg.undo_sources import source_of
 
@@ -191,11 +155,3 @@ def _holding_any(files: Sequence[DocumentFile], documents: Collection[str], *, a
 
     found = {file.file.path: file for document in documents for file in holding(files, document, bucket_of(document), after=after)}
     return list(found.values())
-
-
-def _commit_of(table: Table, plan_id: str) -> TableSnapshot | None:
-    return next((snapshot for snapshot in ancestors(table) if _summary(snapshot).get(PLAN_ID) == plan_id), None)
-
-
-def _summary(snapshot: TableSnapshot) -> Mapping[str, str]:
-    return {} if snapshot.summary is None else snapshot.summary.additional_properties

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.model.change import Rewrite
@@ -19,6 +20,7 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import topic_tables
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.commits import properties
@@ -43,7 +45,7 @@ _KINDS: Mapping[TableKind, str] = {"view": COMPACTED, "snapshots": SNAPSHOTS, "q
 """What lies beside the topic's own table, and that; in the order of their commits."""
 
 
-class IcebergEraser:
+class IcebergEraser(ChangeStore):
     """`steps` is told the name of each step as it is reached (`after_stage`, `before_commit`, `inside_commit`, `after_commit`,
     `before_delete`, `inside_delete`, `after_delete`), for each table."""
 
@@ -65,7 +67,9 @@ class IcebergEraser:
             ]
         return tuple(reversed(found))
 
-    def erased_tables(self, plan: Plan, matches: Matches) -> Sequence[ErasedTable]:
+    def erased_tables(
+        self, plan: Plan, matches: Matches, went: Mapping[str, Sequence[str]] = MappingProxyType({})
+    ) -> Sequence[ErasedTable]:
         found = []
         with reaching_catalog():
             for action in plan.rewrites:
@@ -91,18 +95,15 @@ class IcebergEraser:
                         files_found=max(len(after.summary.files) + len(left), int(not after.summary.clean)),
                         gone=tuple(going),
                         committed_at=None if committed_ms is None else committed_ms * 1000,
-                        finished_at=None,
+                        there=tuple(
+                            name for name in went.get(action.table, ()) if part.io.new_input(f"{document['location']}/{name}").exists()
+                        ),
                     )
                 )
         return found
 
-    def files_there(self, name: TopicName, table: TableKind, names: Sequence[str]) -> Sequence[str]:
-        with reaching_catalog():
-            _, io = self._place(name, table)
-            location = self._tables.load(name, kind=_KINDS[table]).location()
-        return [one for one in names if io.new_input(f"{location}/{one}").exists()]
-
-    def stage_erasure(self, plan: Plan, matches: Matches) -> Staged:
+    def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
+        matches = given.matches()
         with reaching_catalog():
             for action in plan.rewrites:
                 identifier, io = self._place(plan.topic, action.table)
@@ -112,16 +113,16 @@ class IcebergEraser:
         made = snapshot_id_of(plan.plan_id, MAIN) if plan.changes else plan.requirements.snapshot_id
         return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=made)
 
-    def erasure_evidence(self, plan: Plan, matches: Matches) -> Mapping[str, object]:
-        frames = []
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+        frames, matches = [], given.matches()
         with reaching_catalog():
             for action in plan.rewrites:
                 identifier, io = self._place(plan.topic, action.table)
                 frames.append(evidence.of_table(self._tables.catalog, identifier, io, plan, action, matches))
         return evidence.joined(plan, frames)
 
-    def publish_erasure(self, verdict: Verdict, matches: Matches, *, ledger: tuple[str, int]) -> Published:
-        plan = verdict.plan
+    def publish(self, verdict: Verdict, given: Given) -> Published:
+        plan, matches, ledger = verdict.plan, given.matches(), given.ledger()
         with reaching_catalog():
             parts = [self._part(plan, action) for action in plan.rewrites]
             for part in parts:
@@ -133,7 +134,7 @@ class IcebergEraser:
                 part.commit(properties(verdict, ledger), matches)
             for part in parts:
                 part.finish()
-            done = self._published(plan)
+        done = self.published(plan)
         if done is None:
             raise PlanConflict(plan.plan_id, "its commit was taken back by another")
         return done
@@ -143,15 +144,16 @@ class IcebergEraser:
             places = (self._place(plan.topic, action.table) for action in plan.rewrites)
             return any(is_done(load(self._tables.catalog, *place), plan.plan_id) for place in places)
 
-    def _published(self, plan: Plan) -> Published | None:
-        identifier, io = self._place(plan.topic, "log")
-        document = load(self._tables.catalog, identifier, io)
+    def published(self, plan: Plan) -> Published | None:
+        with reaching_catalog():
+            identifier, io = self._place(plan.topic, "log")
+            document = load(self._tables.catalog, identifier, io)
         for snapshot in ancestors(document, document["refs"][MAIN]["snapshot-id"]):
             if snapshot["summary"].get(PLAN_ID) == plan.plan_id:
                 return published_by(plan.plan_id, int(snapshot["snapshot-id"]), snapshot["summary"])
         return None
 
-    def discard_erasure(self, plan: Plan) -> None:
+    def discard(self, plan: Plan) -> None:
         with reaching_catalog():
             for action in plan.rewrites:
                 try:
