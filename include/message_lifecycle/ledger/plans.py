@@ -7,6 +7,7 @@ outcome stands.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, Select, func, insert, select, update
@@ -255,6 +256,7 @@ class Plans(Part):
         return outcome
 
 
+@cache
 def state_of_plans() -> Select[Any]:
     return select(_plans, tables.outcomes.c.outcome).outerjoin(tables.outcomes, tables.outcomes.c.event == _plans.c.outcome_event)
 
@@ -270,6 +272,7 @@ def _since(query: Select[Any], topic: TopicName, operations: Collection[Operatio
     )
 
 
+@cache
 def _whole_plans() -> Select[Any]:
     documents = tables.plan_documents
     return state_of_plans().add_columns(documents.c.document, documents.c.text_id).join(documents, documents.c.plan_id == _plans.c.plan_id)
