@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import groupby
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import get_args
 
 from message_lifecycle.model.change import RemoveRows
@@ -14,14 +15,16 @@ from message_lifecycle.model.message import Message
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import LimitReason, RemovalReason, offsets_of
-from message_lifecycle.model.rules import holds
+from message_lifecycle.model.rules import Limits, holds
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.ttl import TTL_HEADER
 from message_lifecycle.model.view import NOTHING
 from message_lifecycle.operations import age_rules
-from message_lifecycle.stores.memory.limit_evidence import Ranked, beyond, limits_row, ranked
-from message_lifecycle.stores.memory.log import Position, Version, segments
-from message_lifecycle.stores.memory.marks import Gone, told_already
+from message_lifecycle.stores.memory.log import Position, Version, by_segment, file_of, in_order, segment_of, segments
+from message_lifecycle.stores.memory.rows import Gone, told_already
+from message_lifecycle.stores.memory.table import difference
+
+_LIMITS: tuple[LimitReason, ...] = get_args(LimitReason)
 
 
 def evidence_of(
@@ -39,11 +42,8 @@ def evidence_of(
     acting, ages = "retention_age" in plan.reasons, tuple(reason for reason in overdue_by if reason in plan.reasons)
     kept = age_rules.kept_by_own_ttl(policy)
 
-    made = [
-        message
-        for position, message in sorted(after.messages.items())
-        if position not in before.messages and message.offset >= before.end_offsets[message.partition] and is_marker(message.headers)
-    ]
+    found = difference(before.messages, after.messages)
+    made = [m for _, m in sorted(found.came.items()) if m.offset >= before.end_offsets[m.partition] and is_marker(m.headers)]
     renewed = {message.key for message in made}
 
     def is_due(message: Message, reason: str) -> bool:
@@ -51,31 +51,30 @@ def evidence_of(
             return reason in plan.reasons  # a person named it
         if reason == "superseded":
             return is_marker(message.headers) and message.key in renewed
-        if reason in ("retention_count", "retention_bytes"):
+        if reason in _LIMITS:
             return why.get((message.partition, message.offset)) == reason
         rule = overdue_by[reason]
         if rule is None or not acting or reason not in ages or not holds(rule, message, plan.as_of):
             return False
-        return reason != "expiry" or (message.partition, message.segment) in expired
+        return reason != "expiry" or segment_of(message) in expired
 
     def lapsed(message: Message) -> bool:
         return any((rule := overdue_by[reason]) is not None and holds(rule, message, plan.as_of) for reason in ("expiry", "ttl"))
 
     limits = policy.limits if acting else None
     why: dict[Position, LimitReason] = {}
-    counted: list[Ranked] = []
+    counted: list[_Ranked] = []
     if limits is not None:
-        of_no_age = [m for _, m in sorted(before.messages.items()) if not any(is_due(m, reason) for reason in ages)]
-        counted = ranked(of_no_age, limits, lapsed)
-        why = beyond(counted, limits)
+        of_no_age = [m for m in in_order(before.messages) if not any(is_due(m, reason) for reason in ages)]
+        counted = _ranked(of_no_age, limits, lapsed)
+        why = _beyond(counted, limits)
 
     def active(place: Position) -> bool:
         return before.active[place[0]].base_offset <= place[1] and place not in sealed_by_plan
 
-    gone = [message for position, message in sorted(before.messages.items()) if position not in after.messages]
+    gone = [found.gone[position] for position in sorted(found.gone)]
     going, rows = [], []
-    for place, group in groupby(gone, key=lambda message: (message.partition, message.segment)):
-        messages = list(group)
+    for place, messages in by_segment(gone):
         if plan.drops(*place):
             times = [message.append_time for message in messages]
             known = [time for time in times if time is not None]
@@ -90,7 +89,7 @@ def evidence_of(
                     "any_kept": any(kept is not None and holds(kept, message, plan.as_of) for message in messages),
                     "active": active(place),
                     "compacted": messages[-1].offset <= horizons.get(place[0], NOTHING),
-                    "planned": f"{place[0]}/{place[1]}" in plan.selection.files,
+                    "planned": file_of(place) in plan.selection.files,
                 }
             )
             continue
@@ -106,11 +105,10 @@ def evidence_of(
             }
         )
     purged = [m for m in gone if (action := plan.taking(m.partition, m.offset)) is not None and action.reason == "purged"]
-    keyless = [m for m in purged if m.key is None]
     left = []
-    in_order = [message for position, message in sorted(after.messages.items()) if position in before.messages]
-    for place, group in groupby(in_order, key=lambda message: (message.partition, message.segment)):
-        due = [message for message in group if acting and any(is_due(message, reason) for reason in (*ages, *get_args(LimitReason)))]
+    stayed = [message for position, message in sorted(after.messages.items()) if position in before.messages]
+    for place, messages in by_segment(stayed):
+        due = [message for message in messages if acting and any(is_due(message, reason) for reason in (*ages, *_LIMITS))]
         if due:
             left.append(
                 {
@@ -123,9 +121,9 @@ def evidence_of(
             )
     # What its own TTL keeps, or a time in the future, does not stand before the segments that follow (EXP-5, CLK-4).
     standing: dict[int, int] = {}
-    for message in in_order:
+    for message in stayed:
         exempt = (message.append_time is not None and message.append_time > late) or (kept is not None and holds(kept, message, plan.as_of))
-        if (message.partition, message.segment) not in expired or not (exempt or plan.skips(message.partition, message.segment)):
+        if segment_of(message) not in expired or not (exempt or plan.skips(message.partition, message.segment)):
             standing.setdefault(message.partition, message.segment)
     with_segment = [message for message in gone if plan.drops(message.partition, message.segment)]
     bytes_in = sum(message.size_bytes for message in before.messages.values())
@@ -136,20 +134,20 @@ def evidence_of(
         "purged": [
             {
                 "keys": len({m.key for m in purged if m.key is not None}),
-                "keyless": len({(m.partition, m.segment) for m in keyless}),
+                "keyless": len({segment_of(m) for m in purged if m.key is None}),
             }
         ]
         if purged
         else [],
         "difference": [
             {"name": str(position), "how": "appeared or changed"}
-            for position, message in after.messages.items()
-            if before.messages.get(position) != message and message not in made
+            for position in (*found.came, *found.changed)
+            if after.messages[position] not in made
         ],
-        **_marks(before, after, made, plan, policy, staged, owed),
+        **_marks(before, after, made, gone, plan, policy, staged, owed),
         "order": [
             {"partition": partition, "segment": segment}
-            for partition, segment in sorted({(row["partition"], row["segment"]) for row in going} | plan.expiring_by_row)
+            for partition, segment in sorted({segment_of(m) for m in with_segment} | plan.expiring_by_row)
             if segment > standing.get(partition, INT64_MAX)
         ],
         "sample": [
@@ -164,12 +162,12 @@ def evidence_of(
             for message in with_segment[:: max(1, len(with_segment) // 100)]
         ],
         "left": left,
-        "limits": [] if limits is None else [limits_row(counted, why, limits, plan, set(after.messages))],
+        "limits": [] if limits is None else [_limits_row(counted, why, limits, plan, set(after.messages))],
         "figures": [
             {
                 "rows_in": len(before.messages),
                 "rows_removed": len(gone),
-                "rows_kept": len(in_order),
+                "rows_kept": len(stayed),
                 "bytes_in": bytes_in,
                 "bytes_removed": bytes_removed,
                 "fraction_rows": len(gone) / len(before.messages) if before.messages else 0.0,
@@ -188,7 +186,14 @@ def _superseding(staged: Staged, message: Message) -> RemoveRows | None:
 
 
 def _marks(
-    before: Version, after: Version, made: list[Message], plan: Plan, policy: Policy, staged: Staged, owed: Gone
+    before: Version,
+    after: Version,
+    made: list[Message],
+    gone: list[Message],
+    plan: Plan,
+    policy: Policy,
+    staged: Staged,
+    owed: Gone,
 ) -> Mapping[str, list[dict[str, object]]]:
     """Judged by MRK-1 and MRK-3 as they read, key by key."""
     if staged.markers is None:
@@ -197,11 +202,7 @@ def _marks(
     newest: dict[bytes, Message] = {}
     why: dict[bytes, RemovalReason] = {}
     # Not what a marker itself takes, the older one of its key.
-    taken = [
-        (message, action.reason)
-        for position, message in before.messages.items()
-        if position not in after.messages and (action := plan.taking(*position)) is not None
-    ]
+    taken = [(m, action.reason) for m in gone if (action := plan.taking(m.partition, m.offset)) is not None]
     for message, reason in sorted(taken + owed, key=lambda entry: (entry[0].partition, entry[0].offset)):
         if message.key is not None:
             newest[message.key] = message
@@ -257,4 +258,85 @@ def _digest(made: list[Message], policy: Policy) -> str:
             ttl_us=policy.marker_ttl_us,
         )
         for message in made
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ranked:
+    """A message in its group: how many there are from it to the newest, itself included, and how many bytes."""
+
+    message: Message
+    group: object
+    rows: int
+    size_bytes: int
+
+    @property
+    def position(self) -> Position:
+        return self.message.partition, self.message.offset
+
+
+def _ranked(counted: Iterable[Message], limits: Limits, lapsed: Callable[[Message], bool]) -> list[_Ranked]:
+    """Messages in order of (partition, offset), all that no rule of age takes (RET-1, RET-4)."""
+    messages = list(counted)
+    newest: dict[tuple[int, bool], tuple[bool, int]] = {}
+    newness: dict[Position, tuple[object, ...]] = {}
+    for message in messages:
+        over = lapsed(message)
+        known = (False, 0) if message.append_time is None else (True, message.append_time)
+        newest[message.partition, over] = found = max(known, newest.get((message.partition, over), known))
+        newness[message.partition, message.offset] = (not over, found, message.partition, message.offset)
+    groups: dict[object, list[Message]] = {}
+    for message in sorted(messages, key=lambda m: newness[m.partition, m.offset], reverse=True):
+        if limits.scope != "key" or message.key is not None:
+            groups.setdefault({"topic": 0, "partition": message.partition, "key": message.key}[limits.scope], []).append(message)
+    return [
+        _Ranked(message=message, group=group, rows=rows, size_bytes=size)
+        for group, members in groups.items()
+        for rows, (message, size) in enumerate(zip(members, accumulate(m.size_bytes for m in members), strict=True), start=1)
+    ]
+
+
+def _beyond(rows: Iterable[_Ranked], limits: Limits) -> dict[Position, LimitReason]:
+    """Why each message beyond the limits lies there."""
+    found: dict[Position, LimitReason] = {}
+    for row in rows:
+        if limits.min_keep and row.rows == 1:
+            continue
+        if limits.max_records is not None and row.rows > limits.max_records:
+            found[row.position] = "retention_count"
+        elif limits.max_total_bytes is not None and row.size_bytes > limits.max_total_bytes:
+            found[row.position] = "retention_bytes"
+    return found
+
+
+def _limits_row(
+    rows: list[_Ranked], why: Mapping[Position, LimitReason], limits: Limits, plan: Plan, stays: set[Position]
+) -> dict[str, object]:
+    """The frame `limits`, of what the staged change really left."""
+    kept: dict[object, list[_Ranked]] = {}
+    within = 0
+    for row in rows:
+        if row.position in stays:
+            if not (row.position in why and _is_held(row.message, plan)):
+                kept.setdefault(row.group, []).append(row)
+        elif (action := plan.taking(*row.position)) is not None and action.reason in _LIMITS:
+            within += row.position not in why
+
+    def size_of(stay: list[_Ranked]) -> int:
+        alone = limits.min_keep and len(stay) == 1
+        return 0 if alone or limits.max_total_bytes is None else sum(row.message.size_bytes for row in stay)
+
+    return {
+        "most_records": max((len(stay) for stay in kept.values()), default=0),
+        "most_bytes": max((size_of(stay) for stay in kept.values()), default=0),
+        "within": within,
+        "beyond": len(why),
+    }
+
+
+def _is_held(message: Message, plan: Plan) -> bool:
+    return any(
+        held.partition == message.partition and held.first_base <= message.offset <= held.last_offset
+        for held in plan.held
+        if held.reason in _LIMITS
     )
