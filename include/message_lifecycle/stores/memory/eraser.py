@@ -51,10 +51,12 @@ class MemoryEraser:
             snapshots = [_key_in_documents("snapshots", tables.snapshots, matches)] if tables.snapshots.commits else []
             return [_key_in_documents("log", tables.changes, matches), *snapshots]
         head = tables.log.head.messages
-        found = [_key_in("log", tables.log, of_key(_ever_in_log(tables), matches), head, sum(m.size_bytes for m in head.values()))]
+        files = held_files(of_key(_ever_in_log(tables), matches), head)
+        found = [_key_in("log", tables.log, files, rows=len(head), size_bytes=sum(message.size_bytes for message in head.values()))]
         if tables.view.commits:
             shown = {position: row.message for position, row in placed(tables.view.head.rows).items() if not row.remembered}
-            found.append(_key_in("view", tables.view, of_key(_ever_in_view(tables), matches), shown, 0))
+            files = held_files(of_key(_ever_in_view(tables), matches), shown)
+            found.append(_key_in("view", tables.view, files, rows=len(shown), size_bytes=0))
         archive = self._archive(tables)
         if archive is not None:
             found.append(key_in_archive(archive, name, tables.topic.uuid, matches))
@@ -164,11 +166,7 @@ def _ever_in_view(tables: TopicTables) -> Messages:
     return {position: row.message for commit in tables.view.commits for position, row in placed(commit.version.rows).items()}
 
 
-def _key_in(kind: TableKind, table: Table[Any], found: Messages, shown: Messages, size_bytes: int) -> KeyInTable:
-    return _found_in(kind, table, held_files(found, shown), rows=len(shown), size_bytes=size_bytes)
-
-
-def _found_in(kind: TableKind, table: Table[Any], files: tuple[HeldFile, ...], *, rows: int, size_bytes: int) -> KeyInTable:
+def _key_in(kind: TableKind, table: Table[Any], files: tuple[HeldFile, ...], *, rows: int, size_bytes: int) -> KeyInTable:
     return KeyInTable(
         table=kind,
         table_uuid=table.uuid,
@@ -199,7 +197,7 @@ def _key_in_documents(kind: TableKind, table: Table[Changes] | Table[Snapshots],
         size_bytes=0,
         needed=True,
     )
-    return _found_in(kind, table, (file,) if found else (), rows=sum(map(len, table.head.values())), size_bytes=0)
+    return _key_in(kind, table, (file,) if found else (), rows=sum(map(len, table.head.values())), size_bytes=0)
 
 
 def _documents_evidence(tables: TopicTables, plan: Plan, matches: Matches) -> Mapping[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -129,6 +129,10 @@ def _fix_bounds(version: Version, partition: int, closed: ActiveSegment) -> None
     version.sealed[partition, closed.base_offset] = (max(inside, default=closed.base_offset), newest, closed.rows)
 
 
+def position_of(message: Message) -> Position:
+    return message.partition, message.offset
+
+
 def segment_of(message: Message) -> Position:
     return message.partition, message.segment
 
@@ -139,7 +143,7 @@ def by_segment(messages: Iterable[Message]) -> Iterator[tuple[Position, list[Mes
         yield place, list(group)
 
 
-def in_order(messages: dict[Position, Message]) -> list[Message]:
+def in_order(messages: Mapping[Position, Message]) -> list[Message]:
     return [messages[position] for position in sorted(messages)]
 
 

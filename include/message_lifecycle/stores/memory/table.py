@@ -86,7 +86,11 @@ class Table(Generic[State]):
         return self.at(self.snapshot_id)
 
     def at(self, snapshot_id: int | None) -> State:
-        return self.empty if snapshot_id is None else self.commits[snapshot_id - self.first].version
+        """None: before anything was written."""
+        if snapshot_id is None:
+            return self.empty
+        assert self.knows(snapshot_id), f"snapshot {snapshot_id} is not of this table"
+        return self.commits[snapshot_id - self.first].version
 
     def knows(self, snapshot_id: int) -> bool:
         return self.first <= snapshot_id < self.next_id
