@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from message_lifecycle.folds import json_text
 from message_lifecycle.model.document import Change
-from message_lifecycle.stores.memory.document_log import SnapshotRow, StagedTables
+from message_lifecycle.stores.memory.table import SnapshotRow, TopicTables
 
 Rows = dict[str, tuple[Change, ...]]
 Snaps = dict[str, tuple[SnapshotRow, ...]]
@@ -31,8 +31,9 @@ def state(seq: int, text: str, epoch: int = 1) -> SnapshotRow:
     return SnapshotRow(server_seq=seq, epoch=epoch, state=json_text.canonical_json(text))
 
 
-def damaged(staged: StagedTables, damage: Damage) -> None:
+def damaged(tables: TopicTables, plan_id: str, damage: Damage) -> None:
     """Do the damage to what is staged; what is published stays whole."""
-    rows, snaps = dict(staged.changes), dict(staged.snapshots)
+    changes, snapshots = tables.changes.staged[plan_id], tables.snapshots.staged[plan_id]
+    rows, snaps = dict(changes.version), dict(snapshots.version)
     damage(rows, snaps)
-    staged.changes, staged.snapshots = rows, snaps
+    changes.version, snapshots.version = rows, snaps

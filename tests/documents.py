@@ -16,8 +16,8 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.settings import Value
-from message_lifecycle.stores.memory.document_log import DocumentLog
 from message_lifecycle.stores.memory.documents import MemoryDocuments
+from message_lifecycle.stores.memory.table import TopicTables
 
 NAME = TopicName.parse("notes/drafts")
 PURGING: dict[str, Value] = {
@@ -41,11 +41,11 @@ class Drafts:
         return self.world.services
 
     @property
-    def log(self) -> DocumentLog:
+    def log(self) -> TopicTables:
         """The tables themselves, to damage them."""
         store = self.s.documents
         assert isinstance(store, MemoryDocuments)
-        return store.log(NAME)
+        return store.of(NAME)
 
     def write(self, document: str, seqs: Iterable[int], *, client: str = "x", at: int | None = 0, payload: object = None) -> None:
         """Every change puts its number before the text, unless a payload is given."""

@@ -22,7 +22,6 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.settings import Policy, topic_settings
 from message_lifecycle.operations.verdict import Verdict, decide
-from message_lifecycle.stores.memory.documents import MemoryDocuments
 from message_lifecycle.stores.memory.store import MemoryStore
 from tests.ledgers import StandingClock
 from tests.record_plans import message_of, write_changes
@@ -156,14 +155,11 @@ def _verdict(record: PlanRecord) -> Verdict:
 
 def _name_tables(s: Services, plan: Plan) -> None:
     """Tables are known by ids that were drawn then."""
-    store, documents = s.store, s.documents
-    assert isinstance(store, MemoryStore) and isinstance(documents, MemoryDocuments)
+    assert isinstance(s.store, MemoryStore)
+    tables = s.store.of(plan.topic)
+    tables.topic = replace(tables.topic, uuid=plan.requirements.table_uuid)
+    tables.main.uuid = plan.requirements.table_uuid
     if plan.snapshots is not None:
-        log = documents.log(plan.topic)
-        log.changes.uuid = plan.requirements.table_uuid
-        log.snapshots.uuid = plan.snapshots.table_uuid or log.snapshots.uuid
-        return
-    table = store.whole(plan.topic)
-    table.topic = replace(table.topic, uuid=plan.requirements.table_uuid)
+        tables.snapshots.uuid = plan.snapshots.table_uuid or tables.snapshots.uuid
     if plan.view is not None and plan.view.table_uuid is not None:
-        store.views[plan.topic].uuid = plan.view.table_uuid
+        tables.view.uuid = plan.view.table_uuid

@@ -235,10 +235,9 @@ def test_no_state_that_can_be_read_back_has_the_key_any_more(make_world: MakeWor
     steps.run(s, NAME, as_of=AS_OF, work=RemoveMessages(positions=((0, 1),)), approver=lambda _plan, _report: YES)
     request_id = erase(world)
     store = s.topics
-    table = store._tables[NAME]  # type: ignore[attr-defined]  # every state there is
-    assert all(message.key != KEY for version in table.versions.values() for message in version.messages.values())
-    commits = store.views[NAME].commits  # type: ignore[attr-defined]  # every state of the view
-    assert all(row.message.key != KEY for commit in commits for row in commit.rows.values())
+    tables = store.of(NAME)  # type: ignore[attr-defined]  # every version there is
+    assert all(message.key != KEY for commit in tables.log.commits for message in commit.version.messages.values())
+    assert all(row.message.key != KEY for commit in tables.view.commits for row in commit.version.rows)
     assert steps.run(s, NAME, as_of=AS_OF, work="compaction").name == "no_op"
     view = s.views.view(NAME)
     assert view is not None

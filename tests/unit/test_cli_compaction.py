@@ -17,6 +17,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.ports import Given
+from message_lifecycle.stores.memory.table import Table, ViewVersion
 from tests.worlds import HOUR, NOW, SECOND, Lake, make_lake
 
 DAY = 86_400
@@ -207,7 +208,7 @@ def test_begin_anew_only_where_the_view_is_gone(lake: Lake, orders: TopicName) -
     refused = lake.say("compact", "shop.eu/orders", "--anew")
     assert (refused.status, refused.err.split(":")[0]) == (3, "CompactedTableThere")
     assert "orders__compacted" in refused.err
-    del lake.services.views._views[orders]
+    lake.services.topics.of(orders).view = Table(empty=ViewVersion())  # type: ignore[attr-defined]  # the memory store's own
     assert lake.say("compact", "shop.eu/orders").err.split(":")[0] == "CompactedTableMissing"
     assert lake.say("read", "shop.eu/orders", "--compacted").err.split(":")[0] == "CompactedTableMissing"
     assert (status(lake)["status"], "--anew" in status(lake)["message"]) == ("ERROR", True)

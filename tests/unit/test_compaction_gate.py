@@ -14,8 +14,8 @@ from message_lifecycle.model.errors import CompactedTableMissing
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.view import ViewRow
-from message_lifecycle.operations.compaction_fold import Folded
 from message_lifecycle.stores.memory.store import MemoryStore
+from message_lifecycle.stores.memory.table import Made, Table, ViewVersion
 from tests.compacted import Log, Topic
 from tests.errors import raises
 from tests.logs import AS_OF, SECOND
@@ -86,13 +86,13 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
 }
 
 
-def staged_by(topic: Topic) -> tuple[str, Folded]:
+def staged_by(topic: Topic) -> tuple[str, Made[ViewVersion]]:
     store = topic.world.services.store
     assert isinstance(store, MemoryStore)
     topic.world.set_now(LATER)
     plan = steps.plan(topic.world.services, topic.name, as_of=LATER, work="compaction").plan
     topic.world.services.views.stage(plan)
-    return plan.plan_id, store.views[topic.name].staged[plan.plan_id]
+    return plan.plan_id, store.of(topic.name).view.staged[plan.plan_id]
 
 
 def is_blocked(topic: Topic, plan_id: str, wanted: set[str]) -> None:
@@ -109,16 +109,17 @@ def is_blocked(topic: Topic, plan_id: str, wanted: set[str]) -> None:
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_damaged_view_is_not_published(topic: Topic, name: str) -> None:
     damage, wanted = DAMAGES[name]
-    plan_id, folded = staged_by(topic)
-    assert [row.message.offset for row in folded.rows] == [2, 3, 6, 7]
+    plan_id, made = staged_by(topic)
+    assert [row.message.offset for row in made.version.rows] == [2, 3, 6, 7]
     steps.stage(topic.world.services, plan_id)
-    folded.rows = damage(folded.rows, lambda offset: ViewRow(message=topic.ever[0, offset]))
+    rows = damage(list(made.version.rows), lambda offset: ViewRow(message=topic.ever[0, offset]))
+    made.version = replace(made.version, rows=tuple(rows))
     is_blocked(topic, plan_id, wanted)
 
 
 def test_wrong_counts_are_not_published(topic: Topic) -> None:  # CNT-1
-    plan_id, folded = staged_by(topic)
-    folded.removed["superseded"] += 1
+    plan_id, made = staged_by(topic)
+    made.removed["superseded"] += 1
     steps.stage(topic.world.services, plan_id)
     is_blocked(topic, plan_id, {"rows_removed"})
 
@@ -132,8 +133,8 @@ def test_an_undamaged_view_passes(topic: Topic) -> None:
 def test_a_view_that_reaches_beyond_its_log_is_not_compacted_into(topic: Topic) -> None:
     store = topic.world.services.store
     assert isinstance(store, MemoryStore)
-    view = store.views[topic.name]
-    view.commits[-1] = replace(view.commits[-1], horizons={0: 9})
+    view = store.of(topic.name).view
+    view.commits[-1] = replace(view.commits[-1], version=replace(view.head, horizons={0: 9}))
     with raises("HorizonBeyondLog"):
         topic.run(LATER)
     assert len(view.commits) == 1
@@ -142,7 +143,7 @@ def test_a_view_that_reaches_beyond_its_log_is_not_compacted_into(topic: Topic) 
 def test_a_view_that_was_there_and_is_gone_is_not_made_anew(topic: Topic) -> None:  # CMP-4
     store = topic.world.services.store
     assert isinstance(store, MemoryStore)
-    del store.views[topic.name]
+    store.of(topic.name).view = Table(empty=ViewVersion())
     with pytest.raises(CompactedTableMissing):
         topic.run(LATER)
     with pytest.raises(CompactedTableMissing):
@@ -157,7 +158,7 @@ def test_a_purged_log_is_not_read_for_a_view_that_nobody_knows_of() -> None:  # 
     assert (made.run(AS_OF).name, made.run(LATER, work="purge_compacted").name) == ("published", "published")
     store = made.world.services.store
     assert isinstance(store, MemoryStore)
-    del store.views[made.name]
+    store.of(made.name).view = Table(empty=ViewVersion())
     made.world.services.ledger.set_accepted_view(made.name, None)
     with pytest.raises(CompactedTableMissing, match="purged"):
         made.read()
@@ -167,7 +168,7 @@ def test_a_log_is_not_read_for_a_view_that_is_to_be_made_anew(topic: Topic) -> N
     """A person lets it be made anew, and it is not there yet: the log may have been trimmed since it was."""
     services, store = topic.world.services, topic.world.services.store
     assert isinstance(store, MemoryStore)
-    del store.views[topic.name]
+    store.of(topic.name).view = Table(empty=ViewVersion())
     begin_anew(services, topic.name)
     with pytest.raises(CompactedTableMissing):
         topic.read()

@@ -59,7 +59,7 @@ class Logs:
 
     def drop(self, topic: str) -> None:
         """By hand, out of the catalog: the ledger hears nothing of it."""
-        del self.s.topics._tables[self.name(topic)]
+        del self.s.topics.tables[self.name(topic)]
 
     def stored(self, topic: str) -> list[Message]:
         return list(self.s.reader.messages(self.name(topic)))
@@ -224,10 +224,10 @@ class TestCopying:
         logs.append("origin", 1, 2)
         logs.topic("copy", role="source", origin="origin")
         logs.copy("copy")
-        there = deepcopy(logs.s.topics._tables[logs.name("origin")])
+        there = deepcopy(logs.s.topics.tables[logs.name("origin")])
         logs.append("origin", 3)
         logs.copy("copy")
-        logs.s.topics._tables[logs.name("origin")] = there  # restored from before
+        logs.s.topics.tables[logs.name("origin")] = there  # restored from before
         with raises("OriginBehind", match="consumer remove s/origin s/copy"):
             logs.copy("copy")
 
@@ -281,7 +281,7 @@ class TestCopying:
         logs.append("origin", 1, 2)
         logs.topic("copy", role="source", origin="origin")
         logs.copy("copy")
-        logs.s.topics._tables[logs.name("copy")].head.copied_from = None
+        logs.s.topics.of(logs.name("copy")).log.head.copied_from = None
         logs.append("origin", 3)
         assert logs.copy("copy") == 1
         logs.drop("origin")

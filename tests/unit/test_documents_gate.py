@@ -12,8 +12,8 @@ from message_lifecycle.app import steps
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.stores.memory.document_log import SnapshotRow, StagedTables
 from message_lifecycle.stores.memory.documents import MemoryDocuments
+from message_lifecycle.stores.memory.table import Made, SnapshotRow, Snapshots
 from tests.damaged_documents import Damage, changes, damaged, snapshots, state
 from tests.documents import NAME, Drafts, drafts, text_at
 
@@ -51,17 +51,17 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
 }  # fmt: skip
 
 
-def staged_by(topic: Drafts) -> tuple[str, StagedTables]:
+def staged_by(topic: Drafts) -> tuple[str, Made[Snapshots]]:
     plan_id = topic.planned()
     steps.stage(topic.s, plan_id)
-    return plan_id, topic.log.staged[plan_id]
+    return plan_id, topic.log.snapshots.staged[plan_id]
 
 
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damaged_documents_are_not_published(topic: Drafts, name: str) -> None:
     damage, wanted = DAMAGES[name]
-    plan_id, staged = staged_by(topic)
-    damaged(staged, damage)
+    plan_id, _ = staged_by(topic)
+    damaged(topic.log, plan_id, damage)
     report = steps.gate(topic.s, plan_id)
     assert {check.id for check in report.blocking} == wanted
     assert getattr(steps.publish(topic.s, plan_id), "name", None) == "blocked"
@@ -72,13 +72,13 @@ def test_damaged_documents_are_not_published(topic: Drafts, name: str) -> None:
 
 def test_undamaged_documents_pass(topic: Drafts) -> None:
     plan_id, staged = staged_by(topic)
-    assert [row.server_seq for row in staged.snapshots["a"]] == [24]
+    assert [row.server_seq for row in staged.version["a"]] == [24]
     assert steps.gate(topic.s, plan_id).judgement == "passed"
 
 
 def test_the_check_names_the_documents_without_a_proof(topic: Drafts) -> None:
     plan_id, staged = staged_by(topic)
-    staged.snapshots = {**staged.snapshots, "a": (state(24, "x"),)}
+    staged.version = {**staged.version, "a": (state(24, "x"),)}
     steps.gate(topic.s, plan_id)
     outcome = topic.s.ledger.record(plan_id).outcome
     assert outcome is not None
@@ -91,7 +91,7 @@ def test_a_purge_that_relies_on_a_damaged_snapshot_goes_without_its_document(top
     topic.write("c", range(1, 11))
     topic.sync("c", "ann", 9)
     commit = topic.log.snapshots.commits[-1]
-    topic.log.snapshots.commits[-1] = replace(commit, rows={"a": (state(18, text_at(18)), state(24, "x"))})
+    topic.log.snapshots.commits[-1] = replace(commit, version={"a": (state(18, text_at(18)), state(24, "x"))})
     outcome = topic.run(2)
     assert outcome.name == "published"
     assert [warning for warning in outcome.warnings if "document a:" in warning]

@@ -151,9 +151,9 @@ def test_a_damaged_older_snapshot_is_in_nobodys_way(topic: Drafts) -> None:
     topic.write("a", range(11, 21))
     topic.run(1)
     assert topic.snapshots("a") == [10, 20]
-    rows_of = topic.log.snapshots.commits[-1].rows
+    rows_of = topic.log.snapshots.head
     damaged = {"a": tuple(replace(row, state=b"{" if row.server_seq == 10 else row.state) for row in rows_of["a"])}
-    topic.log.snapshots.commits[-1] = replace(topic.log.snapshots.commits[-1], rows=damaged)
+    topic.log.snapshots.commits[-1] = replace(topic.log.snapshots.commits[-1], version=damaged)
     assert documents.attach(topic.s, NAME, "a", client="eve").state == text_at(20)
     assert documents.pull(topic.s, NAME, "a", client_seq=0).state == text_at(20)
     assert list(documents.history(topic.s, NAME, "a", start=20)) == [(20, text_at(20))]
@@ -240,9 +240,9 @@ def test_a_history_keeps_no_state_that_it_has_given() -> None:
 
 
 def test_a_history_with_a_hole_gives_what_comes_before_and_names_it(topic: Drafts) -> None:
-    rows_of = topic.log.changes.commits[-1].rows
+    rows_of = topic.log.changes.head
     topic.log.changes.commits[-1] = replace(
-        topic.log.changes.commits[-1], rows={"a": tuple(change for change in rows_of["a"] if change.server_seq != 4)}
+        topic.log.changes.commits[-1], version={"a": tuple(change for change in rows_of["a"] if change.server_seq != 4)}
     )
     given: list[int] = []
     with pytest.raises(InvalidChange, match="server_seq 5"):

@@ -17,7 +17,6 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Published
 from message_lifecycle.model.settings import Value
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.stores.memory.document_log import DocumentCommit
 from message_lifecycle.stores.memory.documents import MemoryDocuments
 from tests.documents import NAME, Died, Drafts, die, drafts, ten_changes
 
@@ -108,8 +107,8 @@ def test_the_history_is_whole_where_only_the_first_of_both_commits_was_made(topi
 def other_snapshots(topic: Drafts) -> None:
     """Another plan's commit, of which this one knows nothing."""
     assert isinstance(topic.s.documents, MemoryDocuments)
-    snapshots = topic.s.documents.log(NAME).snapshots
-    snapshots.commits.append(DocumentCommit(rows=dict(snapshots.head), plan_id="other"))
+    snapshots = topic.s.documents.of(NAME).snapshots
+    snapshots.publish(snapshots.head, Published(plan_id="other", snapshot_id=snapshots.next_id, removed=()))
 
 
 def test_other_snapshots_between_the_commits_stop_the_purge(topic: Drafts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,8 +134,8 @@ def test_a_snapshot_that_is_not_there_after_its_commit_stops_what_comes_next(top
 
     def loses() -> None:
         assert isinstance(topic.s.documents, MemoryDocuments)
-        commits = topic.s.documents.log(NAME).snapshots.commits
-        commits[-1] = replace(commits[-1], rows={})
+        commits = topic.s.documents.of(NAME).snapshots.commits
+        commits[-1] = replace(commits[-1], version={})
 
     between(topic, monkeypatch, loses)
     with pytest.raises(PlanConflict, match="document a: there is no snapshot at server_seq 10"):

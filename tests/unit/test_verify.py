@@ -78,8 +78,8 @@ def test_what_was_done_otherwise_has_failed(question: str, changed: Callable[[An
 
 def test_what_is_still_overdue_and_held_by_nobody_has_failed() -> None:
     s, plan_id = published()
-    table = s.store.whole(NAME)  # type: ignore[attr-defined]  # the memory store's own
-    table.head.messages[0, 1] = table.versions[table.commits[0].snapshot_id + 1].messages[0, 1]
+    log = s.store.of(NAME).log  # type: ignore[attr-defined]  # the memory store's own
+    log.head.messages[0, 1] = log.at(log.first + 1).messages[0, 1]
     outcome = steps.verify(s, plan_id)
     assert outcome.name == "failed"
     assert "messages up to offset 1 are still overdue and nothing named holds them" in outcome.detail

@@ -124,7 +124,7 @@ def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS
     clock = _Clock()
     store = MemoryStore()
     views, documents = MemoryViews(store), MemoryDocuments(store)
-    deleter = MemoryDeleter(store, documents)
+    deleter = MemoryDeleter(store)
     services = Services(
         topics=store,
         reader=store,
@@ -138,7 +138,7 @@ def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS
         gate=PlainGate(),
         ledger=open_ledger("sqlite://", clock=clock),
         server=server,
-        eraser=MemoryEraser(store, documents, server=server),
+        eraser=MemoryEraser(store, server=server),
         deleter=deleter,
         deleted_reclaimer=MemoryDeletedReclaimer(deleter),
         key_secret=_scratch_secret(),

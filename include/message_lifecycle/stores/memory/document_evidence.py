@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from message_lifecycle.folds import Fold
 from message_lifecycle.folds.replay import proof
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.stores.memory.document_log import Changes, SnapshotRow, Snapshots, StagedTables, epoch_of, states_of
+from message_lifecycle.stores.memory.table import Changes, SnapshotRow, Snapshots, epoch_of, states_of
 
 
-def documents_evidence(plan: Plan, fold: Fold, *, before: tuple[Changes, Snapshots], after: StagedTables) -> Mapping[str, object]:
-    """The frames of `gates.documents`, but for `clients`."""
-    changes, snapshots = before
-    blocked = {document for document, _ in after.blocked}
+def documents_evidence(
+    plan: Plan, fold: Fold, *, before: tuple[Changes, Snapshots], after: tuple[Changes, Snapshots], blocked: Collection[str]
+) -> Mapping[str, object]:
+    """The frames of `gates.documents`, but for `clients`. `blocked`: documents that are left as they are."""
+    (changes, snapshots), (left, kept) = before, after
     actions = {action.document: action for action in plan.on_snapshots.documents if action.document not in blocked}
     looks = [
         _Look(
             actions.get(document),
-            (changes.get(document, ()), after.changes.get(document, ())),
-            (snapshots.get(document, ()), after.snapshots.get(document, ())),
+            (changes.get(document, ()), left.get(document, ())),
+            (snapshots.get(document, ()), kept.get(document, ())),
         )
-        for document in sorted(changes.keys() | after.changes.keys() | snapshots.keys() | after.snapshots.keys() | actions.keys())
+        for document in sorted(changes.keys() | left.keys() | snapshots.keys() | kept.keys() | actions.keys())
     ]
     reasons = {document: why for document, action in actions.items() if (why := _reason(action, fold, before, after))}
-    rows_in, rows_kept = (sum(len(rows) for rows in tables.values()) for tables in (changes, after.changes))
+    rows_in, rows_kept = (sum(len(rows) for rows in tables.values()) for tables in (changes, left))
     return {
         "documents": [
             {
@@ -47,8 +48,8 @@ def documents_evidence(plan: Plan, fold: Fold, *, before: tuple[Changes, Snapsho
     }
 
 
-def _reason(action: SnapshotDocument, fold: Fold, before: tuple[Changes, Snapshots], after: StagedTables) -> str | None:
-    staged = states_of(after.snapshots.get(action.document, ()))
+def _reason(action: SnapshotDocument, fold: Fold, before: tuple[Changes, Snapshots], after: tuple[Changes, Snapshots]) -> str | None:
+    staged = states_of(after[1].get(action.document, ()))
     newest = max(staged, default=0)
     return proof(
         action,
@@ -57,7 +58,7 @@ def _reason(action: SnapshotDocument, fold: Fold, before: tuple[Changes, Snapsho
         base=states_of(before[1].get(action.document, ())).get(action.after),
         snapshot=staged.get(newest),
         changes=(change for change in before[0].get(action.document, ()) if change.server_seq > action.after),
-        left=(change for change in after.changes.get(action.document, ()) if change.server_seq > newest),
+        left=(change for change in after[0].get(action.document, ()) if change.server_seq > newest),
     )
 
 

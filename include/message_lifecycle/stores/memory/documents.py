@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from message_lifecycle.folds import Fold, fold_of
 from message_lifecycle.folds.replay import fold_document
-from message_lifecycle.model.change import SnapshotDocument
+from message_lifecycle.model.change import Commit, SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot, StagedDocuments
 from message_lifecycle.model.errors import PlanConflict, not_a_document_topic
 from message_lifecycle.model.instants import Instant
@@ -21,50 +21,67 @@ from message_lifecycle.operations.document_reading import check_next
 from message_lifecycle.operations.snapshot_with_purge import needs_more
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.memory import document_undo
+from message_lifecycle.stores.memory import undo
 from message_lifecycle.stores.memory.document_evidence import documents_evidence
-from message_lifecycle.stores.memory.document_log import (
-    DocumentCommit,
-    DocumentLog,
-    SnapshotRow,
-    StagedTables,
-    epoch_of,
-    states_of,
-)
 from message_lifecycle.stores.memory.store import MemoryStore
+from message_lifecycle.stores.memory.table import Changes, Made, SnapshotRow, Snapshots, TopicTables, epoch_of, states_of
+
+
+def apply_to_changes(changes: Changes, purges: Commit, back: Commit, source: Changes) -> Changes:
+    """The changes after a plan's: those that the snapshots of `purges` cover go, and those of `back` come from the `source`."""
+    after = dict(changes)
+    for action in purges.documents:
+        gone = range(action.purge_from, action.purge_before)
+        if gone:
+            after[action.document] = tuple(change for change in after.get(action.document, ()) if change.server_seq not in gone)
+    for one in back.documents_back:
+        came = range(one.changes_from, one.changes_before)
+        again = (change for change in source.get(one.document, ()) if change.server_seq in came)
+        after[one.document] = (*again, *after.get(one.document, ()))
+    return after
+
+
+def apply_to_snapshots(snapshots: Snapshots, change: Commit, states: Mapping[str, bytes | None], source: Snapshots) -> Snapshots:
+    """The snapshots after a plan's change. `states`: what was folded, by document; `source`: holds what comes back."""
+    after = dict(snapshots)
+    for action in change.documents:
+        rows = after.get(action.document, ())
+        kept = tuple(row for row in rows if row.server_seq not in action.dropped)
+        if action.snapshot is not None:
+            kept += (SnapshotRow(server_seq=action.snapshot, epoch=action.epoch, state=states[action.document]),)
+        elif action.epoch > epoch_of(rows):
+            # A raised epoch without a snapshot is a row as well.
+            kept += (SnapshotRow(server_seq=max(states_of(rows), default=0), epoch=action.epoch, state=None),)
+        after[action.document] = kept
+    for one in change.documents_back:
+        again = (row for row in source.get(one.document, ()) if row.server_seq in one.snapshots and row.state is not None)
+        after[one.document] = (*again, *after.get(one.document, ()))
+    return after
 
 
 class MemoryDocuments:
-    """`ports.Documents` beside a `MemoryStore`, which knows the topics."""
+    """`ports.Documents` beside a `MemoryStore`, which has the tables."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
-        self._logs: dict[TopicName, DocumentLog] = {}
 
-    def log(self, name: TopicName) -> DocumentLog:
+    def of(self, name: TopicName) -> TopicTables:
         """Raises UnknownTopic, NotADocumentTopic."""
-        if "fold" not in self._store.describe(name).settings:
+        tables = self._store.of(name)
+        if not tables.of_documents:
             raise not_a_document_topic(str(name))
-        return self._logs.setdefault(name, DocumentLog())
-
-    def put(self, name: TopicName, log: DocumentLog | None) -> None:
-        """What the topic's documents are from here on; None: nothing."""
-        if log is None:
-            self._logs.pop(name, None)
-        else:
-            self._logs[name] = log
+        return tables
 
     # Documents
 
     def tables(self, name: TopicName) -> DocumentTables:
-        log = self.log(name)
-        there = bool(log.snapshots.commits)
+        tables = self.of(name)
         return DocumentTables(
             topic=name,
-            changes_uuid=log.changes.uuid,
-            changes_id=log.changes.snapshot_id,
-            snapshots_uuid=log.snapshots.uuid if there else None,
-            snapshots_id=log.snapshots.snapshot_id,
+            changes_uuid=tables.changes.uuid,
+            changes_id=tables.changes.snapshot_id,
+            snapshots_uuid=tables.snapshots.uuid if tables.snapshots.commits else None,
+            snapshots_id=tables.snapshots.snapshot_id,
         )
 
     def states(
@@ -76,8 +93,8 @@ class MemoryDocuments:
         own: Mapping[str, Instant | None] | None = None,
         only: Collection[str] | None = None,
     ) -> Sequence[DocumentState]:
-        log = self.log(name)
-        changes, snapshots = log.changes.rows(tables.changes_id), log.snapshots.rows(tables.snapshots_id)
+        of = self.of(name)
+        changes, snapshots = of.changes.at(tables.changes_id), of.snapshots.at(tables.snapshots_id)
         return [
             _state(document, changes.get(document, ()), snapshots.get(document, ()), (own or {}).get(document, older_than))
             for document in sorted(changes.keys() | snapshots.keys())
@@ -85,10 +102,10 @@ class MemoryDocuments:
         ]
 
     def changes(self, name: TopicName, document: str, *, after: int = 0) -> Iterator[Change]:
-        return (change for change in self.log(name).changes.head.get(document, ()) if change.server_seq > after)
+        return (change for change in self.of(name).changes.head.get(document, ()) if change.server_seq > after)
 
     def snapshots(self, name: TopicName, document: str, *, server_seq: int | None = None) -> Sequence[Snapshot]:
-        rows = self.log(name).snapshots.head.get(document, ())
+        rows = self.of(name).snapshots.head.get(document, ())
         return [
             Snapshot(document=document, server_seq=row.server_seq, epoch=row.epoch, state=row.state)
             for row in sorted(rows, key=lambda row: row.server_seq)
@@ -96,25 +113,16 @@ class MemoryDocuments:
         ]
 
     def published(self, name: TopicName, plan_id: str) -> Published | None:
-        log = self.log(name)
-        first, second = log.snapshots.carrying(plan_id), log.changes.carrying(plan_id)
-        if first is None or (first[1].purges and second is None):
+        tables = self.of(name)
+        first, second = tables.snapshots.carrying(plan_id), tables.changes.published(plan_id)
+        if first is None or (first.half and second is None):
             return None
-        snapshot_id, commit = first if second is None else second
-        return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=commit.removed)
-
-    def carrying(self, name: TopicName, plan_id: str) -> tuple[Published | None, Published | None]:
-        log = self.log(name)
-        changes, snapshots = log.changes.carrying(plan_id), log.snapshots.carrying(plan_id)
-        return (
-            None if changes is None else Published(plan_id=plan_id, snapshot_id=changes[0], removed=(), restored=changes[1].restored),
-            None if snapshots is None else Published(plan_id=plan_id, snapshot_id=snapshots[0], removed=()),
-        )
+        return first.done if second is None else second
 
     def before(self, plan: Plan, taken: Sequence[SnapshotDocument]) -> DocumentsBefore:
-        log, name = self.log(plan.topic), plan.topic
-        changes_id = document_undo.source(log.changes, plan.plan_id) if any(action.purged for action in taken) else None
-        snapshots_id = document_undo.source(log.snapshots, plan.plan_id) if any(action.dropped for action in taken) else None
+        tables, name = self.of(plan.topic), plan.topic
+        changes_id = tables.changes.source_of(plan.plan_id) if any(action.purged for action in taken) else None
+        snapshots_id = tables.snapshots.source_of(plan.plan_id) if any(action.dropped for action in taken) else None
         then = replace(self.tables(name), changes_id=changes_id, snapshots_id=snapshots_id)
         states = self.states(name, then, only={action.document for action in taken})
         return DocumentsBefore(changes_id=changes_id, snapshots_id=snapshots_id, states={state.document: state for state in states})
@@ -122,139 +130,108 @@ class MemoryDocuments:
     # Changes of both tables
 
     def add(self, name: TopicName, changes: Sequence[Change], *, ledger: tuple[str, int]) -> None:
-        log = self.log(name)
-        rows = dict(log.changes.head)
+        tables = self.of(name)
+        rows = dict(tables.changes.head)
         for change in changes:
             before = rows.get(change.document, ())
             check_next(change.document, before[-1].server_seq if before else 0, change.server_seq)
             rows[change.document] = (*before, change)
         if changes:
-            log.changes.commits.append(DocumentCommit(rows=rows))
-            self._store.touch(name, ledger)
+            tables.changes.write(rows)
+            tables.touch(ledger)
 
     def stage(self, plan: Plan) -> Staged:
-        log = self._required(plan)
+        tables = self._required(plan)
         if plan.is_empty:
             return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
-        made = log.staged.get(plan.plan_id) or self._stage(plan, log)
-        log.staged[plan.plan_id] = made
-        if plan.parent is not None:
-            return _staged_undo(plan, log)
-        blocked = {document for document, _ in made.blocked}
-        actions = [action for action in plan.on_snapshots.documents if action.document not in blocked]
+        if plan.plan_id not in tables.changes.staged:
+            _stage(plan, tables)
+        blocked = tables.snapshots.staged[plan.plan_id].blocked
+        actions = _unblocked(plan, blocked).documents
         purged = sum(action.purged for action in actions)
+        made = tables.snapshots.staged[plan.plan_id].version
         staged = StagedDocuments(
-            snapshots_id=len(log.snapshots.commits) if actions else None,
-            changes_id=len(log.changes.commits) if purged else None,
-            made=sum(action.snapshot is not None for action in actions),
+            snapshots_id=tables.snapshots.next_id if actions or plan.restored_snapshots else None,
+            changes_id=tables.changes.next_id if purged or plan.restored_rows else None,
+            made=sum(action.snapshot is not None for action in actions) + plan.restored_snapshots,
             dropped=sum(len(action.dropped) for action in actions),
             purged=purged,
-            blocked=made.blocked,
-            state_bytes=sum(len(row.state or b"") for action in actions for row in made.snapshots[action.document][-1:]),
+            blocked=blocked,
+            state_bytes=sum(len(row.state or b"") for action in actions for row in made[action.document][-1:]),
         )
         snapshot_id = staged.snapshots_id if staged.changes_id is None else staged.changes_id
         return Staged(plan_id=plan.plan_id, branch=plan.plan_id, snapshot_id=snapshot_id, documents=staged)
 
-    def _stage(self, plan: Plan, log: DocumentLog) -> StagedTables:
-        changes, snapshots = self._before(plan, log)
+    def evidence(self, plan: Plan) -> Mapping[str, object]:
+        tables = self._required(plan)
+        changes, snapshots = _before(plan, tables)
+        after, made = tables.changes.staged.get(plan.plan_id), tables.snapshots.staged.get(plan.plan_id)
+        left, kept = changes if after is None else after.version, snapshots if made is None else made.version
         if plan.parent is not None:
-            back = document_undo.with_changes(log, plan, changes), document_undo.with_snapshots(log, plan, snapshots)
-            return StagedTables(changes=back[0], snapshots=back[1], blocked=())
-        fold = _fold(plan)
-        blocked: list[tuple[str, str]] = []
-        left, kept = dict(changes), dict(snapshots)
-        for action in plan.on_snapshots.documents:
-            mine, rows = changes.get(action.document, ()), snapshots.get(action.document, ())
-            stored = states_of(rows)
-            newest = action.snapshot if action.snapshot is not None else max(stored, default=0)
-            after = (change for change in mine if change.server_seq > action.after)
-            folded = fold_document(action, fold, newest=newest, stored=stored, changes=after)
-            if folded.blocked is not None:
-                blocked.append((action.document, folded.blocked))
-                continue
-            left[action.document] = tuple(c for c in mine if not action.purge_from <= c.server_seq < action.purge_before)
-            kept[action.document] = tuple(_kept(action, rows, newest, folded.state))
-        return StagedTables(changes=left, snapshots=kept, blocked=tuple(blocked))
-
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:  # noqa: ARG002  # the plan has it
-        log = self._required(plan)
-        changes, snapshots = self._before(plan, log)
-        made = log.staged.get(staged.plan_id) or StagedTables(changes=changes, snapshots=snapshots, blocked=())
-        if plan.parent is not None:
-            return document_undo.evidence(log, plan, (changes, snapshots), made)
-        return documents_evidence(plan, _fold(plan), before=(changes, snapshots), after=made)
+            then = tables.changes.at(plan.on_changes.source_id), tables.snapshots.at(plan.on_snapshots.source_id)
+            return undo.documents_evidence(plan, (changes, left, then[0]), (snapshots, kept, then[1]))
+        blocked = set[str]() if made is None else {document for document, _ in made.blocked}
+        return documents_evidence(plan, _fold(plan), before=(changes, snapshots), after=(left, kept), blocked=blocked)
 
     def publish_snapshots(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
-        plan = verdict.plan
-        log = self._required(plan)
-        done = log.snapshots.carrying(plan.plan_id)
+        plan, tables = verdict.plan, self._required(verdict.plan)
+        done = tables.snapshots.published(plan.plan_id)
         if done is not None:
-            return Published(plan_id=plan.plan_id, snapshot_id=done[0], removed=())
-        made = _staged(plan, log)
-        if plan.snapshots is None or plan.snapshots.snapshot_id != log.snapshots.snapshot_id:
+            return done
+        made = tables.snapshots.made_by(plan)
+        # What is staged is the newest version with the change: no other may have come since.
+        if plan.snapshots is None or plan.snapshots.snapshot_id != tables.snapshots.snapshot_id:
             raise PlanConflict(plan.plan_id, "the snapshots have changed since it was planned")
-        _check_appended(plan, log)
+        tables.changes.refuse_removals(plan)
         purges = verdict.staged.documents is not None and verdict.staged.documents.purged > 0
-        log.snapshots.commits.append(DocumentCommit(rows=made.snapshots, plan_id=plan.plan_id, purges=purges))
-        self._store.touch(plan.topic, ledger)
-        return Published(plan_id=plan.plan_id, snapshot_id=len(log.snapshots.commits) - 1, removed=())
+        tables.touch(ledger)
+        done = Published(plan_id=plan.plan_id, snapshot_id=tables.snapshots.next_id, removed=())
+        return tables.snapshots.publish(made.version, done, half=purges)
 
     def purge(self, verdict: Verdict, *, ledger: tuple[str, int], behind: Callable[[], Collection[str]]) -> Published:
-        plan = verdict.plan
-        log = self._required(plan)
-        done = log.changes.carrying(plan.plan_id)
+        plan, tables = verdict.plan, self._required(verdict.plan)
+        done = tables.changes.published(plan.plan_id)
         if done is not None:
-            return Published(plan_id=plan.plan_id, snapshot_id=done[0], removed=done[1].removed)
-        of_plan = log.snapshots.carrying(plan.plan_id)
+            return done
+        of_plan = tables.snapshots.published(plan.plan_id)
         if of_plan is None:
             raise PlanConflict(plan.plan_id, "its snapshots are not published")
-        if of_plan[0] != log.snapshots.snapshot_id:
+        if of_plan.snapshot_id != tables.snapshots.snapshot_id:
             raise PlanConflict(plan.plan_id, "other snapshots of its documents were published since")
         if found := behind():
             raise PlanConflict(plan.plan_id, needs_more(sorted(found)))
-        made = _staged(plan, log)
-        _check_appended(plan, log)
-        before, rows, removed = log.changes.rows(plan.requirements.snapshot_id), dict(log.changes.head), Counter[str]()
-        for action in plan.on_snapshots.documents:
-            gone = {change.server_seq for change in before.get(action.document, ())}
-            gone -= {change.server_seq for change in made.changes.get(action.document, ())}
-            if gone:
-                removed[str(action.reason)] += len(gone)
-                rows[action.document] = tuple(c for c in rows[action.document] if c.server_seq not in gone)
-        counts = tuple(sorted(removed.items()))
-        log.changes.commits.append(DocumentCommit(rows=rows, plan_id=plan.plan_id, removed=counts))
-        self._store.touch(plan.topic, ledger)
-        return Published(plan_id=plan.plan_id, snapshot_id=len(log.changes.commits) - 1, removed=counts)
+        return self._publish_changes(plan, tables, ledger)
 
     def return_changes(self, verdict: Verdict, *, ledger: tuple[str, int]) -> Published:
-        plan = verdict.plan
-        log = self._required(plan)
-        done, _ = self.carrying(plan.topic, plan.plan_id)
-        if done is not None:
-            return done
-        _staged(plan, log)
-        _check_appended(plan, log)
-        rows = document_undo.with_changes(log, plan, log.changes.head)
-        log.changes.commits.append(DocumentCommit(rows=rows, plan_id=plan.plan_id, restored=plan.restored_rows))
-        self._store.touch(plan.topic, ledger)
-        return Published(plan_id=plan.plan_id, snapshot_id=len(log.changes.commits) - 1, removed=(), restored=plan.restored_rows)
-
-    def discard(self, plan: Plan) -> None:
-        self.log(plan.topic).staged.pop(plan.plan_id, None)
-
-    # What a plan is about
-
-    def _required(self, plan: Plan) -> DocumentLog:
-        log, wanted = self.log(plan.topic), plan.snapshots
-        assert wanted is not None, "a plan of documents says what snapshots it builds on"
-        if plan.requirements.table_uuid != log.changes.uuid or wanted.table_uuid not in (None, log.snapshots.uuid):
-            raise PlanConflict(plan.plan_id, "the topic is another table now")
-        return log
+        plan, tables = verdict.plan, self._required(verdict.plan)
+        return tables.changes.published(plan.plan_id) or self._publish_changes(plan, tables, ledger)
 
     @staticmethod
-    def _before(plan: Plan, log: DocumentLog) -> tuple[Mapping[str, tuple[Change, ...]], Mapping[str, tuple[SnapshotRow, ...]]]:
-        assert plan.snapshots is not None
-        return log.changes.rows(plan.requirements.snapshot_id), log.snapshots.rows(plan.snapshots.snapshot_id)
+    def _publish_changes(plan: Plan, tables: TopicTables, ledger: tuple[str, int]) -> Published:
+        """The plan's change to the changes, made to the newest version: those that came since are in it, and stay (DEL-4)."""
+        table, change = tables.changes, _unblocked(plan, tables.snapshots.made_by(plan).blocked)
+        table.refuse_removals(plan)
+        after = apply_to_changes(table.head, change, plan.on_changes, table.at(plan.on_changes.source_id))
+        removed = Counter[str]()
+        for action in change.documents:
+            removed[str(action.reason)] += len(table.head.get(action.document, ())) - len(after.get(action.document, ()))
+        tables.touch(ledger)
+        counts = tuple(sorted((reason, rows) for reason, rows in removed.items() if rows))
+        done = Published(plan_id=plan.plan_id, snapshot_id=table.next_id, removed=counts, restored=plan.restored_rows)
+        return table.publish(after, done)
+
+    def discard(self, plan: Plan) -> None:
+        tables = self.of(plan.topic)
+        tables.changes.staged.pop(plan.plan_id, None)
+        tables.snapshots.staged.pop(plan.plan_id, None)
+
+    def _required(self, plan: Plan) -> TopicTables:
+        """Raises PlanConflict."""
+        tables, wanted = self.of(plan.topic), plan.snapshots
+        assert wanted is not None, "a plan of documents says what snapshots it builds on"
+        if plan.requirements.table_uuid != tables.changes.uuid or wanted.table_uuid not in (None, tables.snapshots.uuid):
+            raise PlanConflict(plan.plan_id, "the topic is another table now")
+        return tables
 
 
 class _OfDocuments(ChangeStore):
@@ -266,8 +243,8 @@ class _OfDocuments(ChangeStore):
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         return self._documents.stage(plan)
 
-    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
-        return self._documents.evidence(plan, staged, policy)
+    def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+        return self._documents.evidence(plan)
 
     def discard(self, plan: Plan) -> None:
         self._documents.discard(plan)
@@ -280,7 +257,7 @@ class MemorySnapshots(_OfDocuments):
         return self._documents.publish_snapshots(verdict, ledger=given.ledger())
 
     def published(self, plan: Plan) -> Published | None:
-        return self._documents.carrying(plan.topic, plan.plan_id)[1]
+        return self._documents.of(plan.topic).snapshots.published(plan.plan_id)
 
 
 class MemoryChanges(_OfDocuments):
@@ -294,44 +271,44 @@ class MemoryChanges(_OfDocuments):
     def published(self, plan: Plan) -> Published | None:
         if plan.on_snapshots.documents:
             return self._documents.published(plan.topic, plan.plan_id)
-        return self._documents.carrying(plan.topic, plan.plan_id)[0]
+        return self._documents.of(plan.topic).changes.published(plan.plan_id)
+
+
+def _before(plan: Plan, tables: TopicTables) -> tuple[Changes, Snapshots]:
+    assert plan.snapshots is not None
+    return tables.changes.at(plan.requirements.snapshot_id), tables.snapshots.at(plan.snapshots.snapshot_id)
+
+
+def _stage(plan: Plan, tables: TopicTables) -> None:
+    """Each document is folded; one that cannot be is left as it is in both tables (SNP-6)."""
+    changes, snapshots = _before(plan, tables)
+    states: dict[str, bytes | None] = {}
+    blocked: list[tuple[str, str]] = []
+    for action in plan.on_snapshots.documents:
+        stored = states_of(snapshots.get(action.document, ()))
+        newest = action.snapshot if action.snapshot is not None else max(stored, default=0)
+        after = (change for change in changes.get(action.document, ()) if change.server_seq > action.after)
+        folded = fold_document(action, _fold(plan), newest=newest, stored=stored, changes=after)
+        if folded.blocked is not None:
+            blocked.append((action.document, folded.blocked))
+        states[action.document] = folded.state
+    change = _unblocked(plan, blocked)
+    left = apply_to_changes(changes, change, plan.on_changes, tables.changes.at(plan.on_changes.source_id))
+    kept = apply_to_snapshots(snapshots, change, states, tables.snapshots.at(plan.on_snapshots.source_id))
+    tables.changes.staged[plan.plan_id] = Made(version=left)
+    tables.snapshots.staged[plan.plan_id] = Made(version=kept, blocked=tuple(blocked))
+
+
+def _unblocked(plan: Plan, blocked: Sequence[tuple[str, str]]) -> Commit:
+    left = {document for document, _ in blocked}
+    change = plan.on_snapshots
+    return replace(change, documents=tuple(action for action in change.documents if action.document not in left))
 
 
 def _fold(plan: Plan) -> Fold:
     policy = Policy.of_values(plan.policy)
     assert policy.fold is not None, "a document topic has a fold"
     return fold_of(policy.fold, yjs_roots=policy.yjs_roots)
-
-
-def _staged_undo(plan: Plan, log: DocumentLog) -> Staged:
-    changes_id = len(log.changes.commits) if plan.restored_rows else None
-    snapshots_id = len(log.snapshots.commits) if plan.restored_snapshots else None
-    staged = StagedDocuments(snapshots_id=snapshots_id, changes_id=changes_id, made=plan.restored_snapshots, dropped=0, purged=0)
-    snapshot_id = snapshots_id if changes_id is None else changes_id
-    return Staged(plan_id=plan.plan_id, branch=plan.plan_id, snapshot_id=snapshot_id, documents=staged)
-
-
-def _staged(plan: Plan, log: DocumentLog) -> StagedTables:
-    if plan.plan_id not in log.staged:
-        raise PlanConflict(plan.plan_id, "nothing is staged for it")
-    return log.staged[plan.plan_id]
-
-
-def _check_appended(plan: Plan, log: DocumentLog) -> None:
-    """Changes that came since pass, and what of the plan is there; anything else refuses (DEL-4)."""
-    since = 0 if plan.requirements.snapshot_id is None else plan.requirements.snapshot_id + 1
-    for commit in log.changes.commits[since:]:
-        if commit.plan_id not in (None, plan.plan_id):
-            raise PlanConflict(plan.plan_id, "changes were purged since it was planned", rival=commit.plan_id)
-
-
-def _kept(action: SnapshotDocument, rows: Sequence[SnapshotRow], newest: int, state: bytes | None) -> Iterator[SnapshotRow]:
-    """The document's rows with what the action makes, and without what it drops; a raised epoch without a snapshot is a row as well."""
-    yield from (row for row in rows if row.server_seq not in action.dropped)
-    if action.snapshot is not None:
-        yield SnapshotRow(server_seq=action.snapshot, epoch=action.epoch, state=state)
-    elif action.epoch > epoch_of(tuple(rows)):
-        yield SnapshotRow(server_seq=newest, epoch=action.epoch, state=None)
 
 
 def _state(document: str, changes: Sequence[Change], rows: tuple[SnapshotRow, ...], older_than: Instant | None) -> DocumentState:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import groupby
 
 from message_lifecycle.model.change import EraseRows
 from message_lifecycle.model.erasure import HeldFile, Matches, TableKind
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import offsets_of, ranges_text
-from message_lifecycle.stores.memory.log import Position
+from message_lifecycle.stores.memory.log import Position, by_segment, file_of, segment_of
 
 Messages = Mapping[Position, Message]
 Frame = list[dict[str, int]]
@@ -23,23 +22,19 @@ def of_key(messages: Messages, matches: Matches) -> dict[Position, Message]:
 
 def held_files(found: Messages, live: Messages) -> tuple[HeldFile, ...]:
     """By segment, which stands for a file here. `live`: those of them that readers see."""
-    ordered = [found[position] for position in sorted(found)]
-    files = []
-    for (partition, base), group in groupby(ordered, key=lambda message: (message.partition, message.segment)):
-        messages = list(group)
-        files.append(
-            HeldFile(
-                name=f"{partition}/{base}",
-                partition=partition,
-                base_offset=base,
-                offsets=ranges_text(message.offset for message in messages),
-                rows=len(messages),
-                live=sum((partition, message.offset) in live for message in messages),
-                size_bytes=sum(message.size_bytes for message in messages),
-                needed=True,
-            )
+    return tuple(
+        HeldFile(
+            name=file_of((partition, base)),
+            partition=partition,
+            base_offset=base,
+            offsets=ranges_text(message.offset for message in messages),
+            rows=len(messages),
+            live=sum((partition, message.offset) in live for message in messages),
+            size_bytes=sum(message.size_bytes for message in messages),
+            needed=True,
         )
-    return tuple(files)
+        for (partition, base), messages in by_segment(found[position] for position in sorted(found))
+    )
 
 
 def named(plan: Plan, table: TableKind) -> set[Position]:
@@ -50,9 +45,7 @@ def named(plan: Plan, table: TableKind) -> set[Position]:
 def rewritten(action: EraseRows, messages: Messages, matches: Matches) -> dict[str, int]:
     """One row of the frame of that name, by a second look at the segment. `messages`: all that there ever are of the table."""
     gone = {(action.partition, offset) for offset in offsets_of(action.offsets)}
-    there = {
-        position for position, message in messages.items() if (message.partition, message.segment) == (action.partition, action.base_offset)
-    }
+    there = {position for position, message in messages.items() if segment_of(message) == (action.partition, action.base_offset)}
     sought = {position for position in there if position in of_key({position: messages[position]}, matches)}
     return {"rows": len(gone & there), "unnamed": len((gone & there) - sought), "left": len(sought - gone), "changed": 0, "found": 0}
 

@@ -1,40 +1,42 @@
-"""Erasure of a key from a topic in memory: the reference. Every state of the log, of its view and of documents that can be read back loses
-the key."""
+"""Erasure of a key from a topic in memory: the reference. Every version of every table that can be read back loses the key: messages of
+the log and of its view by their places, or a document, whose name is the key."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
-from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches
+from message_lifecycle.model.document import Change
+from message_lifecycle.model.erasure import ErasedTable, HeldFile, KeyInTable, Matches, TableKind
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.rows import offsets_of, ranges_text
 from message_lifecycle.model.settings import Policy, Value
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.archive.erasing import archive_of, erase_archive, key_in_archive, told_in_archive
 from message_lifecycle.stores.archive.parquet import ParquetArchive
-from message_lifecycle.stores.memory import erased_documents, erased_rows
-from message_lifecycle.stores.memory.document_log import DocumentLog
-from message_lifecycle.stores.memory.documents import MemoryDocuments
+from message_lifecycle.stores.memory import erased_rows
 from message_lifecycle.stores.memory.erased_rows import held_files, named, of_key
 from message_lifecycle.stores.memory.log import Position
 from message_lifecycle.stores.memory.store import MemoryStore
+from message_lifecycle.stores.memory.table import Changes, SnapshotRow, Snapshots, Table, TopicTables
+from message_lifecycle.stores.memory.undo import placed
 
 Messages = dict[Position, Message]
 
 
 class MemoryEraser(ChangeStore):
-    """`ports.Eraser` beside a `MemoryStore` and its documents. `server`: the settings below the topics' own, of which one names an archive."""
+    """`ports.Eraser` beside a `MemoryStore`. `server`: the settings below the topics' own, of which one names an archive."""
 
-    def __init__(self, store: MemoryStore, documents: MemoryDocuments, *, server: Mapping[str, Value]) -> None:
-        self._store, self._documents, self._server = store, documents, server
+    def __init__(self, store: MemoryStore, *, server: Mapping[str, Value]) -> None:
+        self._store, self._server = store, server
 
     def find_key(
         self,
@@ -45,44 +47,21 @@ class MemoryEraser(ChangeStore):
         as_of: Instant,  # noqa: ARG002  # as above
         undoable: Collection[str] = (),  # noqa: ARG002  # as above
     ) -> Sequence[KeyInTable]:
-        table = self._store._table(name)
-        if (documents := self._documents_of(name)) is not None:
-            return erased_documents.key_in_documents(documents, matches)
-        found, head = of_key(self._all(name), matches), table.head.messages
-        log = KeyInTable(
-            table="log",
-            table_uuid=table.topic.uuid,
-            snapshot_id=table.snapshot_id,
-            files=held_files(found, head),
-            refs=(("main", table.snapshot_id),),
-            undo=(),
-            snapshots=tuple(table.versions),
-            rows=len(head),
-            size_bytes=sum(message.size_bytes for message in head.values()),
-            clean=not found,
-        )
-        view, archive = self._store.views.get(name), self._archive(name)
-        tables = [log]
-        if view is not None and view.commits:
-            shown = {position: row.message for position, row in view.commits[-1].rows.items() if not row.remembered}
-            of_view = of_key(self._all_of_view(name), matches)
-            tables.append(
-                KeyInTable(
-                    table="view",
-                    table_uuid=view.uuid,
-                    snapshot_id=len(view.commits) - 1,
-                    files=held_files(of_view, shown),
-                    refs=(("main", len(view.commits) - 1),),
-                    undo=(),
-                    snapshots=tuple(range(len(view.commits))),
-                    rows=len(shown),
-                    size_bytes=0,
-                    clean=not of_view,
-                )
-            )
+        tables = self._store.of(name)
+        if tables.of_documents:
+            snapshots = [_key_in_documents("snapshots", tables.snapshots, matches)] if tables.snapshots.commits else []
+            return [_key_in_documents("log", tables.changes, matches), *snapshots]
+        head = tables.log.head.messages
+        files = held_files(of_key(_ever_in_log(tables), matches), head)
+        found = [_key_in("log", tables.log, files, rows=len(head), size_bytes=sum(message.size_bytes for message in head.values()))]
+        if tables.view.commits:
+            shown = {position: row.message for position, row in placed(tables.view.head.rows).items() if not row.remembered}
+            files = held_files(of_key(_ever_in_view(tables), matches), shown)
+            found.append(_key_in("view", tables.view, files, rows=len(shown), size_bytes=0))
+        archive = self._archive(tables)
         if archive is not None:
-            tables.append(key_in_archive(archive, name, table.topic.uuid, matches))
-        return tables
+            found.append(key_in_archive(archive, name, tables.topic.uuid, matches))
+        return found
 
     def erased_tables(
         self, plan: Plan, matches: Matches, _went: Mapping[str, Sequence[str]] = MappingProxyType({})
@@ -92,7 +71,7 @@ class MemoryEraser(ChangeStore):
             ErasedTable(
                 table=action.table,
                 table_uuid=now[action.table].table_uuid,
-                # States keep their numbers when they lose the key: none that the plan names is as it was.
+                # Versions keep their numbers when they lose the key: none that the plan names is as it was.
                 snapshots=tuple(set(now[action.table].snapshots) - set(action.snapshots)),
                 files_searched=max(1, len(now[action.table].snapshots)),
                 files_found=max(len(now[action.table].files), int(not now[action.table].clean)),
@@ -104,21 +83,17 @@ class MemoryEraser(ChangeStore):
         ]
 
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
-        if (documents := self._documents_of(plan.topic)) is not None:
-            erased_documents.check(documents, plan)
-        else:
-            self._store._require(plan, self._store._table(plan.topic))
+        self._store.of(plan.topic).main.require(plan)
         return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
 
     def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
-        matches = given.matches()
-        if (documents := self._documents_of(plan.topic)) is not None:
-            return erased_documents.evidence(documents, plan, matches)
-        assert plan.requirements.snapshot_id is not None
-        before = self._store.version(plan.topic, plan.requirements.snapshot_id).messages
-        of_table = {"log": self._all(plan.topic), "view": self._all_of_view(plan.topic)}
-        archive = self._archive(plan.topic)
-        rows, tables = [], []
+        tables, matches = self._store.of(plan.topic), given.matches()
+        if tables.of_documents:
+            return _documents_evidence(tables, plan, matches)
+        before = tables.log.at(plan.requirements.snapshot_id).messages
+        of_table = {"log": _ever_in_log(tables), "view": _ever_in_view(tables)}
+        archive = self._archive(tables)
+        rows, searched = [], []
         for kind, erased in plan.erased:
             if kind in of_table:
                 rows.append(erased_rows.rewritten(erased, of_table[kind], matches))
@@ -127,74 +102,124 @@ class MemoryEraser(ChangeStore):
         for table in plan.rewrites:
             messages = of_table.get(table.table, {})
             left = of_key(messages, matches).keys() - named(plan, table.table)
-            tables.append(erased_rows.table_row(len(left), len(messages)))
-        gone = sum(position in before for position in named(plan, "log"))
-        return {"rewritten": rows, "tables": tables, "figures": erased_rows.figures(plan, before.values(), gone)}
+            searched.append(erased_rows.table_row(len(left), len(messages)))
+        gone = len(named(plan, "log") & before.keys())
+        return {"rewritten": rows, "tables": searched, "figures": erased_rows.figures(plan, before.values(), gone)}
 
     def published(self, plan: Plan) -> Published | None:
         return self._store.published(plan)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
-        plan, table, matches, ledger = verdict.plan, self._store._table(verdict.plan.topic), given.matches(), given.ledger()
-        done, documents = self._store.published(plan), self._documents_of(plan.topic)
-        if done is None and documents is not None:
-            erased_documents.erase(documents, plan, matches)
-            self._of_log(plan, ledger)
-            done = self._store.published(plan)
-        if done is None:
-            self._store._require(plan, table)
-            rivals = [commit for commit in table.commits if commit.snapshot_id > (plan.requirements.snapshot_id or 0)]
-            for commit in rivals:
-                if commit.operation != "append" or commit.plan_id:
-                    raise PlanConflict(
-                        plan.plan_id, f"conflicting {commit.operation}", rival=commit.plan_id or f"snapshot {commit.snapshot_id}"
-                    )
-            if of_key(table.head.messages, matches).keys() - named(plan, "log"):
-                raise PlanConflict(plan.plan_id, "messages of the key came since it was planned")
-            archive = self._archive(plan.topic)
-            if archive is not None and plan.rewrites_of("archive"):
-                erase_archive(archive, plan.topic, matches)
-            self._of_view(plan)
-            self._of_log(plan, ledger)
-            done = self._store.published(plan)
-        assert done is not None, "it was just committed"
+        plan, tables, matches = verdict.plan, self._store.of(verdict.plan.topic), given.matches()
+        done = tables.main.published(plan.plan_id)
+        if done is not None:
+            return done
+        tables.main.require(plan)
+        tables.main.refuse_removals(plan)
+        if _came_since(tables, plan, matches):
+            raise PlanConflict(plan.plan_id, "rows of the key came since it was planned")
+        archive = self._archive(tables)
+        if archive is not None and plan.rewrites_of("archive"):
+            erase_archive(archive, plan.topic, matches)
+        done = Published(plan_id=plan.plan_id, snapshot_id=tables.main.next_id, removed=plan.expected.removed)
+        if tables.of_documents:
+            for table in (tables.changes, tables.snapshots):
+                table.rewrite(lambda version: {document: rows for document, rows in version.items() if not matches(document.encode())})
+            tables.changes.publish(tables.changes.head, done)
+        else:
+            _rewrite_view(tables, plan)
+            gone = named(plan, "log")
+            tables.log.rewrite(lambda version: version.without(gone))
+            tables.log.publish(tables.log.head, done)
+        tables.touch(given.ledger())
         return done
 
-    def _of_log(self, plan: Plan, ledger: tuple[str, int]) -> None:
-        table, gone = self._store._table(plan.topic), named(plan, "log")
-        version = deepcopy(table.head)
-        for state in (version, *table.versions.values()):
-            for position in gone & state.messages.keys():
-                del state.messages[position]
-        table.commit(version, operation="delete", plan_id=plan.plan_id, counts=plan.expected.removed)
-        table.topic = replace(table.topic, ledger=ledger)
+    def _archive(self, tables: TopicTables) -> ParquetArchive | None:
+        return archive_of(tables.topic.settings, self._server)
 
-    def _of_view(self, plan: Plan) -> None:
-        view, gone = self._store.views.get(plan.topic), named(plan, "view")
-        if view is None or not gone:
-            return
-        kept = [
-            replace(commit, rows={position: row for position, row in commit.rows.items() if position not in gone})
-            for commit in view.commits
-        ]
-        view.commits[:] = [*kept, replace(kept[-1], plan_id=plan.plan_id, removed=())]
-        view.staged.clear()
 
-    def _all(self, name: TopicName) -> Messages:
-        """Messages of every state that can be read back."""
-        table, found = self._store._table(name), Messages()
-        for version in (*table.versions.values(), table.head):
-            found |= version.messages
-        return found
+def _came_since(tables: TopicTables, plan: Plan, matches: Matches) -> bool:
+    """Whether there is more of the key than the plan names."""
+    if tables.of_documents:
+        seqs = _seqs(tables.changes, matches)
+        return _named_of(plan, "log", seqs) < len(seqs)
+    return bool(of_key(tables.log.head.messages, matches).keys() - named(plan, "log"))
 
-    def _all_of_view(self, name: TopicName) -> Messages:
-        view, found = self._store.views.get(name), Messages()
-        for commit in () if view is None else view.commits:
-            found |= {position: row.message for position, row in commit.rows.items()}
-        return found
 
-    def _documents_of(self, name: TopicName) -> DocumentLog | None:
-        return self._documents.log(name) if "fold" in self._store.describe(name).settings else None
+def _rewrite_view(tables: TopicTables, plan: Plan) -> None:
+    gone = named(plan, "view")
+    if tables.view.commits and gone:
+        tables.view.rewrite(lambda version: replace(version, rows=tuple(row for at, row in placed(version.rows).items() if at not in gone)))
+        tables.view.publish(tables.view.head, Published(plan_id=plan.plan_id, snapshot_id=tables.view.next_id, removed=()))
 
-    def _archive(self, name: TopicName) -> ParquetArchive | None:
-        return archive_of(self._store._table(name).topic.settings, self._server)
+
+def _ever_in_log(tables: TopicTables) -> Messages:
+    """Of every version that can be read back."""
+    return {position: message for commit in tables.log.commits for position, message in commit.version.messages.items()}
+
+
+def _ever_in_view(tables: TopicTables) -> Messages:
+    return {position: row.message for commit in tables.view.commits for position, row in placed(commit.version.rows).items()}
+
+
+def _key_in(kind: TableKind, table: Table[Any], files: tuple[HeldFile, ...], *, rows: int, size_bytes: int) -> KeyInTable:
+    return KeyInTable(
+        table=kind,
+        table_uuid=table.uuid,
+        snapshot_id=table.snapshot_id,
+        files=files,
+        refs=() if table.snapshot_id is None else (("main", table.snapshot_id),),
+        undo=(),
+        snapshots=tuple(commit.snapshot_id for commit in table.commits),
+        rows=rows,
+        size_bytes=size_bytes,
+        clean=not files,
+    )
+
+
+# Of documents
+
+
+def _key_in_documents(kind: TableKind, table: Table[Changes] | Table[Snapshots], matches: Matches) -> KeyInTable:
+    found = _seqs(table, matches)
+    live = sum(len(rows) for document, rows in table.head.items() if matches(document.encode()))
+    file = HeldFile(
+        name=kind,
+        partition=0,
+        base_offset=0,
+        offsets=ranges_text(sorted(set(found))),
+        rows=len(found),
+        live=live,
+        size_bytes=0,
+        needed=True,
+    )
+    return _key_in(kind, table, (file,) if found else (), rows=sum(map(len, table.head.values())), size_bytes=0)
+
+
+def _documents_evidence(tables: TopicTables, plan: Plan, matches: Matches) -> Mapping[str, object]:
+    """The frames of `gates.tables`, by a second look."""
+    of_table: dict[TableKind, Table[Changes] | Table[Snapshots]] = {"log": tables.changes, "snapshots": tables.snapshots}
+    found = {kind: _seqs(table, matches) for kind, table in of_table.items()}
+    unnamed = {kind: len(seqs) - _named_of(plan, kind, seqs) for kind, seqs in found.items()}
+    before = tables.changes.at(plan.requirements.snapshot_id)
+    rows_in = sum(map(len, before.values()))
+    gone = sum(len(rows) for document, rows in before.items() if matches(document.encode()))
+    return {
+        "rewritten": [{"rows": len(found[kind]), "unnamed": 0, "left": unnamed[kind], "changed": 0, "found": 0} for kind, _ in plan.erased],
+        "tables": [erased_rows.table_row(unnamed[action.table], len(of_table[action.table].commits)) for action in plan.rewrites],
+        "figures": [{"rows_in": rows_in, "rows_removed": gone, "rows_kept": rows_in - gone, "bytes_in": 0, "asks": len(plan.asks)}],
+    }
+
+
+def _seqs(table: Table[Changes] | Table[Snapshots], matches: Matches) -> list[int]:
+    """The server_seq of each row that there ever is of the document."""
+    rows: set[Change | SnapshotRow] = set()
+    for commit in table.commits:
+        rows |= {row for document, of in commit.version.items() if matches(document.encode()) for row in of}
+    return [row.server_seq for row in rows]
+
+
+def _named_of(plan: Plan, table: TableKind, seqs: Collection[int]) -> int:
+    """How many of the rows the plan names: they are of one document."""
+    wanted = {seq for rows in plan.erased_of(table) for seq in offsets_of(rows.offsets)}
+    return sum(seq in wanted for seq in seqs)

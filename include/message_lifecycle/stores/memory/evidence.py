@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import groupby
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import get_args
 
-from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.marker import REASON_HEADER, ROLLUP_HEADER, Marker, causes_none, digest, go_duration, is_marker
 from message_lifecycle.model.marker import REASONS as MARKER_REASONS
@@ -14,235 +15,271 @@ from message_lifecycle.model.message import Message
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import LimitReason, RemovalReason, offsets_of
-from message_lifecycle.model.rules import holds
+from message_lifecycle.model.rules import Limits, holds
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.ttl import TTL_HEADER
 from message_lifecycle.model.view import NOTHING
 from message_lifecycle.operations import age_rules
-from message_lifecycle.stores.memory.limit_evidence import Ranked, beyond, limits_row, ranked
-from message_lifecycle.stores.memory.log import Position, Version, segments
-from message_lifecycle.stores.memory.marks import Gone, told_already
+from message_lifecycle.stores.memory.log import Position, Version, by_segment, file_of, in_order, position_of, segment_of, segments
+from message_lifecycle.stores.memory.rows import Gone, told_already
+from message_lifecycle.stores.memory.table import difference
+
+_LIMITS: tuple[LimitReason, ...] = get_args(LimitReason)
 
 
 def evidence_of(
     before: Version, after: Version, plan: Plan, policy: Policy, staged: Staged, owed: Gone, horizons: Mapping[int, int]
 ) -> Mapping[str, object]:
-    """The frames that the gate judges, from the two versions, message by message."""
-    sealed_by_plan = {(seal.partition, seal.base_offset) for seal in plan.on_log.seal}
-    late = Instant(plan.as_of + policy.clock_skew_us)
-    expired = {
-        (segment.partition, segment.base_offset)
-        for segment in segments(before, late)
-        if policy.cleaner_enabled and policy.message_expiry_us and segment.is_expired(policy.message_expiry_us, plan.as_of)
+    """The frames that the gate judges, from the two versions, message by message. `owed`: what other writers have taken, and markers are
+    made for now; `horizons`: of the compacted view."""
+    look = _Look(before, after, plan, policy)
+    return {
+        "going": look.going(horizons),
+        "rows": look.rows(staged),
+        "purged": look.purged(),
+        "difference": look.difference(),
+        **look.marks(staged, owed),
+        "order": look.order(),
+        "sample": look.sample(),
+        "left": look.left(),
+        "limits": look.limits(),
+        "figures": look.figures(),
     }
-    overdue_by = {"expiry": age_rules.expiry(policy), "ttl": age_rules.ttl(policy), "retention_age": age_rules.retention_age(policy)}
-    acting, ages = "retention_age" in plan.reasons, tuple(reason for reason in overdue_by if reason in plan.reasons)
-    kept = age_rules.kept_by_own_ttl(policy)
 
-    made = [
-        message
-        for position, message in sorted(after.messages.items())
-        if position not in before.messages and message.offset >= before.end_offsets[message.partition] and is_marker(message.headers)
-    ]
-    renewed = {message.key for message in made}
 
-    def is_due(message: Message, reason: str) -> bool:
+class _Look:
+    """A change, as the two versions and the settings show it: one method for each frame."""
+
+    def __init__(self, before: Version, after: Version, plan: Plan, policy: Policy) -> None:
+        self._before, self._after, self._plan, self._policy = before, after, plan, policy
+        found = difference(before.messages, after.messages)
+        self._gone = in_order(found.gone)
+        self._went = dict(by_segment(self._gone))
+        self._stayed = [message for message in in_order(after.messages) if position_of(message) in before.messages]
+        self._made = [m for m in in_order(found.came) if m.offset >= before.end_offsets[m.partition] and is_marker(m.headers)]
+        self._marked = Counter(marker.key for marker in self._made)
+        self._differs = [*found.came, *found.changed]
+        self._rules = {"expiry": age_rules.expiry(policy), "ttl": age_rules.ttl(policy), "retention_age": age_rules.retention_age(policy)}
+        # A request takes what a person names, and nothing by the rules.
+        self._acts = "retention_age" in plan.reasons
+        self._ages = [reason for reason in self._rules if reason in plan.reasons]
+        self._late = Instant(plan.as_of + policy.clock_skew_us)
+        self._expired = {
+            (segment.partition, segment.base_offset)
+            for segment in segments(before, self._late)
+            if policy.cleaner_enabled and policy.message_expiry_us and segment.is_expired(policy.message_expiry_us, plan.as_of)
+        }
+        self._ranked: list[_Ranked] = []
+        self._beyond: dict[Position, LimitReason] = {}
+        if self._acts and policy.limits is not None:
+            of_no_age = [m for m in in_order(before.messages) if not any(self._is_due(m, reason) for reason in self._ages)]
+            self._ranked = _ranked(of_no_age, policy.limits, self._has_lapsed)
+            self._beyond = _beyond(self._ranked, policy.limits)
+
+    def _holds(self, reason: str, message: Message) -> bool:
+        rule = self._rules[reason]
+        return rule is not None and holds(rule, message, self._plan.as_of)
+
+    def _has_lapsed(self, message: Message) -> bool:
+        return self._holds("expiry", message) or self._holds("ttl", message)
+
+    def _is_due(self, message: Message, reason: str) -> bool:
+        """Whether the reason takes the message, by the rule as it reads."""
         if reason in ("removed", "purged"):
-            return reason in plan.reasons  # a person named it
+            return reason in self._plan.reasons  # a person named it
         if reason == "superseded":
-            return is_marker(message.headers) and message.key in renewed
-        if reason in ("retention_count", "retention_bytes"):
-            return why.get((message.partition, message.offset)) == reason
-        rule = overdue_by[reason]
-        if rule is None or not acting or reason not in ages or not holds(rule, message, plan.as_of):
-            return False
-        return reason != "expiry" or (message.partition, message.segment) in expired
+            return is_marker(message.headers) and message.key in self._marked
+        if reason in _LIMITS:
+            return self._beyond.get(position_of(message)) == reason
+        acts = self._acts and reason in self._ages and self._holds(reason, message)
+        return acts and (reason != "expiry" or segment_of(message) in self._expired)
 
-    def lapsed(message: Message) -> bool:
-        return any((rule := overdue_by[reason]) is not None and holds(rule, message, plan.as_of) for reason in ("expiry", "ttl"))
+    def _is_kept(self, message: Message) -> bool:
+        """Whether its own TTL keeps it longer than its segment."""
+        rule = age_rules.kept_by_own_ttl(self._policy)
+        return rule is not None and holds(rule, message, self._plan.as_of)
 
-    limits = policy.limits if acting else None
-    why: dict[Position, LimitReason] = {}
-    counted: list[Ranked] = []
-    if limits is not None:
-        of_no_age = [m for _, m in sorted(before.messages.items()) if not any(is_due(m, reason) for reason in ages)]
-        counted = ranked(of_no_age, limits, lapsed)
-        why = beyond(counted, limits)
+    def _is_active(self, place: Position) -> bool:
+        sealed_by_plan = {(seal.partition, seal.base_offset) for seal in self._plan.on_log.seal}
+        return self._before.active[place[0]].base_offset <= place[1] and place not in sealed_by_plan
 
-    def active(place: Position) -> bool:
-        return before.active[place[0]].base_offset <= place[1] and place not in sealed_by_plan
-
-    gone = [message for position, message in sorted(before.messages.items()) if position not in after.messages]
-    going, rows = [], []
-    for place, group in groupby(gone, key=lambda message: (message.partition, message.segment)):
-        messages = list(group)
-        if plan.drops(*place):
-            times = [message.append_time for message in messages]
-            known = [time for time in times if time is not None]
-            going.append(
-                {
-                    "partition": place[0],
-                    "segment": place[1],
-                    "rows": len(messages),
-                    "first_offset": messages[0].offset,
-                    "last_offset": messages[-1].offset,
-                    "newest_at": max(known) if len(known) == len(times) else None,
-                    "any_kept": any(kept is not None and holds(kept, message, plan.as_of) for message in messages),
-                    "active": active(place),
-                    "compacted": messages[-1].offset <= horizons.get(place[0], NOTHING),
-                    "planned": f"{place[0]}/{place[1]}" in plan.selection.files,
-                }
-            )
-            continue
-        named = [(message, plan.taking(message.partition, message.offset) or _superseding(staged, message)) for message in messages]
-        rows.append(
+    def going(self, horizons: Mapping[int, int]) -> list[dict[str, object]]:
+        """Segments that go whole."""
+        return [
             {
                 "partition": place[0],
                 "segment": place[1],
                 "rows": len(messages),
-                "unnamed": sum(action is None for _, action in named),
-                "unjustified": sum(action is not None and not is_due(message, action.reason) for message, action in named),
-                "active": any(action is not None and action.reason == "expiry" and active(place) for _, action in named),
+                "first_offset": messages[0].offset,
+                "last_offset": messages[-1].offset,
+                "newest_at": _newest(messages),
+                "any_kept": any(self._is_kept(message) for message in messages),
+                "active": self._is_active(place),
+                "compacted": messages[-1].offset <= horizons.get(place[0], NOTHING),
+                "planned": file_of(place) in self._plan.selection.files,
             }
-        )
-    purged = [m for m in gone if (action := plan.taking(m.partition, m.offset)) is not None and action.reason == "purged"]
-    keyless = [m for m in purged if m.key is None]
-    left = []
-    in_order = [message for position, message in sorted(after.messages.items()) if position in before.messages]
-    for place, group in groupby(in_order, key=lambda message: (message.partition, message.segment)):
-        due = [message for message in group if acting and any(is_due(message, reason) for reason in (*ages, *get_args(LimitReason)))]
-        if due:
-            left.append(
+            for place, messages in self._went.items()
+            if self._plan.drops(*place)
+        ]
+
+    def rows(self, staged: Staged) -> list[dict[str, object]]:
+        """Segments of which single messages go."""
+        superseded = {(rows.partition, offset): rows for rows in staged.superseded for offset in offsets_of(rows.offsets)}
+        found: list[dict[str, object]] = []
+        for place, messages in self._went.items():
+            if self._plan.drops(*place):
+                continue
+            named = [(message, self._plan.taking(*position_of(message)) or superseded.get(position_of(message))) for message in messages]
+            found.append(
                 {
                     "partition": place[0],
-                    "base_offset": place[1],
-                    "last_offset": due[-1].offset,
-                    "rows": len(due),
-                    "named": any(h.partition == place[0] and h.first_base <= place[1] <= h.last_offset for h in plan.held),
+                    "segment": place[1],
+                    "rows": len(messages),
+                    "unnamed": sum(action is None for _, action in named),
+                    "unjustified": sum(action is not None and not self._is_due(message, action.reason) for message, action in named),
+                    "active": any(action is not None and action.reason == "expiry" and self._is_active(place) for _, action in named),
                 }
             )
-    # What its own TTL keeps, or a time in the future, does not stand before the segments that follow (EXP-5, CLK-4).
-    standing: dict[int, int] = {}
-    for message in in_order:
-        exempt = (message.append_time is not None and message.append_time > late) or (kept is not None and holds(kept, message, plan.as_of))
-        if (message.partition, message.segment) not in expired or not (exempt or plan.skips(message.partition, message.segment)):
-            standing.setdefault(message.partition, message.segment)
-    with_segment = [message for message in gone if plan.drops(message.partition, message.segment)]
-    bytes_in = sum(message.size_bytes for message in before.messages.values())
-    bytes_removed = sum(message.size_bytes for message in gone)
-    return {
-        "going": going,
-        "rows": rows,
-        "purged": [
-            {
-                "keys": len({m.key for m in purged if m.key is not None}),
-                "keyless": len({(m.partition, m.segment) for m in keyless}),
-            }
-        ]
-        if purged
-        else [],
-        "difference": [
+        return found
+
+    def purged(self) -> list[dict[str, int]]:
+        named = [(message, self._plan.taking(*position_of(message))) for message in self._gone]
+        purged = [message for message, action in named if action is not None and action.reason == "purged"]
+        keys = {message.key for message in purged if message.key is not None}
+        return [{"keys": len(keys), "keyless": len({segment_of(m) for m in purged if m.key is None})}] if purged else []
+
+    def difference(self) -> list[dict[str, object]]:
+        return [
             {"name": str(position), "how": "appeared or changed"}
-            for position, message in after.messages.items()
-            if before.messages.get(position) != message and message not in made
-        ],
-        **_marks(before, after, made, plan, policy, staged, owed),
-        "order": [
+            for position in self._differs
+            if self._after.messages[position] not in self._made
+        ]
+
+    def order(self) -> list[dict[str, object]]:
+        """Segments that expire although one before them stays. What its own TTL keeps, or a time in the future, does not stand before the
+        segments that follow (EXP-5, CLK-4)."""
+        standing: dict[int, int] = {}
+        for message in self._stayed:
+            exempt = (message.append_time is not None and message.append_time > self._late) or self._is_kept(message)
+            if segment_of(message) not in self._expired or not (exempt or self._plan.skips(message.partition, message.segment)):
+                standing.setdefault(message.partition, message.segment)
+        whole = {place for place in self._went if self._plan.drops(*place)}
+        return [
             {"partition": partition, "segment": segment}
-            for partition, segment in sorted({(row["partition"], row["segment"]) for row in going} | plan.expiring_by_row)
+            for partition, segment in sorted(whole | self._plan.expiring_by_row)
             if segment > standing.get(partition, INT64_MAX)
-        ],
-        "sample": [
+        ]
+
+    def sample(self) -> list[dict[str, object]]:
+        """Of messages that go with their segment."""
+        with_segment = [message for message in self._gone if self._plan.drops(message.partition, message.segment)]
+        return [
             {
                 "partition": message.partition,
                 "segment": message.segment,
                 "offset": message.offset,
                 "append_time": message.append_time,
-                "too_young": not is_due(message, "expiry"),
+                "too_young": not self._is_due(message, "expiry"),
                 "outside_bounds": False,
             }
             for message in with_segment[:: max(1, len(with_segment) // 100)]
-        ],
-        "left": left,
-        "limits": [] if limits is None else [limits_row(counted, why, limits, plan, set(after.messages))],
-        "figures": [
+        ]
+
+    def left(self) -> list[dict[str, object]]:
+        """What the rules take and the change has left, by segment; `named`: the plan says what holds it."""
+        due = [m for m in self._stayed if self._acts and any(self._is_due(m, reason) for reason in (*self._ages, *_LIMITS))]
+        return [
             {
-                "rows_in": len(before.messages),
-                "rows_removed": len(gone),
-                "rows_kept": len(in_order),
+                "partition": place[0],
+                "base_offset": place[1],
+                "last_offset": messages[-1].offset,
+                "rows": len(messages),
+                "named": any(h.partition == place[0] and h.first_base <= place[1] <= h.last_offset for h in self._plan.held),
+            }
+            for place, messages in by_segment(due)
+        ]
+
+    def limits(self) -> list[dict[str, object]]:
+        if not self._acts or self._policy.limits is None:
+            return []
+        return [_limits_row(self._ranked, self._beyond, self._policy.limits, self._plan, set(self._after.messages))]
+
+    def figures(self) -> list[dict[str, object]]:
+        rows_in, bytes_in = len(self._before.messages), sum(message.size_bytes for message in self._before.messages.values())
+        bytes_removed = sum(message.size_bytes for message in self._gone)
+        return [
+            {
+                "rows_in": rows_in,
+                "rows_removed": len(self._gone),
+                "rows_kept": len(self._stayed),
                 "bytes_in": bytes_in,
                 "bytes_removed": bytes_removed,
-                "fraction_rows": len(gone) / len(before.messages) if before.messages else 0.0,
+                "fraction_rows": len(self._gone) / rows_in if rows_in else 0.0,
                 "fraction_bytes": bytes_removed / bytes_in if bytes_in else 0.0,
-                "asks": len(plan.asks),
+                "asks": len(self._plan.asks),
             }
-        ],
-    }
+        ]
 
+    def marks(self, staged: Staged, owed: Gone) -> dict[str, list[dict[str, object]]]:
+        """Judged by MRK-1 and MRK-3 as they read, key by key."""
+        if staged.markers is None:
+            return {"markers": [], "unmarked": [], "marked": []}
+        live = {message.key for message in self._after.messages.values() if not is_marker(message.headers)}
+        if self._plan.on_log.sweep:
+            live |= told_already(owed, self._before)
+        newest: dict[bytes, Message] = {}
+        why: dict[bytes, RemovalReason] = {}
+        # Not what a marker itself takes, the older one of its key.
+        taken = [(m, action.reason) for m in self._gone if (action := self._plan.taking(*position_of(m))) is not None]
+        for message, reason in sorted(taken + owed, key=lambda entry: position_of(entry[0])):
+            if message.key is not None:
+                newest[message.key] = message
+                # What goes by number or size makes none (DEL-9).
+                if reason in MARKER_REASONS:
+                    why[message.key] = reason
+        emptied = {
+            key: MARKER_REASONS[why[key]] for key, m in newest.items() if key in why and key not in live and not causes_none(m.headers)
+        }
+        newest_at: dict[int, Instant] = {}
+        for message in self._before.messages.values():
+            if message.append_time is not None:
+                newest_at[message.partition] = max(message.append_time, newest_at.get(message.partition, message.append_time))
+        return {
+            "markers": [
+                {
+                    "emptied": marker.key in emptied,
+                    "single": self._marked[marker.key] == 1,
+                    "caused": marker.key in emptied and _reason_of(marker) == emptied[marker.key],
+                    "formed": self._is_formed(marker, max(newest_at.get(marker.partition, self._plan.as_of), self._plan.as_of)),
+                }
+                for marker in self._made
+            ],
+            "unmarked": [{"partition": newest[key].partition} for key in emptied if key not in self._marked],
+            "marked": [{"rows": len(self._made), "as_made": _digest(self._made, self._policy) == staged.markers.digest}],
+        }
 
-def _superseding(staged: Staged, message: Message) -> RemoveRows | None:
-    for action in staged.superseded:
-        if action.partition == message.partition and message.offset in offsets_of(action.offsets):
-            return action
-    return None
-
-
-def _marks(
-    before: Version, after: Version, made: list[Message], plan: Plan, policy: Policy, staged: Staged, owed: Gone
-) -> Mapping[str, list[dict[str, object]]]:
-    """Judged by MRK-1 and MRK-3 as they read, key by key."""
-    if staged.markers is None:
-        return {"markers": [], "unmarked": [], "marked": []}
-    live = {message.key for message in after.messages.values() if not is_marker(message.headers)}
-    newest: dict[bytes, Message] = {}
-    why: dict[bytes, RemovalReason] = {}
-    # Not what a marker itself takes, the older one of its key.
-    taken = [
-        (message, action.reason)
-        for position, message in before.messages.items()
-        if position not in after.messages and (action := plan.taking(*position)) is not None
-    ]
-    for message, reason in sorted(taken + owed, key=lambda entry: (entry[0].partition, entry[0].offset)):
-        if message.key is not None:
-            newest[message.key] = message
-            # What goes by number or size makes none (DEL-9).
-            if reason in MARKER_REASONS:
-                why[message.key] = reason
-    if plan.on_log.sweep:
-        live |= told_already(owed, before)
-    emptied = {key: m for key, m in newest.items() if key in why and key not in live and not causes_none(m.headers)}
-    times: dict[int, Instant] = {}
-    for message in before.messages.values():
-        times[message.partition] = max(message.append_time or plan.as_of, times.get(message.partition, plan.as_of))
-
-    def caused(marker: Message) -> bool:
-        reason = why[marker.key] if marker.key is not None and marker.key in emptied else None
-        return reason is not None and dict(marker.headers)[REASON_HEADER].decode() == MARKER_REASONS[reason]
-
-    def formed(marker: Message) -> bool:
-        assert policy.marker_ttl_us is not None
+    def _is_formed(self, marker: Message, at: Instant) -> bool:
+        """As NATS writes one (MRK-1); `at`: not before any message of its partition."""
+        assert self._policy.marker_ttl_us is not None
         headers = dict(marker.headers)
         return (
             marker.value == b""
             and [name for name, _ in marker.headers] == [REASON_HEADER, TTL_HEADER, ROLLUP_HEADER]
             and headers[ROLLUP_HEADER] == b"sub"
-            and headers[TTL_HEADER] == go_duration(policy.marker_ttl_us).encode()
-            and marker.append_time == times[marker.partition]
+            and headers[TTL_HEADER] == go_duration(self._policy.marker_ttl_us).encode()
+            and marker.append_time == at
         )
 
-    return {
-        "markers": [
-            {
-                "emptied": marker.key in emptied,
-                "single": sum(other.key == marker.key for other in made) == 1,
-                "caused": caused(marker),
-                "formed": formed(marker),
-            }
-            for marker in made
-        ],
-        "unmarked": [{"partition": m.partition} for key, m in emptied.items() if all(marker.key != key for marker in made)],
-        "marked": [{"rows": len(made), "as_made": _digest(made, policy) == staged.markers.digest}],
-    }
+
+def _newest(messages: Iterable[Message]) -> Instant | None:
+    """None: of one of them it is not known."""
+    times = [message.append_time for message in messages]
+    known = [time for time in times if time is not None]
+    return max(known) if len(known) == len(times) else None
+
+
+def _reason_of(marker: Message) -> str:
+    return dict(marker.headers)[REASON_HEADER].decode()
 
 
 def _digest(made: list[Message], policy: Policy) -> str:
@@ -252,9 +289,90 @@ def _digest(made: list[Message], policy: Policy) -> str:
             partition=message.partition,
             replaces=message.offset,
             key=message.key or b"",
-            reason=dict(message.headers)[REASON_HEADER].decode(),  # type: ignore[arg-type]  # whatever stands there
+            reason=_reason_of(message),  # type: ignore[arg-type]  # whatever stands there
             append_time=message.append_time or Instant(0),
             ttl_us=policy.marker_ttl_us,
         )
         for message in made
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ranked:
+    """A message in its group: how many there are from it to the newest, itself included, and how many bytes."""
+
+    message: Message
+    group: object
+    rows: int
+    size_bytes: int
+
+    @property
+    def position(self) -> Position:
+        return self.message.partition, self.message.offset
+
+
+def _ranked(counted: Iterable[Message], limits: Limits, lapsed: Callable[[Message], bool]) -> list[_Ranked]:
+    """Messages in order of (partition, offset), all that no rule of age takes (RET-1, RET-4)."""
+    messages = list(counted)
+    newest: dict[tuple[int, bool], tuple[bool, int]] = {}
+    newness: dict[Position, tuple[object, ...]] = {}
+    for message in messages:
+        over = lapsed(message)
+        known = (False, 0) if message.append_time is None else (True, message.append_time)
+        newest[message.partition, over] = found = max(known, newest.get((message.partition, over), known))
+        newness[message.partition, message.offset] = (not over, found, message.partition, message.offset)
+    groups: dict[object, list[Message]] = {}
+    for message in sorted(messages, key=lambda m: newness[m.partition, m.offset], reverse=True):
+        if limits.scope != "key" or message.key is not None:
+            groups.setdefault({"topic": 0, "partition": message.partition, "key": message.key}[limits.scope], []).append(message)
+    return [
+        _Ranked(message=message, group=group, rows=rows, size_bytes=size)
+        for group, members in groups.items()
+        for rows, (message, size) in enumerate(zip(members, accumulate(m.size_bytes for m in members), strict=True), start=1)
+    ]
+
+
+def _beyond(rows: Iterable[_Ranked], limits: Limits) -> dict[Position, LimitReason]:
+    """Why each message beyond the limits lies there."""
+    found: dict[Position, LimitReason] = {}
+    for row in rows:
+        if limits.min_keep and row.rows == 1:
+            continue
+        if limits.max_records is not None and row.rows > limits.max_records:
+            found[row.position] = "retention_count"
+        elif limits.max_total_bytes is not None and row.size_bytes > limits.max_total_bytes:
+            found[row.position] = "retention_bytes"
+    return found
+
+
+def _limits_row(
+    rows: list[_Ranked], why: Mapping[Position, LimitReason], limits: Limits, plan: Plan, stays: set[Position]
+) -> dict[str, object]:
+    """The frame `limits`, of what the staged change really left."""
+    kept: dict[object, list[_Ranked]] = {}
+    within = 0
+    for row in rows:
+        if row.position in stays:
+            if not (row.position in why and _is_held(row.message, plan)):
+                kept.setdefault(row.group, []).append(row)
+        elif (action := plan.taking(*row.position)) is not None and action.reason in _LIMITS:
+            within += row.position not in why
+
+    def size_of(stay: list[_Ranked]) -> int:
+        alone = limits.min_keep and len(stay) == 1
+        return 0 if alone or limits.max_total_bytes is None else sum(row.message.size_bytes for row in stay)
+
+    return {
+        "most_records": max((len(stay) for stay in kept.values()), default=0),
+        "most_bytes": max((size_of(stay) for stay in kept.values()), default=0),
+        "within": within,
+        "beyond": len(why),
+    }
+
+
+def _is_held(message: Message, plan: Plan) -> bool:
+    return any(
+        held.partition == message.partition and held.first_base <= message.offset <= held.last_offset
+        for held in plan.held
+        if held.reason in _LIMITS
     )

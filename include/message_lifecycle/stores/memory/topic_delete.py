@@ -1,12 +1,12 @@
-"""Whole topics deleted and brought back in memory: the reference (DEL-7)."""
+"""Whole topics deleted and brought back in memory: the reference. Their tables have no name, or their own again (DEL-7)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from message_lifecycle.model.errors import PlanConflict, UnknownTopic
+from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
@@ -15,38 +15,26 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import DeletedTopic, Deletion, Remnant, TopicTable
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.memory.document_log import DocumentLog, DocumentTable
-from message_lifecycle.stores.memory.documents import MemoryDocuments
 from message_lifecycle.stores.memory.store import MemoryStore
-from message_lifecycle.stores.memory.table import Table
-from message_lifecycle.stores.memory.view_log import View
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Whole:
-    """All that there is of a topic."""
-
-    table: Table
-    view: View | None
-    documents: DocumentLog | None
+from message_lifecycle.stores.memory.table import Table, TopicTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Deleted:
     told: DeletedTopic
-    whole: _Whole
+    tables: TopicTables
 
 
 class MemoryDeleter(ChangeStore):
-    """`ports.TopicDeleter` beside a `MemoryStore` and its documents. `steps` is told each step, as `IcebergDeleter` does."""
+    """`ports.TopicDeleter` beside a `MemoryStore`. `steps` is told each step, as `IcebergDeleter` does."""
 
-    def __init__(self, store: MemoryStore, documents: MemoryDocuments, *, steps: Callable[[str], None] | None = None) -> None:
-        self._store, self._documents, self._steps = store, documents, steps or (lambda _: None)
+    def __init__(self, store: MemoryStore, *, steps: Callable[[str], None] | None = None) -> None:
+        self._store, self._steps = store, steps or (lambda _: None)
         self._deleted: dict[str, _Deleted] = {}
-        self._returned: dict[str, TopicName] = {}
+        self._returned: set[str] = set()
 
     def tables_of(self, name: TopicName) -> Sequence[TopicTable]:
-        return _tables(self._whole(name))
+        return _told(self._store.of(name))
 
     def deletions(self) -> Sequence[Deletion]:
         return [entry.told for entry in reversed(self._deleted.values())]
@@ -60,15 +48,13 @@ class MemoryDeleter(ChangeStore):
 
     def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         planned = {a.table: (a.table_uuid, a.snapshot_id, a.rows) for a in plan.moved()}
-        there = self._store.list()
-        if plan.moved("back"):
-            found = self._deleted.get(plan.parent or "")
-            tables = () if found is None else _tables(found.whole)
-        else:
-            tables = _tables(self._whole(plan.topic)) if plan.changes else ()
+        back = bool(plan.moved("back"))
+        deleted = self._deleted.get(plan.parent or "")
+        found = (None if deleted is None else deleted.tables) if back else self._store.of(plan.topic)
+        tables = () if found is None or plan.is_empty else _told(found)
         return {
             "tables": [{"same": planned.get(t.table) == (t.table_uuid, t.snapshot_id, t.rows), "rows": t.rows} for t in tables],
-            "taken": [{"table": ""}] if plan.moved("back") and plan.topic in there else [],
+            "taken": [{"table": ""}] if back and plan.topic in self._store.tables else [],
         }
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
@@ -81,101 +67,74 @@ class MemoryDeleter(ChangeStore):
         else:
             self._delete(plan, given.now())
         self._steps("after_commit")
-        return self._published(plan)
+        return _published(plan)
 
     def published(self, plan: Plan) -> Published | None:
-        if plan.moved("back"):
-            return self._published(plan) if plan.plan_id in self._returned else None
-        return self._published(plan) if plan.plan_id in self._deleted else None
+        there: Iterable[str] = self._returned if plan.moved("back") else self._deleted
+        return _published(plan) if plan.plan_id in there else None
 
     def drop(self, plan_id: str) -> None:
         """Forget the topic that the plan deleted."""
         del self._deleted[plan_id]
 
     def _delete(self, plan: Plan, at: Instant) -> None:
-        try:
-            whole = self._whole(plan.topic)
-        except UnknownTopic:
-            raise PlanConflict(plan.plan_id, "the topic is not there any more") from None
-        _require(plan, whole)
+        if plan.topic not in self._store.tables:
+            raise PlanConflict(plan.plan_id, "the topic is not there any more")
+        tables = self._store.of(plan.topic)
+        _require(plan, tables)
         self._steps("before_commit")
-        topic = whole.table.topic
         told = DeletedTopic(
             plan_id=plan.plan_id,
             topic=plan.topic,
-            table_uuid=topic.uuid,
+            table_uuid=tables.topic.uuid,
             deleted_at=at,
-            settings=dict(topic.settings),
-            ledger=topic.ledger,
-            tables=tuple(_tables(whole)),
+            settings=dict(tables.topic.settings),
+            ledger=tables.topic.ledger,
+            tables=tuple(_told(tables)),
         )
-        self._deleted[plan.plan_id] = _Deleted(told=told, whole=whole)
-        self._store.take_out(plan.topic)
-        self._documents.put(plan.topic, None)
+        self._deleted[plan.plan_id] = _Deleted(told=told, tables=self._store.tables.pop(plan.topic))
 
     def _return(self, plan: Plan) -> None:
         found = self._deleted.get(plan.parent or "")
         if found is None:
             raise PlanConflict(plan.plan_id, "the deleted topic is not there any more")
-        if plan.topic in self._store.list():
+        if plan.topic in self._store.tables:
             raise PlanConflict(plan.plan_id, "another topic has the name now")
-        _require(plan, found.whole)
+        _require(plan, found.tables)
         self._steps("before_commit")
-        self._store.put_back(plan.topic, found.whole.table, found.whole.view)
-        self._documents.put(plan.topic, found.whole.documents)
-        self._returned[plan.plan_id] = plan.topic
+        self._store.tables[plan.topic] = found.tables
+        self._returned.add(plan.plan_id)
         del self._deleted[plan.parent or ""]
 
-    def _whole(self, name: TopicName) -> _Whole:
-        """Raises UnknownTopic."""
-        table = self._store.whole(name)
-        documents = self._documents.log(name) if "fold" in table.topic.settings else None
-        return _Whole(table=table, view=self._store.views.get(name), documents=documents)
 
-    @staticmethod
-    def _published(plan: Plan) -> Published:
-        return Published(
-            plan_id=plan.plan_id,
-            snapshot_id=plan.requirements.snapshot_id or 0,
-            removed=plan.expected.removed,
-            restored=plan.restored_rows,
-        )
+def _published(plan: Plan) -> Published:
+    return Published(
+        plan_id=plan.plan_id,
+        snapshot_id=plan.requirements.snapshot_id or 0,
+        removed=plan.expected.removed,
+        restored=plan.restored_rows,
+    )
 
 
-def _require(plan: Plan, whole: _Whole) -> None:
+def _require(plan: Plan, tables: TopicTables) -> None:
     planned = {a.table: (a.table_uuid, a.snapshot_id) for a in plan.moved()}
-    if planned != {table.table: (table.table_uuid, table.snapshot_id) for table in _tables(whole)}:
+    if planned != {table.table: (table.table_uuid, table.snapshot_id) for table in _told(tables)}:
         raise PlanConflict(plan.plan_id, "the topic's tables have changed since it was planned")
 
 
-def _tables(whole: _Whole) -> list[TopicTable]:
-    table = whole.table
-    if whole.documents is not None:
-        changes = _of_documents("", table.topic.uuid, whole.documents.changes)
-        made = whole.documents.snapshots
-        return [changes, _of_documents("snapshots", made.uuid, made)] if made.commits else [changes]
-    messages = table.head.messages.values()
-    log = TopicTable(
-        table="",
-        table_uuid=table.topic.uuid,
-        snapshot_id=table.snapshot_id,
-        rows=len(messages),
-        size_bytes=sum(message.size_bytes for message in messages),
-    )
-    if whole.view is None or not whole.view.commits:
-        return [log]
-    rows = [row.message for row in whole.view.commits[-1].rows.values()]
-    view = TopicTable(
-        table="compacted",
-        table_uuid=whole.view.uuid,
-        snapshot_id=len(whole.view.commits) - 1,
-        rows=len(rows),
-        size_bytes=sum(message.size_bytes for message in rows),
-    )
-    return [log, view]
+def _told(tables: TopicTables) -> list[TopicTable]:
+    """The log or the changes first; what is beside them where it was ever written."""
+    if tables.of_documents:
+        changes, snapshots = tables.changes, tables.snapshots
+        found = [_table("", changes, sum(map(len, changes.head.values())), 0)]
+        beside = [_table("snapshots", snapshots, sum(map(len, snapshots.head.values())), 0)] if snapshots.commits else []
+        return found + beside
+    messages = tables.log.head.messages.values()
+    rows = [row.message for row in tables.view.head.rows]
+    log = _table("", tables.log, len(messages), sum(message.size_bytes for message in messages))
+    view = _table("compacted", tables.view, len(rows), sum(message.size_bytes for message in rows))
+    return [log, view] if tables.view.commits else [log]
 
 
-def _of_documents(kind: str, table_uuid: str, table: DocumentTable[Any]) -> TopicTable:
-    return TopicTable(
-        table=kind, table_uuid=table_uuid, snapshot_id=table.snapshot_id, rows=sum(map(len, table.head.values())), size_bytes=0
-    )
+def _table(kind: str, table: Table[Any], rows: int, size_bytes: int) -> TopicTable:
+    return TopicTable(table=kind, table_uuid=table.uuid, snapshot_id=table.snapshot_id, rows=rows, size_bytes=size_bytes)

@@ -9,11 +9,12 @@ from message_lifecycle.model.instants import INT64_MIN, Instant
 from message_lifecycle.model.marker import is_marker
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import offsets_of
 from message_lifecycle.model.rules import Rule, holds
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.view import NOTHING, ViewRow
 from message_lifecycle.operations import age_rules
+from message_lifecycle.stores.memory.table import difference
+from message_lifecycle.stores.memory.undo import named_by, placed
 
 
 def view_evidence(
@@ -22,13 +23,13 @@ def view_evidence(
     """The frames of `gates.compaction`. `after`: the staged view as it will be read."""
     parts = [_Part(action, before, tail, after, plan, policy).row() for action in plan.on_view.compact]
     view_rows = sum(not row.remembered for row in before)
-    kept_of_view = {_place(row) for row in after if not row.remembered} & {_place(row) for row in before}
+    shown = placed(row for row in after if not row.remembered)
     # What a newer message of its key took the place of is no loss (DEL-2).
-    replaced = {(row.message.partition, row.message.key) for row in tail_rows(tail)}
+    replaced = {(message.partition, message.key) for message in tail}
     lost = [
         row
-        for row in before
-        if not row.remembered and _place(row) not in kept_of_view and (row.message.partition, row.message.key) not in replaced
+        for place, row in placed(before).items()
+        if not row.remembered and place not in shown and (row.message.partition, row.message.key) not in replaced
     ]
     rows, rows_in = sum(not row.remembered for row in after), view_rows + len(tail)
     return {
@@ -47,17 +48,16 @@ def view_evidence(
 
 def removal_evidence(before: Iterable[ViewRow], after: Iterable[ViewRow], plan: Plan) -> list[dict[str, object]]:
     """The frame `view` of a request, one row per partition that loses messages: how many, and how many of them are not named."""
-    was, now = {_place(row) for row in before}, {_place(row) for row in after}
-    named = {(action.partition, offset) for action in plan.on_view.mark for offset in offsets_of(action.offsets)}
-    gone = was - now
+    found, named = difference(placed(before), placed(after)), named_by(plan.on_view.mark)
+    came, gone = found.came.keys(), found.gone.keys()
     return [
         {
             "partition": partition,
             "rows": sum(place[0] == partition for place in gone),
             "unnamed": sum(place[0] == partition for place in gone - named),
-            "added": sum(place[0] == partition for place in now - was),
+            "added": sum(place[0] == partition for place in came),
         }
-        for partition in sorted({place[0] for place in gone | (now - was)})
+        for partition in sorted({place[0] for place in gone | came})
     ]
 
 
@@ -79,14 +79,6 @@ def _any_older(messages: Iterable[Message], than: Message) -> bool:
     )
 
 
-def tail_rows(tail: Iterable[Message]) -> list[ViewRow]:
-    return [ViewRow(message=message) for message in tail]
-
-
-def _place(row: ViewRow) -> tuple[int, int]:
-    return row.message.partition, row.message.offset
-
-
 class _Part:
     """One partition of the staged view beside what it was made from."""
 
@@ -101,7 +93,9 @@ class _Part:
     ) -> None:
         self._action, self._plan, self._policy = action, plan, policy
         self._before = list(before)
-        self._source = [row for row in (*self._before, *tail_rows(tail)) if row.message.partition == action.partition]
+        self._source = [
+            row for row in (*self._before, *(ViewRow(message=message) for message in tail)) if row.message.partition == action.partition
+        ]
         self._after = [row for row in after if row.message.partition == action.partition and not row.remembered]
         self._offsets = [row.message.offset for row in after if row.message.partition == action.partition]
 

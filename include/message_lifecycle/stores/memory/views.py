@@ -6,61 +6,86 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
-from message_lifecycle.model.errors import PlanConflict, topic_without_keys, undo_source_gone
+from message_lifecycle.model.errors import PlanConflict, topic_without_keys
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import ViewReason, offsets_of
+from message_lifecycle.model.rows import ViewReason
 from message_lifecycle.model.rules import holds_from
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.undo import ReturningView
 from message_lifecycle.model.view import NOTHING, Outlived, StagedView, Tail, ViewRow, ViewState
 from message_lifecycle.operations.compaction import settings_hash_after
-from message_lifecycle.operations.compaction_fold import Folded, FoldRules, fold, rules_of
+from message_lifecycle.operations.compaction_fold import FoldRules, fold, rules_of
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.memory.log import Position
-from message_lifecycle.stores.memory.past_horizon import outlived
+from message_lifecycle.stores.memory.log import in_order
 from message_lifecycle.stores.memory.store import MemoryStore
+from message_lifecycle.stores.memory.table import Made, Table, ViewVersion
+from message_lifecycle.stores.memory.undo import named_by, placed, returning_view
+from message_lifecycle.stores.memory.undo import view_evidence as undo_evidence
 from message_lifecycle.stores.memory.view_evidence import outlived_evidence, removal_evidence, view_evidence
-from message_lifecycle.stores.memory.view_log import View, ViewCommit
-from message_lifecycle.stores.memory.view_undo import restored, return_evidence, returning, source_of
+
+
+def apply(before: ViewVersion, plan: Plan, tail: Sequence[Message], source: ViewVersion | None) -> Made[ViewVersion]:
+    """The view after the plan's change. `tail`: of the log, what the change folds in; `source`: holds what comes back."""
+    change, rows = plan.on_view, before.rows
+    removed = Counter[ViewReason]()
+    if change.mark:
+        reasons = {place: action.reason for action in change.mark for place in named_by([action])}
+        going = {place for place, row in placed(rows).items() if place in reasons and not row.remembered}
+        removed = Counter(cast(ViewReason, reasons[place]) for place in going)
+        rows = tuple(row for place, row in placed(rows).items() if place not in going)
+    elif change.back:
+        assert source is not None, "what comes back to the view says where it lies"
+        then = placed(source.rows)
+        found = placed(rows) | {place: then[place] for place in named_by(change.back)}
+        rows = tuple(found[place] for place in sorted(found))
+    else:
+        folded = fold(rows, tail, _rules(plan))
+        rows, removed = tuple(folded.rows), folded.removed
+    judged = [version.settings_hash for version in (before, source) if version is not None and version.settings_hash is not None]
+    after = ViewVersion(
+        rows=rows,
+        horizons={**before.horizons, **{action.partition: action.through for action in change.compact}},
+        due_at=_due_at(rows, plan),
+        settings_hash=settings_hash_after(plan, judged),
+    )
+    return Made(version=after, removed=removed)
 
 
 class MemoryViews(ChangeStore):
-    """`ports.ViewReader` and `ports.ViewStore` beside a `MemoryStore`, which keeps them."""
+    """`ports.ViewReader` and `ports.ViewStore` beside a `MemoryStore`, which has the tables."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
-        self._views = store.views
 
     # ViewReader
 
     def view(self, name: TopicName) -> ViewState | None:
-        view = self._views.get(name)
-        if view is None or not view.commits:
+        table = self._view(name)
+        if table.snapshot_id is None:
             return None
-        head = view.commits[-1]
-        messages = [row.message for row in head.rows.values() if not row.remembered]
+        messages = [row.message for row in table.head.rows if not row.remembered]
         return ViewState(
-            table_uuid=view.uuid,
-            snapshot_id=len(view.commits) - 1,
-            horizons=dict(head.horizons),
+            table_uuid=table.uuid,
+            snapshot_id=table.snapshot_id,
+            horizons=dict(table.head.horizons),
             rows=len(messages),
             hidden_rows=0,
             size_bytes=sum(message.size_bytes for message in messages),
-            due_at=head.due_at,
-            settings_hash=head.settings_hash,
+            due_at=table.head.due_at,
+            settings_hash=table.head.settings_hash or "",
         )
 
     def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant) -> Sequence[Tail]:
         return [self._tail(log, partition, after.get(partition, NOTHING), as_of) for partition in sorted(log.end_offsets)]
 
     def _tail(self, log: LogState, partition: int, after: int, as_of: Instant) -> Tail:
-        past = [m for m in self._log(log) if m.partition == partition and m.offset > after]
+        past = list(self._store.messages(log.topic, after={partition: after}, at=log, partition=partition))
         late = min((m.offset for m in past if m.append_time is not None and m.append_time > as_of), default=None)
         through = max(after, log.end_offsets[partition] - 1 if late is None else late - 1)
         mine = [message for message in past if message.offset <= through]
@@ -75,154 +100,130 @@ class MemoryViews(ChangeStore):
         return oldest
 
     def outlived(self, view: ViewState, plan: Plan) -> Outlived:
-        assert plan.requirements.snapshot_id is not None
-        log = self._store.version(plan.topic, plan.requirements.snapshot_id).messages
-        past = [message for _, message in sorted(log.items()) if message.offset > view.horizon(message.partition)]
-        return outlived(past, self.view_rows(plan.topic, view), plan)
+        going: set[tuple[int, bytes]] = set()
+        staying: set[tuple[int, bytes]] = set()
+        in_log: dict[int, list[int]] = {}
+        for message in self._log(plan.topic, plan.requirements.snapshot_id):
+            if message.key is None or message.offset <= view.horizon(message.partition):
+                continue
+            place = message.partition, message.key
+            if plan.taking(message.partition, message.offset) is None:
+                staying.add(place)
+                continue
+            going.add(place)
+            if place in staying:
+                in_log.setdefault(message.partition, []).append(message.offset)
+        of_view: dict[int, list[int]] = {}
+        for row in self.view_rows(plan.topic, view):
+            if row.message.key is not None and not row.remembered and (row.message.partition, row.message.key) in going:
+                of_view.setdefault(row.message.partition, []).append(row.message.offset)
+        return Outlived(of_view=of_view, in_log=in_log)
 
     def returning(self, view: ViewState, plan: Plan) -> ReturningView:
-        commits = self._views[plan.topic].commits
-        commit = next((at for at, made in enumerate(commits) if made.plan_id == plan.plan_id), None)
-        if commit is None:
-            raise undo_source_gone(plan.plan_id, "its commit is not in the view's history")
-        return returning(commits[commit - 1].rows, commits[view.snapshot_id].rows, plan, source_id=commit - 1)
+        table = self._view(plan.topic)
+        source_id = table.source_of(plan.plan_id)
+        return returning_view(table.at(source_id), table.at(view.snapshot_id), plan, source_id=source_id)
 
     def view_rows(self, name: TopicName, view: ViewState, *, partition: int | None = None, start: int = 0) -> Iterator[ViewRow]:
-        rows = self._views[name].commits[view.snapshot_id].rows
-        for position in sorted(rows):
-            if position[1] >= start and partition in (None, position[0]):
-                yield rows[position]
+        for row in self._view(name).at(view.snapshot_id).rows:
+            if row.message.offset >= start and partition in (None, row.message.partition):
+                yield row
 
     def places_of(
         self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes]
     ) -> Sequence[tuple[int, int, bytes | None]]:
         return [
-            (partition, offset, row.message.key)
-            for (partition, offset), row in sorted(self._views[name].commits[view.snapshot_id].rows.items())
-            if not row.remembered and (offset in offsets.get(partition, ()) or row.message.key in keys)
+            (message.partition, message.offset, message.key)
+            for message in (row.message for row in self.view_rows(name, view) if not row.remembered)
+            if message.offset in offsets.get(message.partition, ()) or message.key in keys
         ]
 
     def published(self, plan: Plan) -> Published | None:
-        commits = self._views[plan.topic].commits if plan.topic in self._views else []
-        for snapshot_id, commit in enumerate(commits):
-            if commit.plan_id == plan.plan_id:
-                return Published(plan_id=plan.plan_id, snapshot_id=snapshot_id, removed=commit.removed)
-        return None
+        return self._view(plan.topic).published(plan.plan_id)
 
     # ViewStore
 
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
-        view = self._required(plan)
+        table = self._required(plan)
         if plan.is_empty:
             return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
-        before = list(self._before(plan).values())
-        tail = self._tail_of(plan)
+        before, tail = self._before(plan), self._tail_of(plan)
         if plan.view is not None and plan.view.table_uuid is None and tail and all(message.key is None for message in tail):
             raise topic_without_keys(str(plan.topic))
-        if plan.on_view.mark:
-            made = _without(before, plan)
-        elif plan.on_view.back:
-            made = Folded(rows=restored(self._views[plan.topic].commits, before, plan))
-        else:
-            made = fold(before, tail, _rules(plan))
-        folded = view.staged.setdefault(plan.plan_id, made)
+        made = table.staged.setdefault(plan.plan_id, apply(before, plan, tail, self._source(plan)))
         staged = StagedView(
-            view_rows=sum(not row.remembered for row in before),
+            view_rows=sum(not row.remembered for row in before.rows),
             tail_rows=len(tail) + plan.restored_view_rows,
-            rows=sum(not row.remembered for row in folded.rows),
-            removed=_counts(folded.removed),
-            bytes_read=sum(row.message.size_bytes for row in before) + sum(message.size_bytes for message in tail),
-            bytes_written=sum(row.message.size_bytes for row in folded.rows),
+            rows=sum(not row.remembered for row in made.version.rows),
+            removed=_counts(made.removed),
+            bytes_read=sum(row.message.size_bytes for row in before.rows) + sum(message.size_bytes for message in tail),
+            bytes_written=sum(row.message.size_bytes for row in made.version.rows),
             engine="memory",
-            snapshot_id=len(view.commits),
+            snapshot_id=table.next_id,
         )
         if not plan.on_view.compact:
             return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id, view=staged)
-        return Staged(plan_id=plan.plan_id, branch=plan.plan_id, snapshot_id=len(view.commits), view=staged)
+        return Staged(plan_id=plan.plan_id, branch=plan.plan_id, snapshot_id=table.next_id, view=staged)
 
     def evidence(self, plan: Plan, _staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
-        before = list(self._before(plan).values())
-        folded = self._views[plan.topic].staged.get(plan.plan_id)
-        after = before if folded is None else folded.rows
+        table, before = self._view(plan.topic), self._before(plan)
+        made = table.staged.get(plan.plan_id)
+        after = before if made is None else made.version
         if plan.on_view.compact or plan.is_empty:
-            return view_evidence(before, self._tail_of(plan), after, plan, policy)
-        frames: dict[str, object] = {"view": removal_evidence(before, after, plan)} if plan.on_view.mark else {}
-        if plan.on_view.back:
-            commits = self._views[plan.topic].commits
-            frames["view_returns"] = return_evidence(before, after, source_of(commits, plan).rows, plan)
+            return view_evidence(before.rows, self._tail_of(plan), after.rows, plan, policy)
+        frames: dict[str, object] = {"view": removal_evidence(before.rows, after.rows, plan)} if plan.on_view.mark else {}
+        source = self._source(plan)
+        if source is not None:
+            frames["view_returns"] = undo_evidence(before, after, source, plan)
         if plan.past_horizon:
-            assert plan.requirements.snapshot_id is not None
-            log = self._store.version(plan.topic, plan.requirements.snapshot_id).messages.values()
-            frames["outlived"] = outlived_evidence(log, self._views[plan.topic].horizons, after, plan)
+            log = self._log(plan.topic, plan.requirements.snapshot_id)
+            frames["outlived"] = outlived_evidence(log, table.head.horizons, after.rows, plan)
         return frames
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
-        plan = verdict.plan
-        done = self.published(plan)
+        plan, table = verdict.plan, self._view(verdict.plan.topic)
+        done = table.published(plan.plan_id)
         if done is not None:
             return done
-        view = self._required(plan)
-        if plan.plan_id not in view.staged:
-            raise PlanConflict(plan.plan_id, "nothing is staged for it")
-        folded = view.staged[plan.plan_id]
-        horizons = dict(view.commits[-1].horizons) if view.commits else {}
-        horizons |= {action.partition: action.through for action in plan.on_view.compact}
-        made = ViewCommit(
-            rows={(row.message.partition, row.message.offset): row for row in folded.rows},
-            horizons=horizons,
-            due_at=_due_at(folded.rows, plan),
-            settings_hash=settings_hash_after(plan, _judged(view.commits, plan)),
-            plan_id=plan.plan_id,
-            removed=_counts(folded.removed),
-        )
-        view.commits.append(made)
-        self._store.touch(plan.topic, given.ledger())
-        return Published(plan_id=plan.plan_id, snapshot_id=len(view.commits) - 1, removed=made.removed)
+        self._required(plan)
+        made = table.made_by(plan)
+        self._store.of(plan.topic).touch(given.ledger())
+        done = Published(plan_id=plan.plan_id, snapshot_id=table.next_id, removed=_counts(made.removed))
+        return table.publish(made.version, done)
 
     def discard(self, plan: Plan) -> None:
-        if plan.topic in self._views:
-            self._views[plan.topic].staged.pop(plan.plan_id, None)
+        if plan.topic in self._store.tables:
+            self._view(plan.topic).staged.pop(plan.plan_id, None)
 
     def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:  # noqa: ARG002  # nobody reads it but through us
         return None
 
     # What a plan is about
 
-    def _required(self, plan: Plan) -> View:
-        view, wanted = self._views.setdefault(plan.topic, View()), plan.view
-        assert wanted is not None, "a compaction says what view it builds on"
-        newest = len(view.commits) - 1 if view.commits else None
-        if wanted.snapshot_id != newest or wanted.table_uuid not in (None, view.uuid):
-            raise PlanConflict(plan.plan_id, "the compacted view has changed since it was planned")
-        return view
+    def _view(self, name: TopicName) -> Table[ViewVersion]:
+        return self._store.of(name).view
 
-    def _before(self, plan: Plan) -> Mapping[Position, ViewRow]:
+    def _required(self, plan: Plan) -> Table[ViewVersion]:
+        """What is staged is the newest version with the change: no other may have come since (CMP-4). Raises PlanConflict."""
+        table, wanted = self._view(plan.topic), plan.view
+        assert wanted is not None, "a compaction says what view it builds on"
+        if wanted.snapshot_id != table.snapshot_id or wanted.table_uuid not in (None, table.uuid):
+            raise PlanConflict(plan.plan_id, "the compacted view has changed since it was planned")
+        return table
+
+    def _before(self, plan: Plan) -> ViewVersion:
         assert plan.view is not None
-        return {} if plan.view.snapshot_id is None else self._views[plan.topic].commits[plan.view.snapshot_id].rows
+        return self._view(plan.topic).at(plan.view.snapshot_id)
+
+    def _source(self, plan: Plan) -> ViewVersion | None:
+        return self._view(plan.topic).at(plan.on_view.source_id) if plan.on_view.back else None
 
     def _tail_of(self, plan: Plan) -> list[Message]:
-        span = {action.partition: action for action in plan.on_view.compact}
-        assert plan.requirements.snapshot_id is not None
-        log = self._store.version(plan.topic, plan.requirements.snapshot_id).messages.values()
-        return [m for m in log if m.partition in span and span[m.partition].after < m.offset <= span[m.partition].through]
+        span = {action.partition: range(action.after + 1, action.through + 1) for action in plan.on_view.compact}
+        return [m for m in self._log(plan.topic, plan.requirements.snapshot_id) if m.offset in span.get(m.partition, ())]
 
-    def _log(self, log: LogState) -> list[Message]:
-        assert log.snapshot_id is not None
-        messages = self._store.version(log.topic, log.snapshot_id).messages
-        return [messages[position] for position in sorted(messages)]
-
-
-def _without(before: Iterable[ViewRow], plan: Plan) -> Folded:
-    """The view without what a person's request names."""
-    named = {(action.partition, offset): action.reason for action in plan.on_view.mark for offset in offsets_of(action.offsets)}
-    folded = Folded()
-    for row in before:
-        reason = named.get((row.message.partition, row.message.offset))
-        if reason is None or row.remembered:
-            folded.rows.append(row)
-        else:
-            folded.removed[cast(ViewReason, reason)] += 1
-    return folded
+    def _log(self, name: TopicName, snapshot_id: int | None) -> list[Message]:
+        return in_order(self._store.of(name).log.at(snapshot_id).messages)
 
 
 def _rules(plan: Plan) -> FoldRules:
@@ -234,14 +235,7 @@ def _counts(removed: Counter[ViewReason]) -> tuple[tuple[ViewReason, int], ...]:
     return tuple(sorted((reason, count) for reason, count in removed.items() if count))
 
 
-def _judged(commits: Sequence[ViewCommit], plan: Plan) -> Iterator[str]:
-    """Hashes of settings, as `settings_hash_after` asks for them."""
-    yield from (commit.settings_hash for commit in commits[-1:])
-    if plan.on_view.back:
-        yield source_of(commits, plan).settings_hash
-
-
-def _due_at(rows: list[ViewRow], plan: Plan) -> Instant | None:
+def _due_at(rows: Iterable[ViewRow], plan: Plan) -> Instant | None:
     """When the first of the rows may go by its age, or by its delete horizon."""
     rules = _rules(plan)
     times = [holds_from(rule, row.message) for row in rows if not row.remembered for _, rule in rules.ages]
