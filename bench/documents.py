@@ -43,11 +43,10 @@ from message_lifecycle.ports import Given
 from message_lifecycle.stores.iceberg.compaction.commit import data_file
 from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE, InputFile, NewFile, Resources
 from message_lifecycle.stores.iceberg.document import local_path
-from message_lifecycle.stores.iceberg.documents.add import write_changes
 from message_lifecycle.stores.iceberg.documents.columns import BUCKET, CHANGES, bucket_of
 from message_lifecycle.stores.iceberg.documents.fold import fold_bucket
-from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile
-from message_lifecycle.stores.iceberg.documents.job import FoldBucket, Folder, FoldJob
+from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile, FoldBucket, Folder, FoldJob
+from message_lifecycle.stores.iceberg.documents.store import write_changes
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.session import java_table, spark_session, sql_table

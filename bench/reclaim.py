@@ -27,8 +27,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import layout
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
 from message_lifecycle.stores.iceberg.document import local_path
-from message_lifecycle.stores.iceberg.history import NamedFile
-from message_lifecycle.stores.iceberg.inventory import inventory
+from message_lifecycle.stores.iceberg.history import NamedFile, inventory
 from message_lifecycle.stores.iceberg.layout import CATALOG, LogSummary
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, spark_session, sql_table
 from message_lifecycle.stores.iceberg.table_folder import ListedFile

@@ -3,7 +3,7 @@ with --as-of and --topics it first plans and stages a sweep of these topics for 
 
 import argparse
 
-from message_lifecycle.app.boundary import run_application
+from message_lifecycle.app.batch import run_application
 
 
 def main() -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from uuid import uuid4
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.compacted_read import read_compacted
 from message_lifecycle.app.due import due as judge
 from message_lifecycle.app.operations.registry import Scheduled
+from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic, create_topic

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import inspect, text
 
 from message_lifecycle.app import documents, receipts, steps
-from message_lifecycle.app.document_settings import alter_document
+from message_lifecycle.app.documents import alter_document
 from message_lifecycle.app.erasure_requests import ask, carry_out
 from message_lifecycle.app.operations import erasure as operation
 from message_lifecycle.app.scenario import World

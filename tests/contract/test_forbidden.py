@@ -14,8 +14,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Value
-from message_lifecycle.operations.admission import ERASED
-from message_lifecycle.operations.lifetime import Refusal
+from message_lifecycle.operations.admission import ERASED, Refusal
 from tests.contract.conftest import MakeWorld, on
 
 KEY = b"customer 17"

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.compacted_read import read_compacted
 from message_lifecycle.app.operations.registry import preview, suite_of
+from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic

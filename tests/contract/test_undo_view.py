@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.compacted_read import read_compacted
 from message_lifecycle.app.operations.registry import Work
+from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic

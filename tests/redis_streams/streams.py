@@ -21,7 +21,7 @@ from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.settings import Value
 from message_lifecycle.stores.record_log.eraser import RecordLogEraser
 from message_lifecycle.stores.record_log.store import RecordLogStore
-from message_lifecycle.stores.redis_streams.keys import TopicKeys
+from message_lifecycle.stores.redis_streams.layout import TopicKeys
 from message_lifecycle.stores.redis_streams.logs import RedisLogs
 from message_lifecycle.stores.redis_streams.server import Server
 

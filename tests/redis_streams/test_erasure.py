@@ -16,7 +16,7 @@ from message_lifecycle.model.errors import code_of
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.redis_streams.scripts import REPLACE
+from message_lifecycle.stores.redis_streams.layout import REPLACE
 from tests.redis_streams.streams import AS_OF, Died, Streams, Topic, patient
 
 pytestmark = pytest.mark.redis

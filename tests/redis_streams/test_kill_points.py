@@ -14,7 +14,7 @@ from message_lifecycle.model.errors import CommitUnknown
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.record_log.head import Head
-from message_lifecycle.stores.redis_streams import scripts
+from message_lifecycle.stores.redis_streams import layout
 from tests.redis_streams.streams import AS_OF, SECOND, Died, Streams, Topic, patient
 
 pytestmark = pytest.mark.redis
@@ -116,7 +116,7 @@ def test_a_publish_without_an_answer_is_looked_up_by_its_plan(streams: Streams, 
 
     class Breaking(redis.Redis):
         def execute_command(self, *arguments: object, **options: object) -> object:
-            if arguments[:2] == ("EVAL", scripts.REPLACE):
+            if arguments[:2] == ("EVAL", layout.REPLACE):
                 if done:
                     super().execute_command(*arguments, **options)
                 raise redis.ConnectionError("Connection closed by server.")

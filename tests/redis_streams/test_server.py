@@ -30,7 +30,7 @@ from message_lifecycle.local.processes import choose_port, is_free
 from message_lifecycle.local.redis import find_server
 from message_lifecycle.model.errors import BackendUnavailable, UnknownTopic
 from message_lifecycle.model.message import NewMessage
-from message_lifecycle.stores.redis_streams.keys import topics_key
+from message_lifecycle.stores.redis_streams.layout import topics_key
 from message_lifecycle.stores.redis_streams.logs import RedisLogs
 from message_lifecycle.stores.redis_streams.server import Server
 from tests.errors import raises

@@ -11,10 +11,10 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import table_file
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction import engine
-from message_lifecycle.stores.iceberg.compaction.columns import PARTITION_SPEC, SCHEMA, SORT_ORDER, TABLE_PROPERTIES
 from message_lifecycle.stores.iceberg.compaction.commit import commit
 from message_lifecycle.stores.iceberg.compaction.inputs import partition_job, sources
 from message_lifecycle.stores.iceberg.compaction.job import CompactionJob, PartitionResult, Rules
+from message_lifecycle.stores.iceberg.compaction.relations import PARTITION_SPEC, SCHEMA, SORT_ORDER, TABLE_PROPERTIES
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table
 
 KIND = "compacted"

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.spark.landing import KEYED
 
-from message_lifecycle.app import intake as intaking
+from message_lifecycle.app import ingest as intaking
 from message_lifecycle.ledger.ledger import open_ledger
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.names import TopicName

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.boundary import run_application
+from message_lifecycle.app.batch import run_application
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.instants import Instant

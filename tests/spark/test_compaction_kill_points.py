@@ -17,12 +17,11 @@ from tests.spark.tables import unheard
 from tests.verdicts import by, let_pass
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.compacted_read import read_compacted
 from message_lifecycle.app.horizons import horizons_of
-from message_lifecycle.app.live_view import latest_view
 from message_lifecycle.app.operations.registry import Scheduled, preview
+from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.app.topics import alter_topic, create_topic
+from message_lifecycle.app.topics import alter_topic, create_topic, latest_view
 from message_lifecycle.app.wiring import lake as configured_lake
 from message_lifecycle.ledger.ledger import open_ledger
 from message_lifecycle.model.errors import CommitUnknown, CompactionRunning, PlanConflict
@@ -32,7 +31,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.compaction import publish as publishing
+from message_lifecycle.stores.iceberg.compaction import store as publishing
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID
 from message_lifecycle.stores.iceberg.session import Java, java_table, spark_session

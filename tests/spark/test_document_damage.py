@@ -24,8 +24,8 @@ from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.stores.iceberg.document import local_path
-from message_lifecycle.stores.iceberg.documents.failures import FoldingFailed, UnreadableDocuments
 from message_lifecycle.stores.iceberg.documents.read import digest_of
+from message_lifecycle.stores.iceberg.documents.tables import FoldingFailed, UnreadableDocuments
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]

@@ -25,7 +25,7 @@ from message_lifecycle.model.errors import CommitUnknown, LifecycleError, PlanCo
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.stores.iceberg.documents import publish as publishing
+from message_lifecycle.stores.iceberg.documents import store as publishing
 from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, SNAPSHOTS
 from message_lifecycle.stores.iceberg.session import Java, java_table, spark_session

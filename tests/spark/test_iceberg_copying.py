@@ -15,7 +15,7 @@ from message_lifecycle.model.errors import CommitUnknown
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.operations.lifetime import Lifetime
+from message_lifecycle.operations.admission import Lifetime
 from message_lifecycle.ports import Copied
 from message_lifecycle.stores.iceberg import copying
 from message_lifecycle.stores.iceberg.catalog import Tables

@@ -14,7 +14,7 @@ from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published
-from message_lifecycle.stores.iceberg import stage as stage_module
+from message_lifecycle.stores.iceberg import store as stage_module
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.read import newest_state

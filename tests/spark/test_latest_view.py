@@ -6,8 +6,8 @@ import pytest
 from tests.spark.lake import SECOND, Lake
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.compacted_read import read_compacted
 from message_lifecycle.app.operations.registry import Scheduled
+from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.model.instants import Instant

@@ -12,9 +12,8 @@ from tests.aged import Row, edges_of, hidden_by_the_settings, policies, rows, ru
 from tests.spark.lake import SECOND, Lake, Rows
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.live_view import live_view
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.topics import alter_topic, create_topic
+from message_lifecycle.app.topics import alter_topic, create_topic, live_view
 from message_lifecycle.model.errors import ForeignTable
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
@@ -23,8 +22,8 @@ from message_lifecycle.operations import age_rules
 from message_lifecycle.stores.iceberg import rule_sql
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import local_path
-from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
 from message_lifecycle.stores.iceberg.session import quoted, sql_table
+from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 pytestmark = pytest.mark.spark
 

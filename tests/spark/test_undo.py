@@ -20,7 +20,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import RemoveMessages, UndoPlan
 from message_lifecycle.model.settings import Value
-from message_lifecycle.stores.iceberg import copies_back
+from message_lifecycle.stores.iceberg import data_files
 from message_lifecycle.stores.iceberg import undo as undo_module
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
@@ -259,7 +259,7 @@ def test_the_gate_blocks_a_copy_that_holds_something_else(lake: Lake, monkeypatc
         path.write_bytes(content)
         return len(content)
 
-    monkeypatch.setattr(copies_back, "copy_file", spoilt)
+    monkeypatch.setattr(data_files, "copy_file", spoilt)
     assert "restored_same" in judged(lake, s, name, plan_id)
 
 

@@ -23,10 +23,10 @@ from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey, UndoPlan
 from message_lifecycle.stores.iceberg.branches import undo_ref
-from message_lifecycle.stores.iceberg.compaction import restored
-from message_lifecycle.stores.iceberg.compaction.restored import Holding
+from message_lifecycle.stores.iceberg.compaction import removals
+from message_lifecycle.stores.iceberg.compaction.removals import Holding
 from message_lifecycle.stores.iceberg.document import local_path
-from message_lifecycle.stores.iceberg.documents import returns
+from message_lifecycle.stores.iceberg.documents import stage
 from message_lifecycle.stores.iceberg.documents.inputs import files_at
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries
@@ -149,21 +149,21 @@ def shifted(holding: Sequence[Holding]) -> list[Holding]:
 
 def test_other_rows_than_named_are_not_published(topic: Purged, monkeypatch: pytest.MonkeyPatch) -> None:
     topic.undo(topic.ids[2])
-    real = returns._holding
+    real = stage._holding
     before = topic.heads()
     with monkeypatch.context() as patched:
-        patched.setattr(returns, "_holding", lambda *arguments: shifted(real(*arguments)))
+        patched.setattr(stage, "_holding", lambda *arguments: shifted(real(*arguments)))
         assert {"changes_back", "changes_missing", "changes_unnamed"} <= topic.judged(topic.ids[1])
     assert topic.heads() == before
 
 
 def test_more_rows_than_named_are_not_staged(topic: Purged, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, before = returns._holding, topic.heads_and_branches()
+    real, before = stage._holding, topic.heads_and_branches()
 
     def all_of(*arguments: Any) -> Sequence[Holding]:
         return [(file, np.arange(total), total) for file, _, total in real(*arguments)]
 
-    monkeypatch.setattr(returns, "_holding", all_of)
+    monkeypatch.setattr(stage, "_holding", all_of)
     plan_id = steps.plan(topic.s, topic.name, as_of=LATER, work=UndoPlan(plan_id=topic.ids[2])).plan.plan_id
     with pytest.raises(PlanConflict, match="would come back"):
         steps.stage(topic.s, plan_id)
@@ -183,7 +183,7 @@ def test_a_copy_that_holds_something_else_is_not_published(topic: Purged, monkey
         pq.write_table(rows.set_column(at, rows.schema.field(at), pa.array(["?"] * len(rows), rows.schema.field(at).type)), path)
         return path.stat().st_size
 
-    monkeypatch.setattr(restored, "copy_file", spoilt)
+    monkeypatch.setattr(removals, "copy_file", spoilt)
     assert topic.judged(topic.ids[3]) == {"changes_changed", "snapshots_changed"}
     assert topic.heads() == before
 

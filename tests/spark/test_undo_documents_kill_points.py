@@ -20,7 +20,7 @@ from message_lifecycle.ledger.ledger import open_ledger
 from message_lifecycle.model.errors import CommitUnknown
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import UndoPlan
-from message_lifecycle.stores.iceberg.documents import publish as publishing
+from message_lifecycle.stores.iceberg.documents import store as publishing
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS, UNDOES
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]

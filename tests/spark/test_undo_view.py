@@ -27,7 +27,7 @@ from message_lifecycle.model.request import PurgeKey, RemoveMessages, UndoPlan
 from message_lifecycle.model.view import ViewRow
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.compaction import restored, returns
+from message_lifecycle.stores.iceberg.compaction import removals
 from message_lifecycle.stores.iceberg.compaction.inputs import files_by_partition
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.layout import COMPACTED
@@ -202,8 +202,8 @@ def test_where_an_erasure_has_kept_a_branch_of_the_view_rows_come_from_there(tak
 
 def test_nothing_is_staged_that_brings_back_more_than_is_named(taken: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
     taken.rewritten()
-    real = returns._holding
-    monkeypatch.setattr(returns, "_holding", lambda *given: ((file, np.arange(total), total) for file, _, total in real(*given)))
+    real = removals._holding
+    monkeypatch.setattr(removals, "_holding", lambda *given: ((file, np.arange(total), total) for file, _, total in real(*given)))
     with pytest.raises(PlanConflict, match="4 messages would come back to the view, the plan names 2"):
         taken.judged()
     assert set(Tables().load(taken.name, kind=COMPACTED).refs()) == {"main"}
@@ -211,13 +211,13 @@ def test_nothing_is_staged_that_brings_back_more_than_is_named(taken: Taken, mon
 
 def test_the_gate_blocks_other_messages_than_those_named(taken: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
     taken.rewritten()
-    real = restored.write_marks
+    real = removals.write_marks
 
     def shifted(table: object, place: str, positions: dict[str, Positions]) -> object:
         # Of the copy's four rows those come back that stay marked, and the others not.
         return real(table, place, {path: 3 - gone[::-1] for path, gone in positions.items()})  # type: ignore[arg-type]  # passed on
 
-    monkeypatch.setattr(restored, "write_marks", shifted)
+    monkeypatch.setattr(removals, "write_marks", shifted)
     assert {"view_returns_missing", "view_returns_unnamed"} <= taken.judged()
 
 
@@ -235,5 +235,5 @@ def test_the_gate_blocks_a_copy_that_holds_something_else(taken: Taken, monkeypa
         pq.write_table(spoilt, path)
         return path.stat().st_size
 
-    monkeypatch.setattr(restored, "copy_file", spoilt)
+    monkeypatch.setattr(removals, "copy_file", spoilt)
     assert taken.judged() == {"view_returns_changed"}

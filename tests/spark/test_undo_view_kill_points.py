@@ -13,11 +13,10 @@ from tests.logs import SECOND
 from tests.spark.kill_points import Run, dies, next_run_finishes, start_dying, two_at_once_publish_once, with_ledger
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.compacted_read import read_compacted
-from message_lifecycle.app.live_view import latest_view
 from message_lifecycle.app.operations.registry import Work
+from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.topics import create_topic, latest_view
 from message_lifecycle.app.wiring import lake as configured_lake
 from message_lifecycle.ledger.ledger import open_ledger
 from message_lifecycle.model.instants import Instant

@@ -16,8 +16,8 @@ from message_lifecycle.model.errors import CommitUnknown
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.stores.iceberg import publish as publishing
-from message_lifecycle.stores.iceberg import stage as staging
+from message_lifecycle.stores.iceberg import store as publishing
+from message_lifecycle.stores.iceberg import store as staging
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.layout import PLAN_ID

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.open_plans import UNDER_WAY_US
+from message_lifecycle.app.changes import UNDER_WAY_US
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.model.errors import topic_without_keys
 from message_lifecycle.model.instants import Instant

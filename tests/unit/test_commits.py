@@ -8,7 +8,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, PlanConflict, TableBusy
-from message_lifecycle.stores.iceberg.commits import AlreadyPublished, commit_once
+from message_lifecycle.stores.iceberg.fence import AlreadyPublished, commit_once
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
 from tests.unit.test_fence import BASE, MINE, OTHER, Snapshot
 

@@ -14,8 +14,8 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.rows import ViewReason
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
 from message_lifecycle.stores.iceberg.compaction import kernel
-from message_lifecycle.stores.iceberg.compaction.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction.job import InputFile, PartitionJob, Resources, Rules, Vector
+from message_lifecycle.stores.iceberg.compaction.relations import SCHEMA
 from tests.compaction import Table, compacted, counted, log_file, messages, rows_in, run, vector
 from tests.errors import raises
 
@@ -189,7 +189,7 @@ def test_a_vector_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_marks_beyond_32_bits_are_read(tmp_path: Path) -> None:
-    from message_lifecycle.stores.iceberg.compaction.vectors import marked
+    from message_lifecycle.stores.iceberg.puffin import marked
 
     positions = [0, 7, (1 << 32) + 3, (5 << 32) + 1]
     found = vector(tmp_path, "a file", positions)

@@ -18,7 +18,7 @@ from message_lifecycle.app.topics import create_topic
 from message_lifecycle.ledger.ledger import migrate_ledger
 from message_lifecycle.model.erasure import ErasureRequest, KeyDigest
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.stores.iceberg.forgetting import words
+from message_lifecycle.stores.iceberg.deleted_reclaim import words
 from message_lifecycle.stores.iceberg.layout import DELETED
 from tests.deleted_topics import names_in, topic_in
 from tests.errors import raises

@@ -21,7 +21,7 @@ from message_lifecycle.model.outcome import GateReport
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import ReclaimDeleted
 from message_lifecycle.stores.iceberg import table_file
-from message_lifecycle.stores.iceberg.forgetting import words
+from message_lifecycle.stores.iceberg.deleted_reclaim import words
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED
 from message_lifecycle.stores.iceberg.topic_delete import place_of
 from tests.deleted_topics import names_in, topic_in

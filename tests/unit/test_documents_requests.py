@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from message_lifecycle.app import documents
-from message_lifecycle.app.document_settings import alter_document
+from message_lifecycle.app.documents import alter_document
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import EpochMismatch, InvalidChange, InvalidSetting, TableBusy
 from message_lifecycle.model.instants import Instant

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from message_lifecycle.app import documents, steps
-from message_lifecycle.app.document_settings import alter_document, alter_user
+from message_lifecycle.app.documents import alter_document, alter_user
 from message_lifecycle.app.operations import documents as operation
 from message_lifecycle.model.document import OwnChanges, OwnSettings
 from message_lifecycle.model.errors import EpochMismatch, InvalidSetting, PlanConflict

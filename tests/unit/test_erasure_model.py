@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from message_lifecycle.model.erasure import KeyDigest, KeyMatch, KeySecret
-from message_lifecycle.stores.key_mask import key_mask
+from message_lifecycle.stores.iceberg.forbidden import key_mask
 from tests.errors import raises
 
 SECRET = KeySecret(b"0123456789abcdef0123456789abcdef")

@@ -13,8 +13,8 @@ from pyiceberg.table import Table
 from message_lifecycle.stores.iceberg.erasure.evidence import history_left
 from message_lifecycle.stores.iceberg.erasure.heads import UndoWindow, ancestors
 from message_lifecycle.stores.iceberg.erasure.metadata import Rewriting
+from message_lifecycle.stores.iceberg.history import progress_in
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
-from message_lifecycle.stores.iceberg.past import progress_in
 from message_lifecycle.stores.iceberg.table_file import change_document
 from tests.histories import PLACE, append, catalog_in, document_of, new_table
 

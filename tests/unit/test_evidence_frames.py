@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from message_lifecycle.stores.iceberg.evidence_frames import GOING, order, sampled
+from message_lifecycle.stores.iceberg.evidence_files import GOING, order, sampled
 
 
 def test_files_without_a_message_left_are_no_sample() -> None:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.stores.iceberg.evidence_frames import GOING
+from message_lifecycle.stores.iceberg.evidence_files import GOING
 from message_lifecycle.stores.iceberg.evidence_rows import SAMPLE, RowEvidence
 from tests.evidence import AS_OF, DEAD_AT, POLICY, good, policy
 

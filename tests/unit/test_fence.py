@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from message_lifecycle.model.errors import PlanConflict
-from message_lifecycle.stores.iceberg.commits import AlreadyPublished, only_appends_since
-from message_lifecycle.stores.iceberg.fence import Ancestor, Fence, newest_state
+from message_lifecycle.stores.iceberg.fence import AlreadyPublished, Ancestor, Fence, newest_state, only_appends_since
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, PLAN_ID, LogSummary
 
 BASE, MINE, OTHER = 1, "mine", "another's"

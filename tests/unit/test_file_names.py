@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from message_lifecycle.stores.iceberg.file_names import absolute, is_absolute
+from message_lifecycle.stores.iceberg.table_folder import absolute, is_absolute
 
 
 @pytest.mark.parametrize("name", ["/lake/t/data/f.parquet", "file:/lake/t/f.parquet", "file:///lake/f.parquet", "s3://bucket/f.parquet"])

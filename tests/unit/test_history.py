@@ -11,12 +11,19 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 
 from message_lifecycle.model.errors import OutsideTable, SnapshotInUse, UnsafePath
-from message_lifecycle.stores.iceberg.expiring import expire
-from message_lifecycle.stores.iceberg.file_names import Within, normalised
-from message_lifecycle.stores.iceberg.history import NamedFile, reachable, snapshot_ids
-from message_lifecycle.stores.iceberg.inventory import inventory, only_of
+from message_lifecycle.stores.iceberg.history import NamedFile, inventory, only_of, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
-from message_lifecycle.stores.iceberg.table_folder import Deleted, ListedFile, delete_files, listed, owner_of, with_checksums
+from message_lifecycle.stores.iceberg.reclaiming import expire
+from message_lifecycle.stores.iceberg.table_folder import (
+    Deleted,
+    ListedFile,
+    Within,
+    delete_files,
+    listed,
+    normalised,
+    owner_of,
+    with_checksums,
+)
 from tests.errors import raises
 from tests.histories import PLACE, append, catalog_in, document_of, folder_of, head, names_below, new_table, read_by_pyiceberg
 

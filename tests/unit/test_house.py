@@ -59,7 +59,7 @@ ALLOWED = {
     "stores/iceberg/compaction/read.py IcebergViewReader.has_begun": (1, "a table's history names the operation that has ended it"),
     "stores/iceberg/erasure/store.py _KINDS": (1, "where this store has the tables of each kind"),
     "stores/memory/eraser.py MemoryEraser.evidence": (1, "where this store has the messages of each kind of table"),
-    "stores/memory/erased_documents.py evidence": (2, "where this store has the tables of documents, by kind"),
+    "stores/memory/eraser.py _documents_evidence": (1, "where this store has the tables of documents, by kind"),
 }
 """Places that ask all the same, how often, and why."""
 ONCE = {

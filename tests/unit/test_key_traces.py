@@ -8,7 +8,7 @@ import json
 import pytest
 
 from message_lifecycle.model.erasure import KeyMatch, KeySecret
-from message_lifecycle.operations.key_traces import WHOLE_SEARCH_BYTES, tells_key
+from message_lifecycle.operations.erasure import WHOLE_SEARCH_BYTES, tells_key
 
 SECRET = KeySecret(b"0123456789abcdef0123456789abcdef")
 KEY = b"customer-17"

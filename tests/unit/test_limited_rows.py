@@ -17,7 +17,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.rows import Beyond, Reason, RowAnswer, RowQuestion, offsets_of
 from message_lifecycle.model.rules import After, Limits
-from message_lifecycle.stores.iceberg import due_rows, left_rows, manifests
+from message_lifecycle.stores.iceberg import due_rows, limit_rows, manifests
 from message_lifecycle.stores.iceberg.data_rows import FileRows
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.memory import rows as memory
@@ -147,9 +147,9 @@ def of_table(files: Sequence[File], question: RowQuestion) -> RowAnswer:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(manifests, "files_of", lambda *_: [file.metrics for file in files])
         patch.setattr(due_rows, "Vectors", NoVectors)
-        for module in (due_rows, left_rows):
+        for module in (due_rows, limit_rows):
             patch.setattr(module, "read_rows", read_rows)
-        patch.setattr(left_rows, "keys_at", keys_at)
+        patch.setattr(limit_rows, "keys_at", keys_at)
         table: Any = Snapshot()
         return due_rows.due_rows(table, 1, question)
 

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import create_engine, text
 
-from message_lifecycle.app import batch, changes, open_plans, steps, tasks, views
+from message_lifecycle.app import batch, changes, steps, tasks, views
 from message_lifecycle.app.cli import main
 from message_lifecycle.app.cli.context import Wiring
-from message_lifecycle.app.compacted_read import read_compacted
 from message_lifecycle.app.due import due
 from message_lifecycle.app.holds import place_hold
+from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.views.explanation import explain_message
 from message_lifecycle.app.views.plans import approval_text, plan_page, waits_until
 from message_lifecycle.ledger.ledger import migrate_ledger, open_ledger
@@ -279,7 +279,7 @@ def test_an_old_question_is_asked_nobody_and_hinders_nothing(old: Upgraded) -> N
     name = TopicName.parse("open/gate")
     record = old.record("open/gate", "message_cleaner")
     assert old.s.ledger.waiting() == []
-    assert not open_plans.waits(old.s, record)
+    assert not changes.waits(old.s, record)
     assert waits_until(record) is None
     (answer,) = due(old.s, [name], as_of=old.clock.now)
     assert (answer.due, "can go" in answer.reason) == (True, True)
@@ -325,10 +325,10 @@ def test_a_begun_reclaim_of_an_earlier_version_goes_to_its_end(monkeypatch: pyte
     monkeypatch.setattr(changes, "stores", lambda _s, _plan: commits)
     monkeypatch.setattr(changes, "of_plan", lambda _s, _plan: SimpleNamespace(**asked))
     with pytest.raises(PlanConflict):
-        open_plans.require_todays(None, plan)  # type: ignore[arg-type]  # nothing is asked of it here
+        changes.require_todays(None, plan)  # type: ignore[arg-type]  # nothing is asked of it here
     for name in told:
         told[name] = True
-        open_plans.require_todays(None, plan)  # type: ignore[arg-type]  # as above
+        changes.require_todays(None, plan)  # type: ignore[arg-type]  # as above
         told[name] = False
 
 

@@ -21,7 +21,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey, UndoPlan
 from message_lifecycle.model.tables import QuarantineFile, QuarantineReturning, QuarantineState
-from message_lifecycle.operations import quarantine_age, quarantine_undo
+from message_lifecycle.operations import quarantine
 from tests.holds import held
 from tests.reclaiming import NAME, aged_past
 from tests.spark.key_search import files_with
@@ -140,7 +140,7 @@ def test_the_quarantine_shows_rows_files_and_bytes(lake: Lake, orders: TopicName
     )
     policy = policy_of(lake.services, orders)
     later = Instant(NOW + policy["quarantine_max_age"] * 1_000_000)
-    plan = lake.services.ledger.add_plan(quarantine_age.plan(orders, state, policy, None, (), as_of=later)).plan
+    plan = lake.services.ledger.add_plan(quarantine.plan(orders, state, policy, None, (), as_of=later)).plan
     told = shown(pages.plan(base=BASE, page=views.plan_page(lake.services, plan.plan_id)))
     assert "3 of 3 rows of the quarantine go (100.0 %)" in told
     assert "1 whole files of the quarantine" in told
@@ -153,10 +153,10 @@ def test_refused_rows_that_come_back_are_told_as_rows(lake: Lake, orders: TopicN
     policy = policy_of(lake.services, orders)
     later = Instant(NOW + policy["quarantine_max_age"] * 1_000_000)
     state = QuarantineState(table_uuid="t", snapshot_id=1, files=(old,))
-    plan = quarantine_age.plan(orders, state, policy, None, (), as_of=later)
+    plan = quarantine.plan(orders, state, policy, None, (), as_of=later)
     found = QuarantineReturning(source_id=1, files=((old, (NOW, NOW)),), present=0)
     emptied = replace(state, snapshot_id=2, files=())
-    undo = lake.services.ledger.add_plan(quarantine_undo.plan(emptied, found, policy, plan, as_of=later, heeded=())).plan
+    undo = lake.services.ledger.add_plan(quarantine.plan_undo(emptied, found, policy, plan, as_of=later, heeded=())).plan
     told = shown(pages.plan(base=BASE, page=views.plan_page(lake.services, undo.plan_id)))
     assert f"3 rows of the quarantine come back, which {plan.plan_id[:8]}" in told
     assert "1 whole files of the quarantine" in told

@@ -19,8 +19,8 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Value, resolve
 from message_lifecycle.model.tables import CameBack, QuarantineFile, QuarantineReturning, QuarantineState
 from message_lifecycle.model.undo import QUARANTINE, ranges_in
-from message_lifecycle.operations import quarantine_age, quarantine_undo
-from message_lifecycle.stores.iceberg.quarantine_undo import returned, returning
+from message_lifecycle.operations import quarantine
+from message_lifecycle.stores.iceberg.quarantine_age import returned, returning
 
 TOPIC = TopicName(stream="shop", topic="orders")
 SECOND = 1_000_000
@@ -42,7 +42,7 @@ def plan(
 ) -> Plan:
     policy = resolve(topic={"quarantine_max_age": age}, server={})
     state = QuarantineState(table_uuid="t", snapshot_id=1, files=files)
-    return quarantine_age.plan(TOPIC, state, policy, accepted, holds, undone, as_of=AS_OF)
+    return quarantine.plan(TOPIC, state, policy, accepted, holds, undone, as_of=AS_OF)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def undo(*, present: int = 0) -> Plan:
     found = QuarantineReturning(source_id=7, files=((file("a", at), (at, at)),), present=present)
     state = QuarantineState(table_uuid="t", snapshot_id=9, files=(file("c", 95 * SECOND),))
     policy = resolve(topic={"quarantine_max_age": AGE}, server={})
-    return quarantine_undo.plan(state, found, policy, taken, as_of=AS_OF, heeded=("h1",))
+    return quarantine.plan_undo(state, found, policy, taken, as_of=AS_OF, heeded=("h1",))
 
 
 def test_the_plan_of_an_undo_names_what_comes_back_and_tells_what_does_not() -> None:

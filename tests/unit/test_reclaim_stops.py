@@ -18,8 +18,8 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.stores.iceberg import table_file
 from message_lifecycle.stores.iceberg.document import local_path
-from message_lifecycle.stores.iceberg.erasure.loose import loose_with
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
+from message_lifecycle.stores.iceberg.erasure.search import loose_with
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.reclaim_evidence import named, reclaim_evidence

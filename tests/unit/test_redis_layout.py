@@ -12,9 +12,7 @@ from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.record_log.log import Removal
 from message_lifecycle.stores.record_log.versions import merged
-from message_lifecycle.stores.redis_streams.entries import fields_of, id_of, message_of, offset_of
-from message_lifecycle.stores.redis_streams.keys import TopicKeys
-from message_lifecycle.stores.redis_streams.trims import trim_of
+from message_lifecycle.stores.redis_streams.layout import TopicKeys, fields_of, id_of, message_of, offset_of, trim_of
 
 _content = st.none() | st.binary(max_size=20)
 _times = st.none() | st.integers(-(2**62), 2**62).map(Instant)

@@ -10,7 +10,7 @@ import pytest
 from message_lifecycle.ledger.codec import plan_from_json
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.stores.iceberg.requirements import check
+from message_lifecycle.stores.iceberg.fence import check
 from tests.older_plans import OLDER, recorded_in
 
 

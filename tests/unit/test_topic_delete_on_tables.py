@@ -13,7 +13,7 @@ from sqlalchemy import insert, update
 from sqlalchemy.orm import Session
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.live_view import keep_view
+from message_lifecycle.app.topics import keep_view
 from message_lifecycle.model.errors import NotReady, PlanConflict, UnknownTopic
 from message_lifecycle.model.request import DeleteTopic, UndoPlan
 from message_lifecycle.stores.iceberg import table_file, view_file

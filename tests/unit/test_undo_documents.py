@@ -14,7 +14,7 @@ from message_lifecycle.app import documents
 from message_lifecycle.model.document import DocumentState, DocumentTables
 from message_lifecycle.model.errors import Refused
 from message_lifecycle.model.request import UndoPlan
-from message_lifecycle.operations import document_undo
+from message_lifecycle.operations import snapshot_with_purge
 from tests.documents import NAME, Drafts, drafts, text_at
 from tests.errors import raises
 from tests.undone import run
@@ -121,9 +121,9 @@ def test_what_would_leave_a_hole_is_refused(now: DocumentState, then: tuple[int,
     outcome = topic.run()
     purge = topic.s.ledger.record(outcome.plan_id or "").plan
     was = None if then is None else DocumentState(document="a", seq=then[1], first=then[0], snapshots=(), epoch=0, younger=then[0])
-    before = document_undo.DocumentsBefore(changes_id=0, snapshots_id=None, states={} if was is None else {"a": was})
-    taken = document_undo.Taken(actions=purge.on_snapshots.documents, before=before, later=())
+    before = snapshot_with_purge.DocumentsBefore(changes_id=0, snapshots_id=None, states={} if was is None else {"a": was})
+    taken = snapshot_with_purge.Taken(actions=purge.on_snapshots.documents, before=before, later=())
     tables: DocumentTables = topic.s.documents.tables(NAME)
     policy = documents.describe(topic.s, NAME, "a")[0].policy
     with raises("UndoSourceGone", match=f"plan {purge.plan_id} cannot be undone"):
-        document_undo.plan(tables, [now], policy, purge, taken, as_of=purge.as_of)
+        snapshot_with_purge.plan_undo(tables, [now], policy, purge, taken, as_of=purge.as_of)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.app.compacted_read import read_compacted
+from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic

@@ -73,8 +73,7 @@ def lost(s: Services, name: TopicName) -> list[Path]:
 def former_holders(s: Services, name: TopicName, policy: Policy, matches: Matches) -> Iterator[Path]:
     """Folders that took what went before `archive_to` was changed, and hold a key that is looked for: they are no part of the topic any
     more, and are searched all the same."""
-    from message_lifecycle.stores.archive.erasing import key_in_archive
-    from message_lifecycle.stores.archive.parquet import ParquetArchive
+    from message_lifecycle.stores.archive.parquet import ParquetArchive, key_in_archive
 
     for folder in _used(s, name):
         if str(folder) != policy.archive_to and not key_in_archive(ParquetArchive(folder), name, "", matches).clean:

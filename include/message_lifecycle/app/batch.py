@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
+import os
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -14,7 +18,7 @@ from message_lifecycle.app.operations.registry import Scheduled, Work, again, na
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.plans import plan_view
 from message_lifecycle.app.wiring import lake
-from message_lifecycle.model.errors import LifecycleError, OpenPlan, PlanConflict
+from message_lifecycle.model.errors import EXIT_INTERNAL, LifecycleError, OpenPlan, PlanConflict
 from message_lifecycle.model.instants import Instant, format_instant, parse_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
@@ -180,3 +184,68 @@ def _failed(name: TopicName, plan: Plan | None, as_of: Instant | None, error: Li
         plan_id=None if plan is None else plan.plan_id,
         detail=f"{error.code}: {error}",
     )
+
+
+# The command line of the Spark applications that plan and stage: one, whatever the operation.
+
+
+def planning(description: str | None, *, work: Scheduled) -> Callable[[], int]:
+    """The main function of the operation's application, for `boundary.run_application`."""
+
+    def main() -> int:
+        parser = argparse.ArgumentParser(description=description)
+        parser.add_argument("--run", required=True, help="name of the run; the plans are found by it")
+        parser.add_argument("--as-of", required=True, help="the instant to judge by, ISO 8601 UTC")
+        parser.add_argument("--topics", required=True, help="stream/topic, separated by commas")
+        parser.add_argument("--dry-run", action="store_true", help="print the plans and stage nothing")
+        given = parser.parse_args()
+        return plan_and_stage(run=given.run, as_of=given.as_of, topics=given.topics.split(","), dry_run=given.dry_run, work=work)
+
+    return main
+
+
+# The one error boundary of the Spark applications, and the watch over their parent.
+#
+# A driver whose parent died must not go on writing: its task has been failed, and another try may run. So a thread leaves as
+# soon as the parent process changes.
+
+
+_POLL_SECONDS = 0.5
+EXIT_ORPHANED = 137
+
+
+def watch_parent(leave: Callable[[int], None] = os._exit, parent: Callable[[], int] = os.getppid) -> threading.Thread:
+    """Leave at once (status 137) when the parent process is gone. Start this before anything else."""
+    first = parent()
+    stopped = threading.Event()
+
+    def watch() -> None:
+        while not stopped.wait(_POLL_SECONDS):
+            if parent() != first:
+                print("lifecycle: the parent process is gone; leaving before anything else is written", file=sys.stderr)
+                leave(EXIT_ORPHANED)
+                return
+
+    thread = threading.Thread(target=watch, name="parent-watch", daemon=True)
+    thread.start()
+    return thread
+
+
+def run_application(main: Callable[[], int]) -> None:
+    """Run a Spark application's main function and leave with its status; our errors print what to do, others their trace."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    for noisy in ("py4j", "pyiceberg", "great_expectations"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    watch_parent()
+    try:
+        status = main()
+    except LifecycleError as error:
+        log.error("%s: %s", error.code, error)
+        status = error.exit_code
+    except Exception:
+        log.exception("internal error; nothing is retried, the ledger and the table tell what was done")
+        status = EXIT_INTERNAL
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: threads of the JVM gateway would keep the process for seconds after the work is done.
+    os._exit(status)

@@ -6,12 +6,12 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from message_lifecycle.app.periods import older_than
 from message_lifecycle.app.sparing import held_documents, holds_of, ids_of, undone_detail
 from message_lifecycle.model.document import ACCEPTED_OWN, OwnSettings, Synced
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.instants import INT64_MIN, Instant, of_datetime, seconds
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Policy, Value
 from message_lifecycle.model.topic_config import check_documents
@@ -103,3 +103,29 @@ def accepted_own(accepted: Mapping[str, Value | None] | None) -> dict[str, dict[
         document: {**users.get(owners.get(document, ""), {}), **documents.get(document, {})}
         for document in owners.keys() | documents.keys()
     }
+
+
+# Spans of history in words: seconds, or calendar units counted back from `as_of` (SNP-9).
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def older_than(period: int | str | None, as_of: Instant) -> Instant | None:
+    """The time before which changes may go by their age; None: age lets none go (`permanent`), or is not asked (unset).
+
+    A month before the 31st of March is the last of February, as pendulum has it. Before the calendar's first year nothing can go."""
+    if period is None or period == "permanent":
+        return None
+    if isinstance(period, int):
+        return Instant(max(as_of - seconds(period), INT64_MIN))
+    import pendulum  # only where a calendar is asked: every command comes by here
+
+    count, unit = period.split(" ")
+    units = f"{unit.removesuffix('s')}s"
+    try:
+        moment = _EPOCH + timedelta(microseconds=as_of)
+        back = pendulum.instance(moment).subtract(**{units: int(count)})
+    except (ValueError, OverflowError):
+        return Instant(INT64_MIN)
+    return of_datetime(datetime.combine(back.date(), back.time(), UTC))

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import date
-from typing import TYPE_CHECKING
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.app.config import load_config
-from message_lifecycle.app.intake import IngestOptions, IngestResult, Intake, take_files
-from message_lifecycle.model.errors import InvalidSetting
+from message_lifecycle.app.erasure_secret import forbidden_keys, secret_of_place
+from message_lifecycle.model.erasure import KeySecret
+from message_lifecycle.model.errors import BadInput, InvalidSetting, Refused, batch_not_open, invalid_append, is_a_document_topic
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.records import SourceFile
+from message_lifecycle.model.settings import Policy, Value, resolve
+from message_lifecycle.ports import Topic, Topics
 
 if TYPE_CHECKING:
     from message_lifecycle.ledger.ledger import Ledger
+    from message_lifecycle.sources.files import InputFile
+    from message_lifecycle.sources.messages import FieldMapping, TtlRules
+    from message_lifecycle.stores.iceberg.exactly_once import Appended
+
 
 __all__ = ["IngestResult", "describe", "ingest"]
 
@@ -102,3 +113,268 @@ def describe(result: IngestResult) -> str:
     if result.shift_days:
         lines.append(f"all times moved by {result.shift_days} days")
     return "\n".join(lines)
+
+
+# Files of a folder into a topic, each taken exactly once; a whole batch becomes visible in one commit, or nothing of it.
+#
+# Before anything is written the ledger knows which files a batch takes. A run that died leaves its batch open; the next one
+# looks for it in the table, and finishes it in the ledger or does it again under the same id, so that even a run which only
+# seemed dead cannot put the same files in twice.
+
+
+log = logging.getLogger("lifecycle")
+
+# Spark's own types stay behind `sources` and `stores`: here they are passed on, never looked into.
+Session = Any
+Frame = Any
+
+SHIFT_DAYS = "shift_days"
+_LOCK_SECONDS = 60.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestResult:
+    """What one call took. `files` empty: all were taken before, nothing was changed.
+
+    `quarantined`: refused rows by code. `end_offsets`: the log's, afterwards. `segments`: how many got messages.
+    `unknown_times`: messages without a known append time, which never expire (CLK-4); None: not counted, because the
+    batch had been committed by a run that died. `shift_days`: by how many days all times were moved. `erased`: messages that were not
+    taken, and are kept nowhere, because their key was erased (`erase --forbid`); None: not counted, as above.
+    """
+
+    topic: TopicName
+    batch_ids: tuple[str, ...]
+    files: tuple[str, ...]
+    files_before: int
+    rows: int
+    quarantined: Mapping[str, int]
+    end_offsets: Mapping[int, int]
+    segments: int
+    unknown_times: int | None
+    shift_days: int
+    erased: int | None = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestOptions:
+    """How files become messages. `shift_to`: move all times by whole days so that the newest ends on that day."""
+
+    mapping: FieldMapping
+    shift_to: date | None = None
+    allow_implausible_times: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intake:
+    """What an ingest works with. The session is asked for only when there is something to take."""
+
+    topics: Topics
+    ledger: Ledger
+    server: Mapping[str, Value]
+    session: Callable[[], Session]
+    end_offsets: Callable[[TopicName], Mapping[int, int]]
+    key_secret: Callable[[bool], KeySecret] = secret_of_place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    appended: Appended | None
+    quarantined: Mapping[str, int]
+    unknown_times: int | None
+    shift_days: int
+    erased: int | None
+
+
+def take_files(intake: Intake, name: TopicName, path: str, options: IngestOptions) -> IngestResult:
+    """See `ingest.ingest`. Raises InvalidAppend (a mirror), ChangedFile, TopicBusy, and what reading and writing raise."""
+    from message_lifecycle.sources.files import find_files
+    from message_lifecycle.sources.messages import MAX_FILES
+
+    topic = intake.topics.describe(name)
+    if "fold" in topic.settings:
+        raise is_a_document_topic(str(name))
+    if topic.role == "mirror":
+        raise invalid_append(f"topic {name} is a mirror; it takes messages from its origin alone")
+    # A forgetful ledger would take files again that it does not remember.
+    intake.ledger.check(name, topic.ledger)
+    policy = resolve(topic=topic.settings, server=intake.server)
+    with intake.ledger.lock(name, wait_seconds=_LOCK_SECONDS, purpose="ingest"):
+        found = find_files(path)
+        files = {file.name: file for file in found}
+        known = [SourceFile(path=file.name, size_bytes=file.size_bytes, sha256=file.sha256()) for file in found]
+        taken: dict[str, tuple[Sequence[SourceFile], _Taken]] = {}
+        begun = _left_open(intake, name, known)
+        starts = range(0, len(known), MAX_FILES)
+        plans = ([begun] if begun else []) + [(uuid.uuid4().hex, known[start : start + MAX_FILES]) for start in starts]
+        for batch_id, some in plans:
+            fresh = intake.ledger.begin_batch(name, batch_id, some)
+            if fresh:
+                taken[batch_id] = fresh, _take(intake, name, batch_id, [files[f.path] for f in fresh], policy, options)
+    return _result(intake, name, taken, files_before=len(known) - sum(len(fresh) for fresh, _ in taken.values()))
+
+
+def _left_open(intake: Intake, name: TopicName, known: Sequence[SourceFile]) -> tuple[str, Sequence[SourceFile]] | None:
+    """End the batch that a dead run left: it is in the table, or its files are not here. Else it is to be done again."""
+    from message_lifecycle.stores.iceberg.exactly_once import end_of_batch
+    from message_lifecycle.stores.iceberg.quarantine import quarantined
+
+    for batch in intake.ledger.open_batches(name):
+        session = intake.session()
+        appended = end_of_batch(session, name, batch.batch_id)
+        if appended is not None:
+            log.info("%s: batch %s of a run that died is in the table", name, batch.batch_id)
+            refused = sum(quarantined(session, name, batch.batch_id).values())
+            intake.ledger.finish_batch(batch.batch_id, snapshot_id=appended.snapshot_id, rows=appended.rows, quarantined=refused)
+        elif set(batch.files) <= set(known):
+            log.info("%s: batch %s of a run that died is done again", name, batch.batch_id)
+            return batch.batch_id, batch.files
+        else:
+            log.warning("%s: batch %s of a run that died is given up: its files are not here", name, batch.batch_id)
+            intake.ledger.abandon_batch(batch.batch_id)
+    return None
+
+
+def _take(
+    intake: Intake,
+    name: TopicName,
+    batch_id: str,
+    files: Sequence[InputFile],
+    policy: Policy,
+    options: IngestOptions,
+) -> _Taken:
+    """One batch, from its files to the table and the ledger."""
+    from message_lifecycle.sources.files import named_failures
+    from message_lifecycle.stores.iceberg.failures import engine_failures
+
+    try:
+        with named_failures(), engine_failures():
+            taken = _append(intake, name, batch_id, files, policy, options)
+    except (BadInput, Refused):
+        # Nothing of it is in the table, and as it stands it never will be.
+        intake.ledger.abandon_batch(batch_id)
+        raise
+    appended = taken.appended
+    intake.ledger.finish_batch(
+        batch_id,
+        snapshot_id=None if appended is None else appended.snapshot_id,
+        rows=0 if appended is None else appended.rows,
+        quarantined=sum(taken.quarantined.values()),
+    )
+    return taken
+
+
+def _append(
+    intake: Intake,
+    name: TopicName,
+    batch_id: str,
+    files: Sequence[InputFile],
+    policy: Policy,
+    options: IngestOptions,
+) -> _Taken:
+    from message_lifecycle.sources.messages import ERASED, check_units, observed, read_messages, refused, shifted, survey, with_deadlines
+    from message_lifecycle.stores.iceberg.append import CutRules, append_batch
+    from message_lifecycle.stores.iceberg.forbidden import mark_forbidden
+    from message_lifecycle.stores.iceberg.quarantine import quarantine, quarantined
+
+    session, mapping = intake.session(), options.mapping
+    topic = intake.topics.describe(name)
+    read = read_messages(session, files, mapping, partitions=topic.partitions, ttl=_ttl_rules(policy, topic))
+    # Asked under the topic's lock: whoever forbids a key waits for it (see `erasure_requests`).
+    forbidden = forbidden_keys(intake.ledger, intake.key_secret, name)
+    if forbidden is not None:
+        read = mark_forbidden(read, forbidden, code=ERASED)
+    days = _shift_days(intake, name, read, options)
+    met: Callable[[], Mapping[str, object]] = dict
+    found: Mapping[str, object] = {}
+
+    def messages() -> Frame:
+        nonlocal met
+        good, met = observed(read)
+        # A lifetime counts from the time that the message has in the log.
+        return with_deadlines(shifted(good, days))
+
+    def may_commit() -> None:
+        if all(batch.batch_id != batch_id for batch in intake.ledger.open_batches(name)):
+            raise batch_not_open(batch_id, "abandoned")
+
+    def staged(rows: int) -> None:
+        nonlocal found
+        # Where no message is good Spark skips what it was to observe.
+        found = met() if rows else survey(read)
+        if not options.allow_implausible_times:
+            check_units(found, mapping)
+        if days and SHIFT_DAYS not in intake.ledger.ingest_settings(name):
+            intake.ledger.set_ingest_setting(name, SHIFT_DAYS, days)
+        if found["refused"]:
+            bad = refused(session, read, files, mapping)
+            quarantine(session, name, bad, batch_id=batch_id, at=intake.ledger.now(), may_commit=may_commit)
+
+    appended = append_batch(
+        session,
+        name,
+        messages,
+        batch_id=batch_id,
+        rules=CutRules(limit_bytes=policy.segment_size_bytes, expiry_us=policy.message_expiry_us),
+        ledger=intake.ledger.next_identity(),
+        may_commit=may_commit,
+        staged=staged,
+    )
+    unknown, erased = found.get("unknown_times"), found.get("erased")
+    return _Taken(
+        appended=appended,
+        quarantined=quarantined(session, name, batch_id) if found.get("refused", 1) else {},
+        unknown_times=unknown if isinstance(unknown, int) else None,
+        shift_days=days,
+        erased=erased if isinstance(erased, int) else None,
+    )
+
+
+def _ttl_rules(policy: Policy, topic: Topic) -> TtlRules:
+    from message_lifecycle.sources.messages import TtlRules
+
+    return TtlRules(allow_msg_ttl=policy.allow_msg_ttl, reject_zero=policy.reject_zero_ttl, copies=topic.role != "local")
+
+
+def _shift_days(intake: Intake, name: TopicName, read: Frame, options: IngestOptions) -> int:
+    """The topic's own shift once it has one, so that later files keep their distance to earlier ones."""
+    from message_lifecycle.sources.messages import check_units, survey
+
+    kept = intake.ledger.ingest_settings(name).get(SHIFT_DAYS)
+    if kept is not None:
+        return int(kept)
+    if options.shift_to is None:
+        return 0
+    found = survey(read)
+    if not options.allow_implausible_times:
+        check_units(found, options.mapping)
+    newest = found["newest"]
+    return (options.shift_to - (_EPOCH + timedelta(microseconds=newest)).date()).days if isinstance(newest, int) else 0
+
+
+def _result(
+    intake: Intake,
+    name: TopicName,
+    taken: Mapping[str, tuple[Sequence[SourceFile], _Taken]],
+    *,
+    files_before: int,
+) -> IngestResult:
+    batches = [batch for _, batch in taken.values()]
+    appended = [batch.appended for batch in batches if batch.appended is not None]
+    quarantined: Counter[str] = Counter()
+    for batch in batches:
+        quarantined.update(batch.quarantined)
+    unknown, erased = [batch.unknown_times for batch in batches], [batch.erased for batch in batches]
+    return IngestResult(
+        topic=name,
+        batch_ids=tuple(taken),
+        files=tuple(file.path for files, _ in taken.values() for file in files),
+        files_before=files_before,
+        rows=sum(batch.rows for batch in appended),
+        quarantined=dict(quarantined),
+        end_offsets=intake.end_offsets(name),
+        segments=sum(batch.segments for batch in appended),
+        unknown_times=None if None in unknown else sum(count for count in unknown if count is not None),
+        shift_days=batches[0].shift_days if batches else int(intake.ledger.ingest_settings(name).get(SHIFT_DAYS, 0)),
+        erased=None if None in erased else sum(count for count in erased if count is not None),
+    )

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from message_lifecycle.app import view_copies
+from message_lifecycle.app import horizons
 from message_lifecycle.model.change import Rows
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict
 from message_lifecycle.model.facts import Facts, LogState
@@ -60,9 +60,7 @@ def spared_in_view(s: Services, log: LogState, view: ViewState, holds: Sequence[
     found: list[Spared] = []
     for hold in holds:
         if isinstance(hold.what, HeldKey):
-            found += (
-                _spared(hold, partition, offset, offset) for partition, offset, _ in view_copies.of_key(s, log.topic, view, hold.what)
-            )
+            found += (_spared(hold, partition, offset, offset) for partition, offset, _ in horizons.of_key(s, log.topic, view, hold.what))
         else:
             found += _of_log(s, log, hold)
     return tuple(found)
@@ -173,7 +171,7 @@ def touched_messages(s: Services, plan: Plan, staged: Staged, holds: Sequence[Ho
     if plan.on_view.compact and log is not None and view is not None:
         policy = Policy.of_values(plan.policy)
         tails = s.views.tails(log, view.horizons, as_of=plan.as_of)
-        touched += sum(held.rows for held in view_copies.at_risk(s, log, view, tails, policy, as_of=plan.as_of, holds=holds))
+        touched += sum(held.rows for held in horizons.at_risk(s, log, view, tails, policy, as_of=plan.as_of, holds=holds))
     return touched
 
 

@@ -10,11 +10,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from message_lifecycle.app import changes, sparing
+from message_lifecycle.app.changes import asked_by_itself, belongs_to_another, is_under_way, replaced, require_todays, waits
 from message_lifecycle.app.frames import with_frame
-from message_lifecycle.app.live_view import keep_view
-from message_lifecycle.app.open_plans import asked_by_itself, belongs_to_another, is_under_way, replaced, require_todays, waits
 from message_lifecycle.app.operations.registry import Work, of_plan, of_work, preview, suite_of
 from message_lifecycle.app.services import Services
+from message_lifecycle.app.topics import keep_view
 from message_lifecycle.model.errors import CompactionRunning, NotReady, OpenPlan, PlanConflict, TopicBusy, own_request
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from message_lifecycle.app import changes, erasure_requests, open_plans, steps, views
+from message_lifecycle.app import changes, erasure_requests, steps, views
 from message_lifecycle.app.copying import to_copy
 from message_lifecycle.app.due import Due
 from message_lifecycle.app.due import due as judge_due
@@ -79,7 +79,7 @@ def requested_erasure(*, run: str, request_id: str) -> dict[str, Any]:
 
 
 def _taken(s: Services, run: str, answer: Due) -> Due:
-    rival = s.ledger.claim(run, answer.topic, since=Instant(s.ledger.now() - open_plans.UNDER_WAY_US))
+    rival = s.ledger.claim(run, answer.topic, since=Instant(s.ledger.now() - changes.UNDER_WAY_US))
     return answer if rival is None else replace(answer, due=False, reason=f"another run works on it: {rival}")
 
 
@@ -173,11 +173,11 @@ def _outcome(s: Services, run: str, entry: RunEntry, work: Operation, *, answere
     if changes.is_committed(s, plan) or (plan.is_empty and judgement == "passed"):
         return steps.verify(s, entry.plan_id)
     try:
-        open_plans.require_todays(s, plan)
+        changes.require_todays(s, plan)
     except PlanConflict as older:
         return steps.close(s, plan, "superseded", older.reason)
     if judgement == "needs_approval" and not (answered and record.approval is not None):
-        if open_plans.waits(s, record):
+        if changes.waits(s, record):
             return steps.outcome_of(plan, "needs_approval", detail="waits for a person")
         return steps.close(s, plan, "lapsed", "nobody answered in time")
     said = entry.outcome.detail if entry.outcome else f"its run ended while the plan was {entry.state}; the logs of the Spark tasks say why"

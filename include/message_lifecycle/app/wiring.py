@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,10 +13,10 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.app.config import CATALOG_HOME, load_config
-from message_lifecycle.app.damage import spoil
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.backends import NO_OPTIONS, Backend, StoreOptions
 from message_lifecycle.model.erasure import MIN_SECRET_BYTES, KeySecret
+from message_lifecycle.model.errors import InvalidScenario
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Value
@@ -113,12 +113,10 @@ def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS
     from message_lifecycle.app.scenario import World
     from message_lifecycle.gates.plain import PlainGate
     from message_lifecycle.ledger.ledger import open_ledger
-    from message_lifecycle.stores.memory.deleted_reclaim import MemoryDeletedReclaimer
     from message_lifecycle.stores.memory.documents import MemoryChanges, MemoryDocuments, MemorySnapshots
     from message_lifecycle.stores.memory.eraser import MemoryEraser
-    from message_lifecycle.stores.memory.past import MemoryReclaimer
     from message_lifecycle.stores.memory.store import MemoryStore
-    from message_lifecycle.stores.memory.topic_delete import MemoryDeleter
+    from message_lifecycle.stores.memory.topic_delete import MemoryDeletedReclaimer, MemoryDeleter, MemoryReclaimer
     from message_lifecycle.stores.memory.views import MemoryViews
 
     clock = _Clock()
@@ -302,3 +300,19 @@ WORLDS: Mapping[Backend, MakeWorld] = {
 """By backend; `iceberg`: in the lake that is configured."""
 SCRATCH_WORLDS: Mapping[Backend, MakeWorld] = {**WORLDS, "iceberg": scratch_lake_world}
 """What `--store` gives: the same, but tables in a lake that is made for the process."""
+
+
+# Damage that a scenario does to files of lines, as a failing disk or a careless hand would (`corrupt`).
+
+
+def spoil(files: Iterable[Path], line: int, text: str) -> None:
+    """Put `text` in the place of a line, counted from 1 through all files. Raises InvalidScenario where there is no such line."""
+    left = line
+    for file in files:
+        lines = file.read_bytes().split(b"\n")
+        if left <= len(lines) - 1:
+            lines[left - 1] = text.encode()
+            file.write_bytes(b"\n".join(lines))
+            return
+        left -= len(lines) - 1
+    raise InvalidScenario("corrupt.line", line, "a line that is there")

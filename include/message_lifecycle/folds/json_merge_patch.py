@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from message_lifecycle.folds.json_state import JsonFold
+from message_lifecycle.folds.json_text import JsonFold
 
 
 def merge(target: object, patch: object) -> object:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import jsonpatch
 import jsonpointer
 
-from message_lifecycle.folds.json_state import JsonFold
-from message_lifecycle.folds.json_text import DEPTH, check_depth, depth_of
+from message_lifecycle.folds.json_text import DEPTH, JsonFold, check_depth, depth_of
 
 
 def patch(state: object, change: object) -> object:

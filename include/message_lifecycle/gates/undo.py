@@ -8,7 +8,6 @@ messages from the compacted view, one row per partition of it; `difference`; `fi
 from __future__ import annotations
 
 from message_lifecycle.gates.documents import document_undo_suite
-from message_lifecycle.gates.quarantine import quarantine_undo_suite
 from message_lifecycle.gates.suite import (
     AllAre,
     ColumnSum,
@@ -22,7 +21,7 @@ from message_lifecycle.gates.suite import (
     rule,
     same_settings,
 )
-from message_lifecycle.gates.tables import topic_suite
+from message_lifecycle.gates.tables import quarantine_undo_suite, topic_suite
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy

@@ -14,14 +14,14 @@ from typing import Literal
 from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.instants import MICROS_PER_SECOND, seconds
 from message_lifecycle.model.rules import SCOPES, Limits
-from message_lifecycle.model.setting import PROPERTY_PREFIX as PROPERTY_PREFIX
-from message_lifecycle.model.setting import U32_MAX as U32_MAX
-from message_lifecycle.model.setting import U63_MAX as U63_MAX
-from message_lifecycle.model.setting import Setting as Setting
-from message_lifecycle.model.setting import Value as Value
 from message_lifecycle.model.setting_list import DOCUMENT_SETTINGS as DOCUMENT_SETTINGS
 from message_lifecycle.model.setting_list import OWN_SETTINGS as OWN_SETTINGS
+from message_lifecycle.model.setting_list import PROPERTY_PREFIX as PROPERTY_PREFIX
 from message_lifecycle.model.setting_list import SETTINGS as SETTINGS
+from message_lifecycle.model.setting_list import U32_MAX as U32_MAX
+from message_lifecycle.model.setting_list import U63_MAX as U63_MAX
+from message_lifecycle.model.setting_list import Setting as Setting
+from message_lifecycle.model.setting_list import Value as Value
 
 Origin = Literal["topic", "server file", "built in"]
 
@@ -217,7 +217,7 @@ class Policy:
 
     @property
     def changes_max_age(self) -> int | str | None:
-        """Seconds, or calendar units (`app.periods` reads them); None: age keeps no change (SNP-9)."""
+        """Seconds, or calendar units (`app.document_facts` reads them); None: age keeps no change (SNP-9)."""
         period = self["changes_max_age"]
         assert period is None or isinstance(period, int | str)
         return period

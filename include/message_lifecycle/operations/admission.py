@@ -2,10 +2,51 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from message_lifecycle.model.erasure import KeyMatch
-from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.errors import invalid_append
+from message_lifecycle.model.facts import ActiveSegment
+from message_lifecycle.model.instants import INT64_MAX, Instant
+from message_lifecycle.model.message import NewMessage, known_time
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.lifetime import Lifetime, Refusal, lifetime
+from message_lifecycle.model.ttl import INVALID_TTL, TTL_DISABLED, InvalidTtl, OwnTtl, expires_at, parse_ttl, ttl_header
+
+# Whether a message may be appended with the lifetime it states, and when it then dies (TTL-2 to TTL-6).
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifetime:
+    """As `Message.expires_at` and `Message.never`."""
+
+    expires_at: Instant | None = None
+    never: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A message that is not appended: the server's code, and why."""
+
+    code: int
+    reason: str
+
+
+def lifetime(message: NewMessage, policy: Policy) -> Lifetime | Refusal:
+    """Of a message that is published; one that was copied from an origin is never refused (TTL-4)."""
+    value = ttl_header(message.headers)
+    copied = message.origin_offset is not None
+    if value is None:
+        return Lifetime()
+    try:
+        own = parse_ttl(value, reject_zero=policy.reject_zero_ttl)
+    except InvalidTtl:
+        if not copied:
+            return Refusal(code=INVALID_TTL, reason=f"the TTL {value[:40]!r} is not valid")
+        own = OwnTtl()
+    if not (policy.allow_msg_ttl or copied):
+        return Refusal(code=TTL_DISABLED, reason="the topic does not allow per-message TTL")
+    return Lifetime(expires_at=expires_at(known_time(message.append_time), own), never=own.never)
+
 
 ERASED = Refusal(code=410, reason="erased")
 """The key was erased and may not come in again. Such a message goes nowhere, not into quarantine either, and gets no offset."""
@@ -16,3 +57,39 @@ def admission(message: NewMessage, policy: Policy, forbidden: KeyMatch | None) -
     if forbidden is not None and forbidden.matches(message.key):
         return ERASED
     return lifetime(message, policy)
+
+
+# Where a message that is appended directly goes: its offset and its segment (MSG-4, EXP-3).
+#
+# For logs that take single messages; a table's ingest numbers whole batches by the same rule.
+
+
+def admit(message: NewMessage, *, end_offset: int, active: ActiveSegment, policy: Policy) -> tuple[int, int]:
+    """Offset and segment of the next message of a partition; `active` moves on. Raises InvalidAppend.
+
+    An offset may leave a gap but not go back; a segment that the message names is taken as it is, not cut by size or expiry.
+    """
+    partition = message.partition
+    offset = end_offset if message.offset is None else message.offset
+    if offset < end_offset:
+        raise invalid_append(f"offset {offset} of partition {partition} is not free: the next one to be given is {end_offset}")
+    if offset >= INT64_MAX:
+        raise invalid_append(f"partition {partition} has no offsets left")
+    named = message.segment is not None
+    if message.segment is not None and message.segment != active.base_offset:
+        if not active.base_offset < message.segment <= offset:
+            raise invalid_append(
+                f"segment {message.segment} of partition {partition} cannot take offset {offset}: "
+                f"the active segment starts at {active.base_offset}"
+            )
+        active.restart(message.segment)
+    elif not named and not active.rows:
+        active.base_offset = offset
+    segment = active.take(
+        offset=offset,
+        size=message.size_bytes,
+        append_time=known_time(message.append_time),
+        limit_bytes=INT64_MAX if named else policy.segment_size_bytes,
+        expiry_us=0 if named else policy.message_expiry_us,
+    )
+    return offset, segment

@@ -33,7 +33,7 @@ class BeyondLimits:
 
     @classmethod
     def of(cls, answer: RowAnswer) -> BeyondLimits:
-        """Of a store's answer to `retention_run.shown`."""
+        """Of a store's answer to `message_cleaner.shown`."""
         found: dict[int, list[range]] = {}
         for entry in answer.due:
             if entry.reason in ("retention_count", "retention_bytes"):

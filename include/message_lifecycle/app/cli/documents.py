@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from message_lifecycle.app.cli.arguments import (
+from message_lifecycle.app.cli.context import (
     AtOption,
     OutputOption,
     TopicArgument,
@@ -21,8 +21,8 @@ from message_lifecycle.app.cli.arguments import (
     flag,
     instant,
     option,
+    services,
 )
-from message_lifecycle.app.cli.context import services
 from message_lifecycle.app.cli.screen import ROWS, Output, Screen, View, count, emit, emit_long, said, working
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.sources.files import unreadable_file
@@ -200,7 +200,7 @@ def alter(
     output: OutputOption = Output.text,
 ) -> None:
     """Set what is to happen to one document, or to all of a user; the narrowest setting wins: document, user, topic, server."""
-    from message_lifecycle.app.document_settings import alter_document, alter_user
+    from message_lifecycle.app.documents import alter_document, alter_user
 
     if (user is None) is (document is None):
         raise typer.BadParameter("give --user USER or --document DOCUMENT: one of them")

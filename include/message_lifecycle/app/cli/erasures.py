@@ -9,8 +9,20 @@ import typer
 from typer.core import TyperGroup
 
 from message_lifecycle.app.cli import drawing
-from message_lifecycle.app.cli.arguments import ByOption, LimitOption, OutputOption, TextOption, argument, option, read_key, word_of
-from message_lifecycle.app.cli.context import DIFFERENT, of_outcome, services, worst
+from message_lifecycle.app.cli.context import (
+    DIFFERENT,
+    ByOption,
+    LimitOption,
+    OutputOption,
+    TextOption,
+    argument,
+    of_outcome,
+    option,
+    read_key,
+    services,
+    word_of,
+    worst,
+)
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, working
 from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.instants import format_instant

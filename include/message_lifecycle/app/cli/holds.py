@@ -6,8 +6,17 @@ from typing import Annotated
 
 import typer
 
-from message_lifecycle.app.cli.arguments import ByOption, OutputOption, TextOption, TopicArgument, argument, key_of, option, read_key
-from message_lifecycle.app.cli.context import services
+from message_lifecycle.app.cli.context import (
+    ByOption,
+    OutputOption,
+    TextOption,
+    TopicArgument,
+    argument,
+    key_of,
+    option,
+    read_key,
+    services,
+)
 from message_lifecycle.app.cli.screen import Output, Screen, View, emit, working
 from message_lifecycle.model.errors import invalid_hold
 from message_lifecycle.model.hold import HeldRange

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from message_lifecycle.app.cli import drawing
-from message_lifecycle.app.cli.arguments import LimitOption, OutputOption, PlanArgument, TopicArgument, argument
-from message_lifecycle.app.cli.context import services, wiring_of
+from message_lifecycle.app.cli.context import LimitOption, OutputOption, PlanArgument, TopicArgument, argument, services, wiring_of
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, working
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.names import TopicName

@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from message_lifecycle.app.cli import drawing
-from message_lifecycle.app.cli.arguments import AsOfOption, OutputOption, argument, position
-from message_lifecycle.app.cli.context import DIFFERENT, instant_of, services
+from message_lifecycle.app.cli.context import DIFFERENT, AsOfOption, OutputOption, argument, instant_of, position, services
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, size, span, working
 from message_lifecycle.model.backends import matrix
 from message_lifecycle.model.names import TopicName

@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from message_lifecycle.app.cli.arguments import AtOption, OutputOption, TopicArgument, argument, flag, instant, option, position
-from message_lifecycle.app.cli.context import services
+from message_lifecycle.app.cli.context import AtOption, OutputOption, TopicArgument, argument, flag, instant, option, position, services
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, emit_line, ends, reasons, safe, span, working
 from message_lifecycle.model.errors import unknown_consumer, unknown_partition
 from message_lifecycle.model.instants import format_instant

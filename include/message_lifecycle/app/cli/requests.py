@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from message_lifecycle.app.cli import drawing
-from message_lifecycle.app.cli.arguments import (
+from message_lifecycle.app.cli.context import (
     ByOption,
     OutputOption,
     PlanArgument,
@@ -19,9 +19,9 @@ from message_lifecycle.app.cli.arguments import (
     key_of,
     option,
     position,
+    services,
     word_of,
 )
-from message_lifecycle.app.cli.context import services
 from message_lifecycle.app.cli.screen import Output, emit, working
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName

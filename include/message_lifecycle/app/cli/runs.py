@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from message_lifecycle.app.cli import drawing
-from message_lifecycle.app.cli.arguments import (
+from message_lifecycle.app.cli.context import (
+    DIFFERENT,
     ApproverOption,
     AsOfOption,
     DryRunOption,
@@ -18,9 +19,13 @@ from message_lifecycle.app.cli.arguments import (
     approver_of,
     argument,
     flag,
+    instant_of,
+    of_outcome,
     option,
+    services,
+    work_of,
+    worst,
 )
-from message_lifecycle.app.cli.context import DIFFERENT, instant_of, of_outcome, services, work_of, worst
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, emit_line, reasons, size, working
 from message_lifecycle.model.errors import LifecycleError, Unavailable, unknown_partition
 from message_lifecycle.model.names import TopicName, TopicUri

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from message_lifecycle.app.cli import drawing
-from message_lifecycle.app.cli.arguments import (
+from message_lifecycle.app.cli.context import (
     AsOfOption,
     ByOption,
     DryRunOption,
@@ -17,9 +17,13 @@ from message_lifecycle.app.cli.arguments import (
     TopicArgument,
     argument,
     flag,
+    instant_of,
+    services,
+    waiting_or,
     word_of,
+    work_of,
+    worst,
 )
-from message_lifecycle.app.cli.context import instant_of, services, waiting_or, work_of, worst
 from message_lifecycle.app.cli.screen import Output, Screen, View, emit, working
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.names import TopicName

@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from message_lifecycle.app.cli.arguments import OutputOption, argument, flag
-from message_lifecycle.app.cli.context import DIFFERENT, wiring_of
+from message_lifecycle.app.cli.context import DIFFERENT, OutputOption, argument, flag, wiring_of
 from message_lifecycle.app.cli.screen import Output, Screen, emit, emit_line
 
 scenario = typer.Typer(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from message_lifecycle.app import due_state
+from message_lifecycle.app import due
 from message_lifecycle.app.due import Asked, Due, not_before
 from message_lifecycle.app.operations.base import Work
 from message_lifecycle.app.operations.messages import Cleaning, facts_of
@@ -15,7 +15,7 @@ from message_lifecycle.gates.messages import message_cleaner_suite, retention_su
 from message_lifecycle.model.errors import not_in_a_backend
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.view import NONE_OUTLIVED
-from message_lifecycle.operations import message_cleaner, retention_run
+from message_lifecycle.operations import message_cleaner
 from message_lifecycle.operations.compaction_lag import NOTHING_WAITS, Lag, Waiting, held_back, takes_past, waiting_of
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ class MessageCleaner(Cleaning):
         if (waiting := asked.question(name)) is not None:
             return waiting
         s.ledger.check(name, s.topics.describe(name).ledger)
-        marker, state = s.reader.marker(name), asked.once(due_state.due_states).get(name)
+        marker, state = s.reader.marker(name), asked.once(due.due_states).get(name)
         if state is not None and not _changed(s, name, state, marker) and not _reached(state, asked.as_of):
             return Due(topic=name, due=False, reason=not_before(state.next_due_at))
         made = self.preview(s, name, self.name, as_of=asked.as_of)
         if made.is_empty:
-            due_state.note_due(s, made, marker)
+            due.note_due(s, made, marker)
             return Due(topic=name, due=False, reason=not_before(made.next_due_at))
         return asked.unless_hindered(made, f"{made.expected.removed_rows} messages in {made.expected.segments} segments can go")
 
@@ -65,7 +65,7 @@ class MessageCleaner(Cleaning):
 
     def closed(self, s: Services, plan: Plan, after: Plan) -> None:
         super().closed(s, plan, after)
-        due_state.note_due(s, after)
+        due.note_due(s, after)
 
 
 class Retention(Cleaning):
@@ -95,13 +95,13 @@ class Retention(Cleaning):
         return retention_suite(plan, staged, policy)
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
-        return retention_run.plan(facts_of(s, log), policy, as_of=as_of, ask=partial(s.reader.rows, log))
+        return message_cleaner.plan_retention(facts_of(s, log), policy, as_of=as_of, ask=partial(s.reader.rows, log))
 
 
 def _changed(s: Services, name: TopicName, state: DueState, marker: str) -> bool:
     if state.marker != marker or policy_of(s, name).hash != state.policy_hash:
         return True
-    return due_state.have_changed(s, name, state.holders)
+    return due.have_changed(s, name, state.holders)
 
 
 def _reached(state: DueState, as_of: Instant) -> bool:

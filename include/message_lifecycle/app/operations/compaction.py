@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.app import sparing
 from message_lifecycle.app.due import Asked, Due, of_messages
-from message_lifecycle.app.horizons import horizons_of
-from message_lifecycle.app.live_view import keep_view, latest_view
+from message_lifecycle.app.horizons import at_risk, horizons_of
 from message_lifecycle.app.operations.base import Frames, Operation, Work, accept_one
 from message_lifecycle.app.operations.messages import OfMessages, facts_of
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.app.view_copies import at_risk
+from message_lifecycle.app.topics import keep_view, latest_view
 from message_lifecycle.gates.compaction import compaction_suite
 from message_lifecycle.gates.messages import purge_compacted_suite
 from message_lifecycle.model.errors import CompactedTableMissing, horizon_beyond_log, is_a_document_topic
 from message_lifecycle.model.instants import format_instant
-from message_lifecycle.operations import compaction, compaction_purge
+from message_lifecycle.operations import compaction
 from message_lifecycle.operations.barriers import barriers
 from message_lifecycle.operations.compaction import CompactionFacts
 
@@ -152,7 +151,7 @@ class PurgeCompacted(OfMessages):
         latest_view(s, name)  # an older one would read past the end of what it relied on
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
-        return compaction_purge.plan(facts_of(s, log), policy, horizons_of(s, log.topic), as_of=as_of)
+        return compaction.plan_purge(facts_of(s, log), policy, horizons_of(s, log.topic), as_of=as_of)
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return purge_compacted_suite(plan, staged, policy)

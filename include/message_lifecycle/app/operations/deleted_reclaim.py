@@ -26,7 +26,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import ReclaimDeleted
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import BegunReclaim, DeletedFacts, DeletedTopic
-from message_lifecycle.operations import deleted_reclaim
+from message_lifecycle.operations import reclaim
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
@@ -57,7 +57,7 @@ class DeletedReclaim(OfSpace):
         policy, name = policy_of_deleted(s, found), deletion.topic
         s.ledger.check_as_of(as_of, policy.clock_skew_us)
         s.ledger.check(name, found.ledger)
-        deleted_reclaim.check(deletion.plan_id, str(name), until=undo_until(s, found), now=s.ledger.now())
+        reclaim.check(deletion.plan_id, str(name), until=undo_until(s, found), now=s.ledger.now())
         holds = sparing.holds_of(s, name)
         facts = DeletedFacts(
             topic=found,
@@ -66,7 +66,7 @@ class DeletedReclaim(OfSpace):
             heeded=sparing.ids_of(holds),
             readers=tuple(_readers(s, name)),
         )
-        return deleted_reclaim.plan(facts, policy, as_of=as_of)
+        return reclaim.plan_deleted(facts, policy, as_of=as_of)
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         """The store's frames, and of the ledger how many holds stand now, and whether the topic can be brought back again."""

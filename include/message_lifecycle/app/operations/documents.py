@@ -21,8 +21,7 @@ from message_lifecycle.app.document_facts import (
     policy_of_document,
     settings_hash,
 )
-from message_lifecycle.app.due import Asked, Due
-from message_lifecycle.app.due_state import due_states
+from message_lifecycle.app.due import Asked, Due, due_states
 from message_lifecycle.app.frames import with_frame
 from message_lifecycle.app.operations import words
 from message_lifecycle.app.operations.base import Frames, Operation, Work
@@ -33,7 +32,7 @@ from message_lifecycle.model.errors import LifecycleError, PlanConflict, Unavail
 from message_lifecycle.model.records import DueState
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations import document_undo, snapshot_with_purge
+from message_lifecycle.operations import snapshot_with_purge
 from message_lifecycle.operations.snapshot_with_purge import live_clients, lowest_synced, needs_more, tightened
 
 if TYPE_CHECKING:
@@ -183,9 +182,9 @@ class UndoOfDocuments(Undo, OfDocuments):
             check(s, record, policy, tables.changes_uuid, lambda: all(store.has_begun(undone) for store in committed))
             actions = [action for action in going(undone, record.staged) if action.purged or action.dropped]
             purges = later(s, undone, "snapshot_with_purge")
-            taken = document_undo.Taken(actions=actions, before=s.documents.before(undone, actions), later=purges)
+            taken = snapshot_with_purge.Taken(actions=actions, before=s.documents.before(undone, actions), later=purges)
         heeded = sparing.ids_of(sparing.holds_of(s, name))
-        return document_undo.plan(tables, s.documents.states(name, tables), policy, undone, taken, as_of=as_of, heeded=heeded)
+        return snapshot_with_purge.plan_undo(tables, s.documents.states(name, tables), policy, undone, taken, as_of=as_of, heeded=heeded)
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, wrong = record.plan, []

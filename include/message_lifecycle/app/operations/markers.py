@@ -9,7 +9,7 @@ from message_lifecycle.app.operations.base import Work
 from message_lifecycle.app.operations.messages import OfMessages, facts_of
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.gates.messages import marker_generation_suite
-from message_lifecycle.operations import marker_sweep
+from message_lifecycle.operations import markers
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
@@ -49,7 +49,7 @@ class MarkerGeneration(OfMessages):
         since = s.ledger.swept(log.topic)
         # Before the first sweep nobody has looked, and nothing is owed for what nobody can tell.
         removals = () if since is None or log.snapshot_id is None else s.reader.removed_by_others(log, since)
-        return marker_sweep.plan(facts_of(s, log), policy, removals, as_of=as_of)
+        return markers.plan(facts_of(s, log), policy, removals, as_of=as_of)
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return marker_generation_suite(plan, staged, policy)

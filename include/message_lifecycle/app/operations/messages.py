@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, get_args
 from message_lifecycle.app import archiving, sparing
 from message_lifecycle.app.due import of_messages
 from message_lifecycle.app.horizons import horizons_of, readers_of
-from message_lifecycle.app.live_view import latest_view
 from message_lifecycle.app.operations.base import Frames, Operation, Work
+from message_lifecycle.app.topics import latest_view
 from message_lifecycle.model.change import DropSegments, RemoveRows
 from message_lifecycle.model.errors import PlanConflict, is_a_document_topic
 from message_lifecycle.model.facts import Facts, LogState

@@ -9,7 +9,7 @@ from message_lifecycle.app.due import Asked, Due
 from message_lifecycle.app.operations.base import Frames, Operation, Work, accept_one
 from message_lifecycle.app.operations.undo import Undo, check, remember
 from message_lifecycle.app.sparing import holds_of, ids_of, undone_detail
-from message_lifecycle.gates.quarantine import quarantine_suite
+from message_lifecycle.gates.tables import quarantine_suite
 from message_lifecycle.model.errors import no_quarantine, undo_source_gone
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
@@ -17,7 +17,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.tables import CameBack, QuarantineState
 from message_lifecycle.model.undo import QUARANTINE
-from message_lifecycle.operations import quarantine_age, quarantine_undo
+from message_lifecycle.operations import quarantine
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
@@ -62,7 +62,7 @@ class Quarantine(OfQuarantine):
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         state = store_of(s, name).quarantine(name) or _NOTHING
         holds, undone = ids_of(holds_of(s, name)), tuple(_came_back(s, name))
-        return quarantine_age.plan(name, state, policy, s.ledger.accepted(name), holds, undone, as_of=as_of)
+        return quarantine.plan(name, state, policy, s.ledger.accepted(name), holds, undone, as_of=as_of)
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return quarantine_suite(plan, policy)
@@ -75,7 +75,7 @@ class Quarantine(OfQuarantine):
 
     def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """That rows go at this age was accepted."""
-        accept_one(s, plan, quarantine_age.SETTING)
+        accept_one(s, plan, quarantine.SETTING)
 
 
 class UndoOfQuarantine(Undo, OfQuarantine):
@@ -91,7 +91,7 @@ class UndoOfQuarantine(Undo, OfQuarantine):
         found = store.returning(undone)
         if not found.files:
             raise undo_source_gone(undone.plan_id, _THERE if found.present else _GONE)
-        return quarantine_undo.plan(state, found, policy, undone, as_of=as_of, heeded=ids_of(holds_of(s, name)))
+        return quarantine.plan_undo(state, found, policy, undone, as_of=as_of, heeded=ids_of(holds_of(s, name)))
 
     def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
         return 0  # what comes back, no hold keeps away

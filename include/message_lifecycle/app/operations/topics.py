@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.app import sparing
 from message_lifecycle.app.frames import with_frame
-from message_lifecycle.app.live_view import keep_view
 from message_lifecycle.app.operations.base import Frames, Operation, Work
 from message_lifecycle.app.operations.erasure import writers_waited_for
 from message_lifecycle.app.operations.registry import kind_of
 from message_lifecycle.app.operations.undo import Undo
+from message_lifecycle.app.topics import keep_view
 from message_lifecycle.gates.tables import topic_suite
 from message_lifecycle.model.errors import HeldByLegalHold, UnknownTopic, later_plan, name_taken, not_deletable, undo_source_gone
 from message_lifecycle.model.instants import Instant

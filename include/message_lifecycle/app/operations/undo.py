@@ -8,10 +8,10 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.app import changes, sparing
-from message_lifecycle.app.live_view import latest_view
 from message_lifecycle.app.operations.base import Operation, Work
 from message_lifecycle.app.operations.messages import OfMessages, of_log_alone, view_as_relied_on
 from message_lifecycle.app.operations.registry import kind_of
+from message_lifecycle.app.topics import latest_view
 from message_lifecycle.gates.undo import undo_suite
 from message_lifecycle.model import plan as plans
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict, later_plan, undo_source_gone

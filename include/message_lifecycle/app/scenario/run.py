@@ -37,8 +37,7 @@ from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.rows import offsets_of
 from message_lifecycle.model.settings import Value, server_settings, topic_changes, topic_settings
 from message_lifecycle.model.topic_config import origin_of
-from message_lifecycle.operations.admission import ERASED
-from message_lifecycle.operations.lifetime import Refusal
+from message_lifecycle.operations.admission import ERASED, Refusal
 
 Position = tuple[int, int]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from message_lifecycle.app import documents
-from message_lifecycle.app.document_settings import alter_own_settings
+from message_lifecycle.app.documents import alter_own_settings
 from message_lifecycle.app.erasure_requests import ask, settle_latest
 from message_lifecycle.app.holds import place_hold, release_hold, standing
 from message_lifecycle.app.operations.registry import Work

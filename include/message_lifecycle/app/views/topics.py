@@ -10,9 +10,9 @@ import json
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
+from message_lifecycle.app.changes import belongs_to_another, waits
 from message_lifecycle.app.documents import Described, Pulled
 from message_lifecycle.app.documents import describe as describe_documents
-from message_lifecycle.app.open_plans import belongs_to_another, waits
 from message_lifecycle.app.operations.registry import kind_of, named, preview
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.plans import plan_view

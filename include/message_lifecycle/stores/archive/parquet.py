@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -11,12 +11,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from message_lifecycle.model.errors import damaged_log
+from message_lifecycle.model.erasure import HeldFile, KeyInTable, Matches
+from message_lifecycle.model.errors import PlanConflict, damaged_log
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.record_log.disk import Disk, check_folder, named_failures, open_to_read
-from message_lifecycle.stores.record_log.folders import make_folder, root_of, stream_folder
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Value, resolve
+from message_lifecycle.stores.record_log.disk import Disk, check_folder, make_folder, named_failures, open_to_read, root_of, stream_folder
 
 SCHEMA = pa.schema(
     [
@@ -168,3 +170,50 @@ def _table(messages: list[Message]) -> pa.Table:
     found = {name: column.cast(SCHEMA.field(name).type) for name, column in found.items()}
     found["headers"] = pa.array([[{"name": n, "value": v} for n, v in m.headers] for m in messages], SCHEMA.field("headers").type)
     return pa.table([found[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+# A key in the archive of what has gone from a topic (RET-7): found, and taken out of the files that hold it.
+
+
+def archive_of(settings: Mapping[str, Value], server: Mapping[str, Value]) -> ParquetArchive | None:
+    """Where the topic's policy archives to now; None: it does not."""
+    folder = resolve(topic=settings, server=server)["archive_to"]
+    return None if folder is None else ParquetArchive(Path(str(folder)))
+
+
+def key_in_archive(archive: ParquetArchive, name: TopicName, uuid: str, matches: Matches) -> KeyInTable:
+    """`uuid`: the topic's. Raises UnsafePath, DamagedLog: what cannot be read may hold the key."""
+    rows = {f"{plan_id}.parquet": archive.telling(name, plan_id, matches) for plan_id in archive.plans(name)}
+    files = tuple(beside(file, count) for file, count in rows.items() if count)
+    return KeyInTable(
+        table="archive",
+        table_uuid=uuid,
+        snapshot_id=None,
+        files=files,
+        refs=(),
+        undo=(),
+        snapshots=(),
+        rows=0,
+        size_bytes=0,
+        clean=not files and not archive.half_written(name),
+    )
+
+
+def told_in_archive(archive: ParquetArchive, plan: Plan, file: str, matches: Matches) -> int:
+    """How many messages of the key the file has. Raises PlanConflict where it is gone: with a plan that this one took the place of."""
+    try:
+        return archive.telling(plan.topic, file.removesuffix(".parquet"), matches)
+    except FileNotFoundError:
+        raise PlanConflict(plan.plan_id, f"the archive has {file} no more") from None
+
+
+def beside(name: str, rows: int) -> HeldFile:
+    """A file beside the log with so many records of the key: none is at an offset that readers see."""
+    return HeldFile(name=name, partition=0, base_offset=0, offsets="", rows=rows, live=0, size_bytes=0, needed=True)
+
+
+def erase_archive(archive: ParquetArchive, name: TopicName, matches: Matches) -> None:
+    """Each file in one step, and on disk on return; done before, it changes nothing. What is half-written goes unread."""
+    archive.drop_half_written(name)
+    for plan_id in archive.plans(name):
+        archive.erase(name, plan_id, matches)

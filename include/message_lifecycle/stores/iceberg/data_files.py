@@ -7,15 +7,20 @@ one packed text, and the choosing is put together from what the JVM has.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable, Iterator
+import hashlib
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.errors import PlanConflict, undo_source_gone
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
+from message_lifecycle.stores.iceberg.document import is_local, local_path
 from message_lifecycle.stores.iceberg.session import Java
+from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
     from pyspark.sql import SparkSession
 
 
@@ -120,3 +125,78 @@ def _each(java_iterable: Java) -> Iterator[Java]:
 def _guava(jvm: Java) -> Java:
     """Iceberg's own copy."""
     return jvm.org.apache.iceberg.relocated.com.google.common
+
+
+# A data file's bytes under a fresh path of the same table, by the table's own I/O.
+
+
+_CHUNK = 8 * 1024 * 1024
+
+
+def copy_file(io: FileIO, source: str, target: str) -> int:
+    """How many bytes were written. `target` must not be there yet."""
+    written = 0
+    with io.new_output(target).create() as stream:
+        for chunk in _chunks(io, source):
+            stream.write(chunk)
+            written += len(chunk)
+    return written
+
+
+def digest_of(io: FileIO, path: str) -> str:
+    """SHA-256 of the file's bytes."""
+    digest = hashlib.sha256()
+    for chunk in _chunks(io, path):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _chunks(io: FileIO, path: str) -> Iterator[bytes]:
+    # PyIceberg's own opening of a local file may read it whole.
+    with local_path(path).open("rb") if is_local(path) else io.new_input(path).open() as stream:
+        while chunk := stream.read(_CHUNK):
+            yield chunk
+
+
+# Files that a table let go, back as copies under fresh paths (DEL-7).
+#
+# Were its old path added again, any engine that expires snapshots the old way would delete the live file with the snapshot that had dropped it.
+
+
+_COPY = re.compile(r"-undo-(\d{6})\.parquet$")
+
+
+def copied_from(path: str) -> int | None:
+    """Which of the plan's files a staged one is the copy of; None: it is no such copy."""
+    found = _COPY.search(path)
+    return None if found is None else int(found[1])
+
+
+def originals(
+    session: SparkSession, io: FileIO, table: Java, source_id: int | None, wanted: Mapping[str, int], *, undone: str
+) -> dict[int, Java]:
+    """The files by their place in the plan, which `wanted` gives by path: each described by the source, and each still there.
+    Raises UndoSourceGone of the `undone` plan."""
+    source = None if source_id is None else table.snapshot(source_id)
+    if source is None:
+        raise undo_source_gone(undone, "the snapshot that holds what it removed has been expired")
+    described = {wanted[str(file.location())]: file for file in files_named(session, table, source, wanted)} if wanted else {}
+    gone = sorted(path for path, at in wanted.items() if at not in described or not io.new_input(path).exists())
+    if gone:
+        raise undo_source_gone(undone, f"{len(gone)} of the {len(wanted)} files that it removed are not there any more, {gone[0]} first")
+    return described
+
+
+def copies(
+    session: SparkSession, io: FileIO, table: Java, originals: Mapping[int, Java], *, undone: str
+) -> Iterator[tuple[int, tuple[str, Java]]]:
+    """Write them; by their place in the plan the path and the description of each copy. Raises UndoSourceGone."""
+    jvm: Java = session._jvm
+    once = uuid.uuid4()
+    for at, file in sorted(originals.items()):
+        path = str(table.locationProvider().newDataLocation(f"{once}-undo-{at:06}.parquet"))
+        written = copy_file(io, str(file.location()), path)
+        if written != int(file.fileSizeInBytes()):
+            raise undo_source_gone(undone, f"{file.location()} has {written} bytes, the table says {file.fileSizeInBytes()}")
+        spec = table.specs().get(file.specId())
+        yield at, (path, jvm.org.apache.iceberg.DataFiles.builder(spec).copy(file).withPath(path).build())

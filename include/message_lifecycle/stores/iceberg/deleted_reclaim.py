@@ -8,9 +8,14 @@ meanwhile: no table tells it any more.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
+
+from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables, SqlCatalog
+from pyiceberg.exceptions import NoSuchNamespaceError
+from sqlalchemy import CursorResult, delete
+from sqlalchemy.orm import Session
 
 from message_lifecycle.model.change import MovedTable
 from message_lifecycle.model.errors import PlanConflict, UnsafePath, storage_refused
@@ -25,16 +30,17 @@ from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import table_file, topic_tables
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import TableDocument
-from message_lifecycle.stores.iceberg.file_names import Within, is_absolute
-from message_lifecycle.stores.iceberg.history import NamedFile, all_named
-from message_lifecycle.stores.iceberg.inventory import inventory
+from message_lifecycle.stores.iceberg.history import NamedFile, all_named, inventory
 from message_lifecycle.stores.iceberg.layout import DELETED
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
-from message_lifecycle.stores.iceberg.table_folder import Deleted, delete_files, listed
-from message_lifecycle.stores.iceberg.topic_delete import place_of
+from message_lifecycle.stores.iceberg.reclaim_evidence import lies_below, named
+from message_lifecycle.stores.iceberg.table_folder import Deleted, Within, delete_files, is_absolute, listed, location_prefix
+from message_lifecycle.stores.iceberg.topic_delete import at_place, place_of
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
+
 
 _WORD = "lifecycle.reclaiming."
 _FROM = "lifecycle.reclaiming_from."
@@ -60,13 +66,9 @@ class IcebergDeletedReclaimer(ChangeStore):
         return [self._files(table, there[table.table], orphans_before) for table in topic.tables]
 
     def evidence(self, plan: Plan, _staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
-        from message_lifecycle.stores.iceberg.deleted_reclaim_evidence import drop_evidence
-
         return drop_evidence(self._tables, plan, policy)
 
     def publish(self, verdict: Verdict, _given: Given) -> Published:
-        from message_lifecycle.stores.iceberg.forgetting import forget
-
         plan = verdict.plan
         if not self.has_begun(plan):
             rows = [(place_of(action.table_uuid), self._as_planned(plan, action)) for action in plan.moved("gone")]
@@ -85,8 +87,6 @@ class IcebergDeletedReclaimer(ChangeStore):
         return self._word(plan) is not None
 
     def finish(self, plan: Plan) -> Published:
-        from message_lifecycle.stores.iceberg.forgetting import tell
-
         done = self.published(plan)
         if done is not None:
             return done
@@ -126,8 +126,6 @@ class IcebergDeletedReclaimer(ChangeStore):
             self.forget(plan.plan_id)
 
     def unfinished(self) -> Mapping[str, BegunReclaim]:
-        from message_lifecycle.stores.iceberg.forgetting import words
-
         there = words(self._tables.catalog)
         found = {name.removeprefix(_WORD): json.loads(text) for name, text in there.items() if name.startswith(_WORD)}
         mine = {plan_id: word for plan_id, word in found.items() if word["scratch"] is self._scratch}
@@ -145,8 +143,6 @@ class IcebergDeletedReclaimer(ChangeStore):
         return [f"{at}/{name}" for at in mine for name in nsmallest(_SHOWN, (file.name for file in listed(self._io(at), at)))]
 
     def forget(self, plan_id: str) -> None:
-        from message_lifecycle.stores.iceberg.forgetting import unsay, words
-
         places = {name for name in words(self._tables.catalog) if name.startswith(f"{_FROM}{plan_id}.")}
         unsay(self._tables.catalog, {_WORD + plan_id, *places})
 
@@ -211,8 +207,6 @@ class IcebergDeletedReclaimer(ChangeStore):
         return table_file.file_io(self._tables.catalog, location)
 
     def _word(self, plan: Plan) -> dict[str, Any] | None:
-        from message_lifecycle.stores.iceberg.forgetting import words
-
         text = words(self._tables.catalog).get(_WORD + plan.plan_id)
         return None if text is None else dict(json.loads(text))
 
@@ -230,3 +224,97 @@ def _published(plan: Plan, word: Mapping[str, Any]) -> Published:
         reclaimed_files=int(word["files"]),
         reclaimed_bytes=int(word["bytes"]),
     )
+
+
+# What the gate sees of a deleted topic that goes for good: a second look, by PyIceberg's own readers.
+
+
+_LISTED = 100
+_WRONG = ("outside", "unlisted", "fresh")
+
+
+def drop_evidence(tables: Tables, plan: Plan, policy: Policy) -> Mapping[str, object]:
+    """Frames `tables`, those of what is wrong, and `figures`."""
+    import pyarrow as pa
+
+    wrong: dict[str, list[str]] = {frame: [] for frame in _WRONG}
+    figures = {"files": 0, "bytes": 0, "asks": len(plan.asks)}
+    same = [_look(tables, plan, policy, action, wrong, figures) for action in plan.moved("gone")]
+    return {
+        **{frame: pa.table({"name": pa.array(names[:_LISTED], pa.string())}) for frame, names in wrong.items()},
+        "tables": pa.table({"same": pa.array(same, pa.bool_())}),
+        "figures": pa.Table.from_pylist([figures]),
+    }
+
+
+def _look(tables: Tables, plan: Plan, policy: Policy, action: MovedTable, wrong: dict[str, list[str]], figures: dict[str, int]) -> bool:
+    place = place_of(action.table_uuid)
+    if tables.pointers.one(place) is None:
+        return False
+    with reaching_catalog():
+        table = tables.catalog.load_table(place)
+    mine = (change for change in plan.forgets if change.table_uuid == action.table_uuid)
+    roles = {name: removal.role for change in mine for removal in change.files for name in removal.files}
+    outside = wrong["outside"]
+    outside += (name for name in roles if not lies_below(table, name))
+    try:
+        outside += (file.name for file in named(table, table.metadata.snapshots) if is_absolute(file.name))
+        topic_tables.check_places_alone(tables, {place: Within(table.location())})
+        for file in listed(table.io, table.location()):
+            if file.name not in roles:
+                wrong["unlisted"].append(file.name)
+                continue
+            figures["files"] += 1
+            figures["bytes"] += file.size_bytes
+            if roles[file.name] == "orphan" and file.changed_at_ms * 1_000 > plan.as_of - policy.orphan_age_us:
+                wrong["fresh"].append(file.name)
+    except UnsafePath as unsafe:
+        outside.append(str(unsafe))
+    found: tuple[Any, ...] = (str(table.metadata.table_uuid), table.metadata.current_snapshot_id, table.location(), table.metadata_location)
+    return found == (action.table_uuid, action.snapshot_id, action.location, location_prefix(action.location) + action.metadata)
+
+
+# Tables forgotten in a SQL catalog, many in one transaction, and the word that is left of it on their namespace.
+
+
+def forget(catalog: Catalog, rows: Sequence[tuple[Place, str]], words: Mapping[str, str], *, steps: Callable[[str], None]) -> bool:
+    """Take these tables, whose metadata lie there, out of the catalog and leave the words (text by name), or change nothing; False: a table
+    has moved on. No file is touched."""
+    assert isinstance(catalog, SqlCatalog)
+    with Session(catalog.engine) as session:
+        for place, location in rows:
+            done = session.execute(delete(IcebergTables).where(*at_place(catalog, place), IcebergTables.metadata_location == location))
+            assert isinstance(done, CursorResult)
+            if done.rowcount != 1:
+                session.rollback()
+                return False
+            steps("inside_commit")
+        for name, text in words.items():
+            session.add(IcebergNamespaceProperties(catalog_name=catalog.name, namespace=DELETED, property_key=name, property_value=text))
+        steps("before_commit")
+        session.commit()
+    return True
+
+
+def words(catalog: Catalog) -> Mapping[str, str]:
+    """By name; whatever else the namespace tells is among them."""
+    with reaching_catalog():
+        try:
+            return catalog.load_namespace_properties(DELETED)
+        except NoSuchNamespaceError:
+            return {}
+
+
+def tell(catalog: Catalog, name: str, text: str) -> None:
+    """Change a word, if it is there."""
+    if name in words(catalog):
+        with reaching_catalog():
+            catalog.update_namespace_properties(DELETED, updates={name: text})
+
+
+def unsay(catalog: Catalog, names: Collection[str]) -> None:
+    """Drop words; one that is not there is success."""
+    there = words(catalog).keys() & set(names)
+    if there:
+        with reaching_catalog():
+            catalog.update_namespace_properties(DELETED, removals=there)

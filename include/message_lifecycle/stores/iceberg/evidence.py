@@ -8,21 +8,37 @@ what merely stays; but for keys, which markers are about. None of this needs a J
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.marker import REASON_HEADER, Marker, digest, go_duration
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import Place
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.stores.iceberg import evidence_frames as frames
+from message_lifecycle.stores.iceberg import evidence_files as frames
 from message_lifecycle.stores.iceberg.data_rows import Vectors
 from message_lifecycle.stores.iceberg.evidence_files import files_of_both
-from message_lifecycle.stores.iceberg.evidence_limits import limit_evidence
-from message_lifecycle.stores.iceberg.evidence_markers import marker_evidence
-from message_lifecycle.stores.iceberg.evidence_rows import RowEvidence
-from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
+from message_lifecycle.stores.iceberg.evidence_rows import RowEvidence, limit_evidence
+from message_lifecycle.stores.iceberg.marks import (
+    CAUSES_NONE,
+    IS_MARKER,
+    find_owed,
+    holds_new,
+    new_offsets,
+    newest_times,
+    places_of,
+    removal_list,
+)
 from message_lifecycle.stores.iceberg.read import newest_state
+from message_lifecycle.stores.iceberg.segments import FileMetrics
+from message_lifecycle.stores.iceberg.snapshot_rows import snapshot_rows
+from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -179,3 +195,130 @@ def _active_segments(table: Table, snapshot: Snapshot, plan: Plan) -> dict[int, 
     sealed = {seal.partition: seal.next_offset for seal in plan.on_log.seal}
     active = newest_state(table, snapshot).active
     return {partition: sealed.get(partition, segment.base_offset) for partition, segment in active.items()}
+
+
+# The gate's look at staged markers, key by key: what went and what stayed is found by comparing the two snapshots, not from what the
+# marker generation asked (MRK-1, MRK-3 to MRK-5).
+
+
+MARKERS = pa.schema({"emptied": pa.bool_(), "single": pa.bool_(), "caused": pa.bool_(), "formed": pa.bool_()})
+UNMARKED = pa.schema({"partition": pa.int32()})
+MARKED = pa.schema({"rows": pa.int64(), "as_made": pa.bool_()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkerEvidence:
+    """`frames` for the gate. `files`: paths of data files that hold nothing but the staged markers. `renewed`: (partition, offset) of
+    older markers whose key has a staged one."""
+
+    frames: Mapping[str, pa.Table]
+    files: frozenset[str] = frozenset()
+    renewed: frozenset[tuple[int, int]] = frozenset()
+
+
+def marker_evidence(log: Table, plan: Plan, staged: Staged, policy: Policy) -> MarkerEvidence:
+    if staged.markers is None or policy.marker_ttl_us is None:
+        return MarkerEvidence(frames={"markers": MARKERS.empty_table(), "unmarked": UNMARKED.empty_table(), "marked": MARKED.empty_table()})
+    before_id, ends = plan.requirements.snapshot_id, dict(plan.requirements.end_offsets)
+    removals = plan.on_log.mark + staged.superseded
+    places = places_of(removals)
+
+    def loses(file: FileMetrics) -> bool:
+        return (file.partition, file.segment) in places or plan.drops(file.partition, file.segment)
+
+    with snapshot_rows(log, plan.plan_id) as rows:
+        rows.relate("was_there", before_id, loses)
+        rows.relate("is_there", staged.snapshot_id, loses)
+        rows.relate("after", staged.snapshot_id)
+        rows.relate("staged", staged.snapshot_id, lambda file: holds_new(file, ends))
+        rows.register("listed", removal_list(removals))
+        if plan.on_log.sweep:
+            find_owed(rows, log, plan)
+        else:
+            rows.run(EMPTIED)
+        rows.register("times", newest_times(rows, plan))
+        text = JUDGED.format(new=new_offsets(ends), as_of=f"{int(plan.as_of)}::BIGINT", ttl=go_duration(policy.marker_ttl_us))
+        answer = rows.ask(text)
+    is_marker = pc.is_valid(answer["offset"])
+    found, unmarked = answer.filter(is_marker), answer.filter(pc.invert(is_marker))
+    rows = found.to_pylist()
+    return MarkerEvidence(
+        frames={
+            "markers": found.select(MARKERS.names).cast(MARKERS),
+            "unmarked": unmarked.select(UNMARKED.names).cast(UNMARKED),
+            "marked": pa.Table.from_pylist(
+                [{"rows": len(rows), "as_made": digest(_as_marker(row, policy.marker_ttl_us) for row in rows) == staged.markers.digest}],
+                schema=MARKED,
+            ),
+        },
+        files=frozenset(row["file"] for row in rows if row["alone"]),
+        renewed=frozenset((older["partition"], older["offset"]) for row in rows for older in row["renewed"] or ()),
+    )
+
+
+def _as_marker(row: Mapping[str, object], ttl_us: int) -> Marker:
+    headers = row["headers"]
+    assert isinstance(headers, list)
+    reason = next((header["value"] for header in headers if header["name"] == REASON_HEADER), b"")
+    return Marker(
+        partition=int(str(row["partition"])),
+        replaces=int(str(row["offset"])),
+        key=bytes(row["key"] or b""),  # type: ignore[call-overload]  # a column of bytes
+        reason=reason.decode(),  # type: ignore[arg-type]  # whatever stands there
+        append_time=Instant(int(str(row["appended"]))),
+        ttl_us=ttl_us,
+    )
+
+
+# What the gate asks about staged markers, in DuckDB's SQL, of relations of `snapshot_rows`: `was_there` and `is_there` where messages went from,
+# before and after; `after`, all that is staged; `staged`, its files that may hold new messages.
+
+
+# The keys that the removal left without a live message, as the snapshots tell it.
+EMPTIED = f"""
+    CREATE OR REPLACE TABLE emptied AS
+    WITH newest AS (
+        -- What went by number or size makes no marker (DEL-9), but may be what speaks against one.
+        SELECT key, max(struct_pack(partition := partition, "offset" := "offset", causes_none := causes_none)) AS last,
+               max(struct_pack(partition := partition, "offset" := "offset", reason := reason)) FILTER (reason NOT IN ('retention_count', 'retention_bytes')) AS cause
+        FROM (
+            -- What was there and is not, but for older markers that a new one replaces.
+            SELECT b.partition, b."offset", b.key, {CAUSES_NONE} AS causes_none, coalesce(l.reason, 'expiry') AS reason
+            FROM (FROM was_there ANTI JOIN is_there USING (partition, "offset")) AS b
+            LEFT JOIN listed AS l ON l.partition = b.partition AND l."offset" = b."offset"
+            WHERE b.key IS NOT NULL AND coalesce(l.reason, '') <> 'superseded'
+        ) GROUP BY key
+    )
+    SELECT key, last.partition AS partition, last."offset" AS "offset", cause.reason AS reason FROM newest
+    ANTI JOIN (SELECT key FROM after WHERE key IS NOT NULL AND NOT {IS_MARKER}) USING (key)
+    WHERE NOT last.causes_none AND cause IS NOT NULL
+"""
+
+# A row for each staged marker, with the older markers that it replaces, and one without `offset` for each emptied key that has none.
+# `new`: which offsets the plan's snapshot had not; `times`: the newest of each partition, where it is later than `as_of`.
+JUDGED = f"""
+    WITH markers AS (
+        SELECT t.partition, t."offset", t.key, t.value, t.headers, epoch_us(t.append_time) AS appended, t.file
+        FROM staged AS t WHERE ({{new}}) AND {IS_MARKER}
+    ), older AS (
+        SELECT t.key, list(struct_pack(partition := t.partition, "offset" := t."offset")) AS renewed
+        FROM was_there AS t JOIN listed AS l ON l.partition = t.partition AND l."offset" = t."offset"
+        WHERE l.reason = 'superseded' AND {IS_MARKER} GROUP BY t.key
+    )
+    SELECT coalesce(m.partition, e.partition) AS partition, m."offset", m.key, m.headers, m.appended, f.path AS file, o.renewed,
+           f.rows = count(*) OVER (PARTITION BY m.file) AS alone,
+           e.key IS NOT NULL AS emptied,
+           count(*) OVER (PARTITION BY m.key) = 1 AS single,
+           coalesce(m.headers[1].value = (CASE e.reason WHEN 'removed' THEN 'Remove' WHEN 'purged' THEN 'Purge' ELSE 'MaxAge' END)::BLOB, false) AS caused,
+           coalesce(octet_length(m.value) = 0 AND len(m.headers) = 3
+                    AND m.headers[1].name = 'Nats-Marker-Reason'
+                    AND m.headers[2].name = 'Nats-TTL' AND m.headers[2].value = '{{ttl}}'::BLOB
+                    AND m.headers[3].name = 'Nats-Rollup' AND m.headers[3].value = 'sub'::BLOB
+                    AND m.appended = greatest({{as_of}}, coalesce(n.newest, {{as_of}})), false) AS formed
+    FROM markers AS m
+    FULL JOIN emptied AS e ON e.key = m.key
+    LEFT JOIN staged_files AS f ON f.file = m.file
+    LEFT JOIN times AS n ON n.partition = m.partition
+    LEFT JOIN older AS o ON o.key = m.key
+    ORDER BY 1, 2
+"""

@@ -6,13 +6,17 @@ the decoding of Avro, not what is made of a file's bounds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from message_lifecycle.stores.iceberg.columns import APPEND_TIME, EXPIRES_AT, NEVER, OFFSET
+from message_lifecycle.model.plan import Held
+from message_lifecycle.model.rows import Place
+from message_lifecycle.model.view import NOTHING
+from message_lifecycle.stores.iceberg.layout import APPEND_TIME, EXPIRES_AT, NEVER, OFFSET
 from message_lifecycle.stores.iceberg.manifests import DELETED, Row, entries, picking
 
 if TYPE_CHECKING:
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
+
 
 FILES = pa.schema(
     {
@@ -118,3 +123,194 @@ def _row(file: Row, spec_id: int) -> Row:
 def _number(bound: bytes | None) -> int | None:
     """A whole number or a time as a manifest writes it: two's complement, the lowest byte first."""
     return None if not bound else int.from_bytes(bound, "little", signed=True)
+
+
+# The gate's frames from the files of two snapshots: set differences and sums over columns, without an engine.
+#
+# `before` and `after` are tables as `evidence_files.FILES` says. Nothing of the planner's is used, so that one mistake is not
+# made twice. None is "not known" throughout, and what is not known counts against the plan.
+
+
+_INT64_MAX = 2**63 - 1
+_LIKE_BEFORE = ("written", "size_bytes", "spec_id", "partition", "segment")
+_VECTOR = ("content", "name", "content_offset", "content_size", "belongs_to", "written")
+
+GOING = pa.schema(
+    {
+        "name": pa.string(),
+        "partition": pa.int32(),
+        "segment": pa.int64(),
+        "rows": pa.int64(),
+        "first_offset": pa.int64(),
+        "last_offset": pa.int64(),
+        "newest_at": pa.int64(),
+        "any_kept": pa.bool_(),
+        "active": pa.bool_(),
+        "planned": pa.bool_(),
+    }
+)
+DIFFERENCE = pa.schema({"name": pa.string(), "how": pa.string()})
+ORDER = pa.schema({"partition": pa.int32(), "segment": pa.int64()})
+LEFT = pa.schema({"partition": pa.int32(), "base_offset": pa.int64(), "last_offset": pa.int64(), "rows": pa.int64(), "named": pa.bool_()})
+
+
+def live(files: pa.Table) -> pa.Table:
+    """Data files with `rows`, the messages that no deletion vector marks, and `known_newest_at` (CLK-4)."""
+    data = files.filter(pc.equal(files["content"], 0))
+    vectors = files.filter(pc.and_(pc.equal(files["content"], 1), pc.is_valid(files["belongs_to"])))
+    rows = data["written"]
+    if len(vectors):
+        marked = dict(zip(vectors["belongs_to"].to_pylist(), vectors["written"].to_pylist(), strict=True))
+        rows = pc.subtract(rows, pa.array([marked.get(name, 0) for name in data["name"].to_pylist()], pa.int64()))
+    known = pc.and_kleene(
+        pc.and_kleene(pc.equal(data["unknown_times"], 0), pc.is_valid(data["last_offset"])),
+        pc.and_kleene(pc.not_equal(data["newest_at"], 0), pc.not_equal(data["oldest_at"], 0)),
+    )
+    newest = pc.if_else(pc.fill_null(known, False), data["newest_at"], pa.scalar(None, pa.int64()))
+    return data.append_column("rows", rows).append_column("known_newest_at", newest)
+
+
+def gone(before: pa.Table, after: pa.Table) -> pa.Table:
+    """Files of `before` that are not in `after`."""
+    return before.filter(pc.invert(pc.is_in(before["name"], value_set=after["name"].combine_chunks())))
+
+
+def may_keep(files: pa.Table, *, heeded: bool, overrides: bool) -> Any:
+    """Whether some message of each file may be kept by its own lifetime: known not to be only where the metadata says so."""
+    none_never = pc.fill_null(pc.or_kleene(pc.equal(files["without_never"], files["written"]), pc.equal(files["never"], False)), False)
+    none_own = pc.fill_null(pc.equal(files["without_expiry"], files["written"]), False)
+    free = pc.and_(none_never, none_own) if overrides else none_never
+    return pc.invert(free) if heeded else pa.array([False] * len(files), pa.bool_())
+
+
+def going(files: pa.Table, kept: Any, planned: set[str], active: Mapping[int, int]) -> pa.Table:
+    """Files of segments that go whole. `kept`: as `may_keep`. `active`: base offset of each partition's active segment, after the
+    plan's seals."""
+    facts = (files[name] for name in ("name", "partition", "segment", "rows", "first_offset", "last_offset", "known_newest_at"))
+    places = zip(files["partition"].to_pylist(), files["segment"].to_pylist(), strict=True)
+    # A partition whose active segment is not known has none that could be shown to be sealed.
+    is_active = [partition not in active or segment >= active[partition] for partition, segment in places]
+    is_planned = [name in planned for name in files["name"].to_pylist()]
+    return pa.table([*facts, kept, pa.array(is_active, pa.bool_()), pa.array(is_planned, pa.bool_())], schema=GOING)
+
+
+def with_compacted(going: pa.Table, horizons: Mapping[int, int]) -> pa.Table:
+    """With whether all of a file lies at or below its partition's horizon; not known where its last offset is not."""
+    places = zip(going["partition"].to_pylist(), going["last_offset"].to_pylist(), strict=True)
+    found = [None if last is None else last <= horizons.get(partition, NOTHING) for partition, last in places]
+    return going.append_column("compacted", pa.array(found, pa.bool_()))
+
+
+def shrunk(before: pa.Table, after: pa.Table) -> dict[str, Place]:
+    """Files that are in both and have fewer messages now."""
+    rows = dict(zip(before["name"].to_pylist(), before["rows"].to_pylist(), strict=True))
+    return {
+        name: (partition, segment)
+        for name, partition, segment, count in zip(
+            *(after[column].to_pylist() for column in ("name", "partition", "segment", "rows")), strict=True
+        )
+        if rows.get(name, count) != count
+    }
+
+
+def difference(before: pa.Table, after: pa.Table, planned: set[str], by_row: set[str]) -> pa.Table:
+    """Every file, and every mark of removed messages, that differs between the two and is not the plan's doing. `planned`: files that
+    go; `by_row`: files that lose single messages."""
+    was, now = _identities(before, _LIKE_BEFORE, data=True), _identities(after, _LIKE_BEFORE, data=True)
+    ours = planned | by_row
+    found = [(name, "a data file that the plan does not name is gone") for name in was.keys() - now.keys() - planned]
+    found += [(name, "a data file that was not there") for name in now.keys() - was.keys()]
+    found += [(name, "a data file is described otherwise") for name in was.keys() & now.keys() if was[name] != now[name]]
+    found += [(name, "a data file that the plan names is still there") for name in planned & now.keys()]
+    found += [(name, "a data file that the plan names was not there") for name in planned - was.keys()]
+    old, new = set(_identities(before, _VECTOR, data=False).values()), set(_identities(after, _VECTOR, data=False).values())
+    found += [(vector[1], "a mark of removed messages is gone") for vector in old - new if vector[4] not in ours]
+    found += [(vector[1], "messages are marked as removed that the plan does not name") for vector in new - old if vector[4] not in ours]
+    return pa.Table.from_arrays([pa.array([row[at] for row in sorted(found)], pa.string()) for at in (0, 1)], schema=DIFFERENCE)
+
+
+def _identities(files: pa.Table, columns: Iterable[str], *, data: bool) -> dict[Any, tuple[Any, ...]]:
+    chosen = files.filter(pc.equal(files["content"], 0) if data else pc.not_equal(files["content"], 0))
+    identities = zip(*(chosen[column].to_pylist() for column in columns), strict=True)
+    # A Puffin file holds many vectors, so it is no key for them.
+    keys: Iterable[Any] = chosen["name"].to_pylist() if data else range(len(chosen))
+    return dict(zip(keys, identities, strict=True))
+
+
+def places(files: pa.Table) -> dict[str, Place]:
+    """Path to (partition, segment)."""
+    found = zip(files["partition"].to_pylist(), files["segment"].to_pylist(), strict=True)
+    return dict(zip(files["name"].to_pylist(), found, strict=True))
+
+
+def segments(files: pa.Table, late_after: int) -> pa.Table:
+    """Files by segment. `newest_at` None: not known; `late`: it holds times beyond `late_after`, so its data must be asked."""
+    grouped = files.group_by(["partition", "segment"]).aggregate(
+        [
+            ("last_offset", "max"),
+            ("rows", "sum"),
+            ("written", "sum"),
+            ("known_newest_at", "max"),
+            ("known_newest_at", "count"),
+            ("name", "count"),
+        ]
+    )
+    known = pc.equal(grouped["known_newest_at_count"], grouped["name_count"])
+    newest = pc.if_else(known, grouped["known_newest_at_max"], pa.scalar(None, pa.int64()))
+    late = pc.fill_null(pc.greater(newest, late_after), False)
+    names = ("partition", "segment", "last_offset_max", "rows_sum", "written_sum")
+    return pa.table(
+        [*(grouped[name] for name in names), newest, late],
+        names=["partition", "segment", "last_offset", "rows", "written", "newest_at", "late"],
+    )
+
+
+def order(going: pa.Table, by_row: Iterable[Place], standing: Iterable[Place]) -> pa.Table:
+    """Segments that go, whole or but for some messages (`by_row`), although one before them stays. `standing`: those that stay of their own age, not for single messages that no
+    age takes (EXP-5)."""
+    first: dict[int, int] = {}
+    for partition, segment in standing:
+        first[partition] = min(segment, first.get(partition, segment))
+    places = {*zip(going["partition"].to_pylist(), going["segment"].to_pylist(), strict=True), *by_row}
+    above = sorted(place for place in places if place[1] > first.get(place[0], _INT64_MAX))
+    return pa.Table.from_arrays([pa.array([p for p, _ in above], pa.int32()), pa.array([s for _, s in above], pa.int64())], schema=ORDER)
+
+
+def left(overdue: Iterable[tuple[Place, int | None, int]], held: Iterable[Held]) -> pa.Table:
+    """Segments with overdue messages that stay (place, last offset, messages), and whether the plan says what holds them."""
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    for entry in held:
+        ranges.setdefault(entry.partition, []).append((entry.first_base, entry.last_offset))
+    rows = sorted(overdue, key=lambda found: found[0])
+    named = [any(first <= place[1] <= end for first, end in ranges.get(place[0], ())) for place, _, _ in rows]
+    columns = [[place[0] for place, _, _ in rows], [place[1] for place, _, _ in rows], [last for _, last, _ in rows], [n for *_, n in rows]]
+    arrays = [pa.array(column, LEFT.field(at).type) for at, column in enumerate(columns)]
+    return pa.Table.from_arrays([*arrays, pa.array(named, pa.bool_())], schema=LEFT)
+
+
+def sampled(going: pa.Table) -> pa.Table:
+    """The files with the oldest, the middle and the newest messages of those that go and have any left."""
+    ranked = going.filter(pc.greater(going["rows"], 0)).sort_by(
+        [("newest_at", "ascending"), ("partition", "ascending"), ("segment", "ascending"), ("name", "ascending")]
+    )
+    return ranked.take(sorted({0, (len(ranked) - 1) // 2, len(ranked) - 1})) if len(ranked) else ranked
+
+
+def figures(before: pa.Table, after: pa.Table, removed: int, *, asks: int) -> pa.Table:
+    def total(table: pa.Table, column: str) -> int:
+        return pc.sum(table[column]).as_py() or 0
+
+    rows_in = total(before, "rows")
+    bytes_in, bytes_kept = total(before, "size_bytes"), total(after, "size_bytes")
+    row = {
+        "rows_in": rows_in,
+        "rows_removed": removed,
+        "rows_kept": total(after, "rows"),
+        "bytes_in": bytes_in,
+        "bytes_removed": bytes_in - bytes_kept,
+        "fraction_rows": removed / rows_in if rows_in else 0.0,
+        "fraction_bytes": (bytes_in - bytes_kept) / bytes_in if bytes_in else 0.0,
+        "asks": asks,
+    }
+    types = {"fraction_rows": pa.float64(), "fraction_bytes": pa.float64(), "asks": pa.int32()}
+    return pa.Table.from_pylist([row], schema=pa.schema([(name, types.get(name, pa.int64())) for name in row]))

@@ -7,16 +7,34 @@ properties that depend on the real base (end offsets, active segments). Anything
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, TableBusy
+from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, PlanConflict, TableBusy
+from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy, Value, resolve
+from message_lifecycle.stores.iceberg.catalog import ledger_text
 from message_lifecycle.stores.iceberg.java import Java, java_class, java_message, result_unknown, take_calls
-from message_lifecycle.stores.iceberg.layout import STATE_KEYS, LogSummary
+from message_lifecycle.stores.iceberg.layout import (
+    AS_OF,
+    COUNTS,
+    GATE_ID,
+    LEDGER,
+    OPERATION,
+    PLAN_ID,
+    POLICY_HASH,
+    STATE_KEYS,
+    LogSummary,
+    settings_of,
+)
 from message_lifecycle.stores.iceberg.session import gateway_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from message_lifecycle.operations.verdict import Verdict
 
 
 class Ancestor:
@@ -131,3 +149,129 @@ def fenced_commit(session: SparkSession, updates: Iterable[tuple[Java, Judge]], 
         if kind == "ValidationException":
             raise CommitRefused(what, java_message(error)) from error
         raise
+
+
+# What a plan needs to be still true of its table, looked at again before it is staged and before it is published.
+
+
+def check(plan: Plan, plan_id: str, table: Java, server: Mapping[str, Value] | None) -> None:
+    """Same table, same settings, and the plan's snapshot still in the history of main. Raises PlanConflict.
+
+    Without the server's settings, only those that stand with the topic are compared.
+    """
+    needed = plan.requirements
+    if str(table.uuid()) != needed.table_uuid:
+        raise PlanConflict(plan_id, f"the topic's table is another one now ({table.uuid()}, planned on {needed.table_uuid})")
+    topic = settings_of(dict(table.properties()), where=f"topic {plan.topic}")
+    now = topic if server is None else resolve(topic=topic, server=server).values
+    planned = Policy.of_values(plan.policy)
+    changed = ", ".join(f"{name} {planned[name]!r} -> {value!r}" for name, value in now.items() if planned[name] != value)
+    if changed:
+        raise PlanConflict(plan_id, f"the settings have changed since ({changed})")
+    if needed.snapshot_id is not None and all(ancestor.snapshot_id != needed.snapshot_id for ancestor in main_ancestors(table)):
+        raise PlanConflict(plan_id, f"its snapshot {needed.snapshot_id} is no longer in the table's history")
+
+
+# A plan's one commit on a table: made at most once, under conditions that are asked in every attempt, and found by the plan's id
+# (DEL-4, DEL-5).
+
+
+Steps = Callable[[str], None]
+"""Told the name of each step as it is reached."""
+
+
+class AlreadyPublished(LifecycleError):
+    """Another run published this plan while we tried."""
+
+
+def find(table: Java, plan_id: str, *, since: int | None = None) -> Ancestor | None:
+    """The commit on main that carries the plan. `since`: a snapshot that is older than it."""
+    for ancestor in main_ancestors(table):
+        if since is not None and ancestor.snapshot_id == since:
+            return None
+        if ancestor.get(PLAN_ID) == plan_id:
+            return ancestor
+    return None
+
+
+def commit_once(
+    table: Java, plan_id: str, commit: Callable[[], None], *, steps: Steps, of: str = "commit", since: int | None = None
+) -> Ancestor:
+    """The commit that carries the plan, by `commit` or by another run that was first. An unknown result is looked up, never repeated.
+
+    `of`: what the steps are called. `since`: the snapshot of an appended table that the plan was made of. Raises PlanConflict, TableBusy,
+    CommitUnknown."""
+    steps(f"before_{of}")
+    try:
+        commit()
+    except AlreadyPublished:
+        pass
+    except (PlanConflict, CommitUnknown, CommitRefused) as error:
+        if _found_after(error, table, plan_id, since) is None:
+            if not isinstance(error, CommitRefused):
+                raise
+            # Iceberg's guard came before ours, and knows no plans: say who was first.
+            if since is not None:
+                only_appends_since(main_ancestors(table), plan_id, since)
+            raise PlanConflict(plan_id, error.reason) from error
+    steps(f"after_{of}")
+    table.refresh()
+    found = find(table, plan_id, since=since)
+    if found is None:
+        raise CommitUnknown(f"publishing plan {plan_id}")
+    return found
+
+
+def _found_after(error: LifecycleError, table: Java, plan_id: str, since: int | None) -> Ancestor | None:
+    from py4j.protocol import Py4JError
+
+    try:
+        table.refresh()
+        return find(table, plan_id, since=since)
+    except Py4JError:
+        # Whoever did not answer may not answer this either: what is not known stays so.
+        if isinstance(error, CommitUnknown):
+            raise error from error.__cause__
+        raise
+
+
+def properties(verdict: Verdict, ledger: tuple[str, int], removed: Sequence[tuple[str, int]] | None = None) -> dict[str, str]:
+    """What a plan's commit says of itself (DEL-5). `removed`: by reason, where it is not what the outcome counts."""
+    plan = verdict.plan
+    return {
+        PLAN_ID: plan.plan_id,
+        OPERATION: plan.operation,
+        AS_OF: format_instant(plan.as_of),
+        GATE_ID: verdict.gate_id,
+        POLICY_HASH: plan.requirements.policy_hash,
+        COUNTS: json.dumps(dict(verdict.staged.removed(plan) if removed is None else removed)),
+        LEDGER: ledger_text(ledger),
+    }
+
+
+# Conditions, asked inside an attempt
+
+
+def only_appends_since(ancestors: Iterator[Ancestor], plan_id: str, base_id: int) -> None:
+    """Raises PlanConflict where anything else came, AlreadyPublished where the plan itself did."""
+    for ancestor in ancestors:
+        if ancestor.snapshot_id == base_id:
+            return
+        rival = ancestor.get(PLAN_ID)
+        if rival == plan_id:
+            raise AlreadyPublished(plan_id)
+        # Taking a file drop back is an `append` to Iceberg as well, so a plan's append does not pass either.
+        if ancestor.operation != "append" or rival is not None:
+            who = f"plan {rival}" if rival else f"snapshot {ancestor.snapshot_id}, another writer's"
+            raise PlanConflict(
+                plan_id, f"a conflicting {ancestor.operation} came first ({who})", rival=rival or f"snapshot {ancestor.snapshot_id}"
+            )
+    raise PlanConflict(plan_id, f"its snapshot {base_id} is not among the ancestors of main")
+
+
+def nothing_since(ancestors: Iterator[Ancestor], plan_id: str, base_id: int, *, table: str) -> None:
+    """Raises PlanConflict where the table has another head. `table`: its name in words."""
+    head = next(ancestors)
+    if head.snapshot_id != base_id:
+        rival = head.get(PLAN_ID)
+        raise PlanConflict(plan_id, f"{table} changed first", rival=rival or f"snapshot {head.snapshot_id}")

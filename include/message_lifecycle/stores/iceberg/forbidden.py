@@ -5,12 +5,12 @@ By a function of Arrow columns, not by Spark's own sha2: the secret would stand 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from message_lifecycle.model.erasure import KeyMatch
-from message_lifecycle.stores.key_mask import key_mask
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -38,3 +38,19 @@ def mark_forbidden(messages: DataFrame, match: KeyMatch, *, code: str) -> DataFr
             "raw": F.when(~F.col("forbidden"), F.col("raw")),
         }
     ).drop("forbidden")
+
+
+# Keys in Arrow columns, looked up by their keyed hash: each distinct key is hashed once.
+
+
+ArrowColumn = Any
+"""A `pyarrow.Array` or `ChunkedArray`: pyarrow says nothing of its types."""
+
+
+def key_mask(keys: ArrowColumn, match: KeyMatch) -> ArrowColumn:
+    """True where the key is one of those looked for, never null: a null key is no key. `keys`: binary or text, of any width."""
+    if pa.types.is_dictionary(keys.type):
+        keys = keys.cast(keys.type.value_type)
+    distinct = pc.unique(keys)
+    found = [key for key in distinct.to_pylist() if key is not None and match.matches(key if isinstance(key, bytes) else key.encode())]
+    return pc.is_in(keys, value_set=pa.array(found, type=distinct.type))

@@ -1,12 +1,14 @@
 """What a table's history names: every file that a set of its snapshots can be read through, without a JVM (DEL-7).
 
-`document` is a table's metadata as JSON. Files are named relative to the table's location (see `file_names`). Each manifest is read
+`document` is a table's metadata as JSON. Files are named relative to the table's location (see `table_folder`). Each manifest is read
 once, however many snapshots list it, and nothing is held of it but its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pyiceberg.avro.file import AvroFile
@@ -15,14 +17,21 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, NestedField, PrimitiveType, StructType
 
-from message_lifecycle.stores.iceberg.file_names import Within
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.tables import RefFact, SnapshotFact, TableHistory
+from message_lifecycle.stores.iceberg.document import TableDocument
+from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER
+from message_lifecycle.stores.iceberg.scratch_database import scratch_database
+from message_lifecycle.stores.iceberg.table_folder import ListedFile, Within, is_absolute, owner_of
 
 if TYPE_CHECKING:
+    import duckdb
     from pyiceberg.io import FileIO
+
 
 FileKind = Literal["data", "vector", "manifest", "list", "statistics", "metadata"]
 """`vector`: deletion vectors and every other kind of delete file. `metadata`: the documents themselves."""
-Document = Mapping[str, Any]
+History = Mapping[str, Any]
 
 _DELETED = ManifestEntryStatus.DELETED.value
 _DATA = DataFileContent.DATA.value
@@ -45,25 +54,25 @@ class NamedFile(NamedTuple):
     kept: bool = True
 
 
-def snapshot_ids(document: Document) -> tuple[int, ...]:
+def snapshot_ids(document: History) -> tuple[int, ...]:
     """All snapshots that the table remembers, oldest first as they stand."""
     return tuple(int(snapshot["snapshot-id"]) for snapshot in document.get("snapshots") or ())
 
 
-def reachable(io: FileIO, document: Document, snapshots: Collection[int]) -> Iterator[NamedFile]:
+def reachable(io: FileIO, document: History, snapshots: Collection[int]) -> Iterator[NamedFile]:
     """Every file that these snapshots are read through: data, delete files, manifests, their lists, statistics.
 
     A manifest or list that is not there raises what reading it raises: what cannot be read is not known, and nothing may go by it."""
     return _walk(io, document, [(snapshot, True) for snapshot in _snapshots(document) if snapshot["snapshot-id"] in snapshots])
 
 
-def all_named(io: FileIO, document: Document, *, kept: Collection[int]) -> Iterator[NamedFile]:
+def all_named(io: FileIO, document: History, *, kept: Collection[int]) -> Iterator[NamedFile]:
     """As `reachable`, of every snapshot that the table remembers, `kept` or not. A file that both kinds name comes up as kept and may
     come up as not kept too: it stays."""
     return _walk(io, document, [(snapshot, snapshot["snapshot-id"] in kept) for snapshot in _snapshots(document)])
 
 
-def _walk(io: FileIO, document: Document, snapshots: Iterable[tuple[Mapping[str, Any], bool]]) -> Iterator[NamedFile]:
+def _walk(io: FileIO, document: History, snapshots: Iterable[tuple[Mapping[str, Any], bool]]) -> Iterator[NamedFile]:
     within = Within(str(document["location"]))
     manifests: dict[str, bool] = {}
     stays = dict[int, bool]()
@@ -86,7 +95,7 @@ def _walk(io: FileIO, document: Document, snapshots: Iterable[tuple[Mapping[str,
                 yield NamedFile(within.name(entry["statistics-path"]), "statistics", stays[snapshot_id])
 
 
-def _snapshots(document: Document) -> list[Mapping[str, Any]]:
+def _snapshots(document: History) -> list[Mapping[str, Any]]:
     return list(document.get("snapshots") or ())
 
 
@@ -103,3 +112,215 @@ def _live(io: FileIO, manifest: str) -> Iterator[tuple[int, str]]:
             status, file = record._data
             if status != _DELETED:
                 yield file._data[_CONTENT], file._data[_PATH]
+
+
+# A table's metadata as the past that reclaiming judges: snapshots, whose word they carry, branches and tags (MSG-4, DEL-7).
+
+
+_MICROS = 1_000
+_OURS = (END_OFFSETS, LEDGER)
+_KAFKA_CONNECT = "kafka.connect."
+# Written anew with each commit, so that one is as good as any: what counts are the offsets, by control topic and group.
+_OF_COMMIT = {f"{_KAFKA_CONNECT}{key}" for key in ("commit-id", "commitId", "task-id", "vtts", "valid-through-ts")}
+_FLINK_CHECKPOINT, _FLINK_JOB, _FLINK_OPERATOR = "flink.max-committed-checkpoint-id", "flink.job-id", "flink.operator-id"
+_SPARK_STREAM, _SPARK_EPOCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
+_FOREIGN = ("flink.", _KAFKA_CONNECT, "spark.sql.streaming.")
+
+
+def progress_in(summary: Mapping[str, str]) -> Iterator[str]:
+    """Who keeps a word in this summary that it looks for in the newest ancestor which has it: readers of this table's state, and writers
+    that commit exactly once by it. Other writers' keys are notes that nobody comes back for."""
+    for key in _OURS:
+        if key in summary:
+            yield key
+    connect = [key for key in summary if key.startswith(_KAFKA_CONNECT)]
+    offsets = [key for key in connect if key not in _OF_COMMIT]
+    if connect:
+        yield from sorted(offsets) or ["kafka.connect"]
+    if _FLINK_CHECKPOINT in summary:
+        yield f"flink job {summary.get(_FLINK_JOB, '?')} operator {summary.get(_FLINK_OPERATOR, '?')}"
+    if _SPARK_EPOCH in summary:
+        yield f"spark stream {summary.get(_SPARK_STREAM, '?')}"
+
+
+def words_in(summaries: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
+    """What other writers would find by walking these summaries, newest first: of each that is the newest with the progress of one of them,
+    the keys that other writers keep."""
+    met, found = set(_OURS), list[dict[str, str]]()
+    for summary in summaries:
+        writers = set(progress_in(summary))
+        if writers - met:
+            found.append({key: value for key, value in summary.items() if key.startswith(_FOREIGN)})
+        met |= writers
+    return found
+
+
+def history_of(document: TableDocument, table: str) -> TableHistory:
+    """`table`: its kind, empty for the log itself."""
+    content, properties = document.content, document.properties
+    age, newest = properties.get("history.expire.max-snapshot-age-ms"), properties.get("history.expire.min-snapshots-to-keep")
+    ref_age = properties.get("history.expire.max-ref-age-ms")
+    left = _main_left(content.get("snapshot-log") or ())
+    return TableHistory(
+        table=table,
+        table_uuid=document.uuid,
+        snapshots=tuple(_snapshot(entry, left) for entry in content.get("snapshots") or ()),
+        refs=tuple(
+            RefFact(
+                name=name,
+                snapshot_id=int(ref["snapshot-id"]),
+                is_branch=ref["type"] == "branch",
+                max_ref_age_us=_micros(ref.get("max-ref-age-ms", ref_age)),
+                max_snapshot_age_us=_micros(ref.get("max-snapshot-age-ms", age)),
+                min_snapshots=max(1, int(ref.get("min-snapshots-to-keep", newest or 1))),
+            )
+            for name, ref in sorted(_refs(document).items())
+        ),
+    )
+
+
+def _refs(document: TableDocument) -> Mapping[str, Mapping[str, Any]]:
+    """Documents of older writers name main by its snapshot alone."""
+    found = dict(document.content.get("refs") or {})
+    if document.current_id is not None:
+        found.setdefault("main", {"snapshot-id": document.current_id, "type": "branch"})
+    return found
+
+
+def _main_left(log: Sequence[Mapping[str, Any]]) -> dict[int, Instant]:
+    """When main went on from a snapshot to another, which need not be one that followed it."""
+    left: dict[int, Instant] = {}
+    for entry, after in pairwise(log):
+        snapshot_id, at = int(entry["snapshot-id"]), Instant(int(after["timestamp-ms"]) * _MICROS)
+        left[snapshot_id] = max(left.get(snapshot_id, at), at)
+    return left
+
+
+def _snapshot(entry: Mapping[str, Any], left: Mapping[int, Instant]) -> SnapshotFact:
+    parent = entry.get("parent-snapshot-id")
+    return SnapshotFact(
+        snapshot_id=int(entry["snapshot-id"]),
+        parent_id=None if parent is None else int(parent),
+        at=Instant(int(entry["timestamp-ms"]) * _MICROS),
+        carries=tuple(progress_in(entry.get("summary") or {})),
+        main_left_at=left.get(int(entry["snapshot-id"])),
+    )
+
+
+def _micros(milliseconds: object) -> int | None:
+    return None if milliseconds is None else int(str(milliseconds)) * _MICROS
+
+
+# What a table's history names, against what lies in its folder: which files nothing that is kept needs any more.
+#
+# Both lists may be of a million files: they lie in a scratch database, not in memory.
+
+
+_MEMORY = "256MB"
+_BATCH = 50_000
+# A checksum goes and stays with its file: `owner` is what is looked for.
+_TABLES = """
+CREATE TABLE named (name VARCHAR, kind VARCHAR, kept BOOLEAN);
+CREATE TABLE listed (name VARCHAR, owner VARCHAR, size_bytes BIGINT, changed_at_ms BIGINT);
+"""
+
+
+class LooseFile(NamedTuple):
+    """A file that may go: named only by snapshots that are not kept, or by nothing (`orphan`)."""
+
+    name: str
+    kind: str
+    size_bytes: int
+
+
+class Inventory:
+    """Made by `inventory`."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        connection.execute(_TABLES)
+
+    def add_named(self, files: Iterable[NamedFile]) -> None:
+        self._insert("named", ("name", "kind", "kept"), files)
+
+    def add_listed(self, files: Iterable[ListedFile]) -> None:
+        rows = ((file.name, owner_of(file.name), file.size_bytes, file.changed_at_ms) for file in files)
+        self._insert("listed", ("name", "owner", "size_bytes", "changed_at_ms"), rows)
+
+    def count_kept(self) -> int:
+        """Files that something kept names."""
+        return self._one("SELECT count(DISTINCT name) FROM named WHERE kept")
+
+    def missing(self, limit: int, *, name: str | None = None) -> list[str]:
+        """Files within the location that something kept names and that were not listed; of one name only, if that is given."""
+        found = self._rows(
+            "SELECT DISTINCT named.name FROM named ANTI JOIN listed ON named.name = listed.name "
+            "WHERE kept AND NOT starts_with(named.name, '/') AND NOT contains(named.name, ':/') AND named.name = coalesce(?, named.name) "
+            "ORDER BY named.name LIMIT ?",
+            [name, limit],
+        )
+        return [name for (name,) in found]
+
+    def unneeded(self) -> Iterator[tuple[str, FileKind]]:
+        """Name and kind of each file that is named, and by nothing kept; in order. Files outside the location are among them."""
+        yield from self._stream("SELECT name, any_value(kind) FROM named GROUP BY name HAVING NOT bool_or(kept) ORDER BY name")
+
+    def going(self, limit: int, *, metadata: bool = False) -> list[LooseFile]:
+        """Of the files that were listed, those that history names and nothing kept does; in order, at the most `limit`. `metadata`: the
+        table's own documents, else all but them."""
+        found = self._rows(
+            "SELECT listed.name, kind, size_bytes FROM listed JOIN "
+            "(SELECT name, any_value(kind) AS kind FROM named GROUP BY name HAVING NOT bool_or(kept)) AS gone ON owner = gone.name "
+            "WHERE (kind = 'metadata') = ? ORDER BY listed.name LIMIT ?",
+            [metadata, limit],
+        )
+        return [LooseFile(*row) for row in found]
+
+    def orphans(self, *, before_ms: int, limit: int) -> list[LooseFile]:
+        """Of the files that were listed, those that nothing names and that last changed before a time; in order."""
+        found = self._rows(
+            "SELECT listed.name, 'orphan', size_bytes FROM listed ANTI JOIN named ON owner = named.name "
+            "WHERE changed_at_ms < ? ORDER BY listed.name LIMIT ?",
+            [before_ms, limit],
+        )
+        return [LooseFile(*row) for row in found]
+
+    def totals(self) -> tuple[int, int]:
+        """Number and bytes of all files that were listed."""
+        found = self._rows("SELECT count(*), coalesce(sum(size_bytes), 0) FROM listed", [])
+        return int(found[0][0]), int(found[0][1])
+
+    def _insert(self, table: str, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:
+        import pyarrow as pa
+
+        left = iter(rows)
+        while batch := list(islice(left, _BATCH)):
+            # Read by DuckDB under this name.
+            self._connection.register("batch", pa.table(dict(zip(columns, map(list, zip(*batch, strict=True)), strict=True))))
+            self._connection.execute(f"INSERT INTO {table} SELECT * FROM batch")
+            self._connection.unregister("batch")
+
+    def _one(self, statement: str) -> int:
+        return int(self._rows(statement, [])[0][0])
+
+    def _rows(self, statement: str, values: Sequence[int | str | None]) -> list[tuple[Any, ...]]:
+        return self._connection.execute(statement, values).fetchall()
+
+    def _stream(self, statement: str) -> Iterator[tuple[Any, ...]]:
+        found = self._connection.execute(statement)
+        while batch := found.fetchmany(_BATCH):
+            yield from batch
+
+
+@contextmanager
+def inventory() -> Iterator[Inventory]:
+    with scratch_database(memory=_MEMORY) as connection:
+        yield Inventory(connection)
+
+
+def only_of(io: FileIO, document: History, snapshots: Collection[int]) -> list[NamedFile]:
+    """The files within the location that these snapshots name and no other that the table remembers: what may go once they are expired."""
+    kept = set(snapshot_ids(document)).difference(snapshots)
+    with inventory() as found:
+        found.add_named(all_named(io, document, kept=kept))
+        return [NamedFile(name, kind, kept=False) for name, kind in found.unneeded() if not is_absolute(name)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -15,24 +15,22 @@ from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.marker import REASONS, Marker, digest
+from message_lifecycle.model.marker import KV_HEADER, REASON_HEADER, REASONS, Marker, digest
 from message_lifecycle.model.outcome import Staged, StagedMarkers
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import Place, offsets_of, ranges_text
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.lifetime import Lifetime
-from message_lifecycle.operations.numbering import admit
-from message_lifecycle.stores.iceberg import marks_sql as sql
-from message_lifecycle.stores.iceberg.branches import set_refs
-from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.fence import Ancestor, newest_state
-from message_lifecycle.stores.iceberg.file_names import location_prefix
-from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID, LogSummary
+from message_lifecycle.operations.admission import Lifetime, admit
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.iceberg.branches import StagedChange, set_refs
+from message_lifecycle.stores.iceberg.fence import Ancestor, main_ancestors, newest_state
+from message_lifecycle.stores.iceberg.layout import SCHEMA, STAGED_PLAN_ID, LogSummary
 from message_lifecycle.stores.iceberg.row_deletes import delete_rows
-from message_lifecycle.stores.iceberg.row_files import write_rows
+from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
 from message_lifecycle.stores.iceberg.snapshot_rows import SnapshotRows, snapshot_rows
-from message_lifecycle.stores.iceberg.writer import row_of
+from message_lifecycle.stores.iceberg.table_folder import location_prefix
+from message_lifecycle.stores.iceberg.writer import row_of, write_rows
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -93,12 +91,12 @@ def _emptied(log: Table, plan: Plan, staged: Staged) -> tuple[list[dict[str, Any
                 "before", before_id, lambda file: (file.partition, file.segment) in places or plan.drops(file.partition, file.segment)
             )
             rows.register("listed", removal_list(removals))
-            rows.run(sql.EMPTIED.format(dropped=dropped_places(plan)))
+            rows.run(EMPTIED.format(dropped=dropped_places(plan)))
         # Where no message that had a key has gone, all that stays need not be looked through.
         if not rows.ask("SELECT 1 FROM emptied LIMIT 1").num_rows:
             return [], {}
         rows.relate("after", staged.snapshot_id)
-        found: list[dict[str, Any]] = rows.ask(sql.MARKED).to_pylist()
+        found: list[dict[str, Any]] = rows.ask(MARKED).to_pylist()
         return found, {row["partition"]: row["newest"] for row in newest_times(rows, plan).to_pylist()}
 
 
@@ -115,22 +113,22 @@ def _marker(row: Mapping[str, Any], as_of: Instant, newest: int | None, ttl_us: 
 
 def find_owed(rows: SnapshotRows, log: Table, plan: Plan) -> None:
     """Make the table `emptied` of the keys that another writer has left without a message or a marker."""
-    rows.run(sql.LEFT_EMPTIES)
+    rows.run(LEFT_EMPTIES)
     for removal_id in plan.on_log.sweep:
         removal = log.snapshot_by_id(removal_id)
         parent_id = None if removal is None else removal.parent_snapshot_id
         rows.relate("was", parent_id, rows.differing(parent_id, removal_id))
         rows.relate("removal", removal_id, rows.differing(removal_id, parent_id))
         rows.relate("rest", removal_id)
-        rows.run(sql.LEFT_EMPTY)
+        rows.run(LEFT_EMPTY)
     rows.relate("now", plan.requirements.snapshot_id)
-    rows.run(sql.OWED)
+    rows.run(OWED)
 
 
 def newest_times(rows: SnapshotRows, plan: Plan) -> pa.Table:
     """(partition, newest) of the files that may hold a time later than the plan's `as_of`."""
     rows.relate("late", plan.requirements.snapshot_id, lambda file: file.newest_at is None or file.newest_at > plan.as_of)
-    return rows.ask(sql.NEWEST)
+    return rows.ask(NEWEST)
 
 
 def _older(log: Table, plan: Plan, emptied: Iterable[Mapping[str, Any]]) -> Iterator[RemoveRows]:
@@ -217,3 +215,155 @@ def removal_list(removals: Sequence[RemoveRows]) -> pa.Table:
         "reason": pa.chunked_array([pa.repeat(pa.scalar(action.reason, pa.string()), len(of)) for action, of in each], pa.string()),
     }
     return pa.table(columns)
+
+
+# The questions about keys and markers, in DuckDB's SQL. `before` and `after` are snapshots of a topic, `listed` the single messages that
+# go, with their reasons; all are relations of `snapshot_rows`.
+
+
+IS_MARKER = f"coalesce(list_contains(list_transform(headers, lambda h: h.name), '{REASON_HEADER}'), false)"
+CAUSES_NONE = f"({IS_MARKER} OR coalesce(list_contains(headers, struct_pack(name := '{KV_HEADER}', value := 'PURGE'::BLOB)), false))"
+_CAUSES = ", ".join(f"'{reason}'" for reason in REASONS)
+
+# Per key the newest message that goes, and the newest that an age rule or a request takes (MRK-3). `dropped`: the segments that go whole.
+EMPTIED = f"""
+    CREATE OR REPLACE TABLE emptied AS
+    SELECT last.partition AS partition, last."offset" AS "offset", key, cause.reason AS reason
+    FROM (
+        SELECT key, max(struct_pack(partition := partition, "offset" := "offset", causes_none := causes_none)) AS last,
+               max(struct_pack(partition := partition, "offset" := "offset", reason := reason)) FILTER (reason IN ({_CAUSES})) AS cause
+        FROM (
+            SELECT t.partition, t."offset", t.key, {CAUSES_NONE} AS causes_none, 'expiry' AS reason
+            FROM before AS t WHERE t.key IS NOT NULL AND ({{dropped}})
+            UNION ALL
+            SELECT t.partition, t."offset", t.key, {CAUSES_NONE} AS causes_none, l.reason
+            FROM before AS t JOIN listed AS l ON l.partition = t.partition AND l."offset" = t."offset" WHERE t.key IS NOT NULL
+        ) GROUP BY key
+    ) WHERE NOT last.causes_none AND cause IS NOT NULL
+"""
+
+# What another writer took of keys that it left without a live message, in one snapshot: `was` and `removal`, each in the files in which
+# they differ, and `rest`, the removal's snapshot whole.
+LEFT_EMPTY = f"""
+    INSERT INTO left_empty
+    WITH gone AS (
+        SELECT key, max(struct_pack(partition := partition, "offset" := "offset", causes_none := {CAUSES_NONE})) AS last
+        FROM was AS w ANTI JOIN removal AS r ON r.partition = w.partition AND r."offset" = w."offset"
+        WHERE key IS NOT NULL GROUP BY key
+    )
+    SELECT key, last FROM gone
+    ANTI JOIN (SELECT key FROM rest SEMI JOIN gone USING (key) GROUP BY key HAVING NOT bool_and({IS_MARKER})) USING (key)
+"""
+LEFT_EMPTIES = 'CREATE OR REPLACE TABLE left_empty (key BLOB, last STRUCT(partition INTEGER, "offset" BIGINT, causes_none BOOLEAN))'
+
+# Of those, the keys that have no live message now either, and no marker that came after.
+OWED = f"""
+    CREATE OR REPLACE TABLE emptied AS
+    WITH newest AS (SELECT key, max(last) AS last FROM left_empty GROUP BY key)
+    SELECT last.partition AS partition, last."offset" AS "offset", key, 'removed' AS reason FROM newest
+    ANTI JOIN (
+        SELECT b.key FROM now AS b JOIN newest AS n ON n.key = b.key
+        GROUP BY b.key HAVING bool_or(NOT {IS_MARKER} OR b."offset" > n.last."offset")
+    ) USING (key)
+    WHERE NOT last.causes_none
+"""
+
+# The emptied keys in the order of their markers, and where older markers of each lie; a key of which anything but a marker stays is not
+# emptied (MRK-3). Whether a message is a marker is asked where the key is one of those.
+MARKED = f"""
+    WITH met AS (
+        SELECT key, bool_and({IS_MARKER}) AS empty,
+               list(struct_pack(partition := partition, segment := segment, file := path, "offset" := "offset")) FILTER ({IS_MARKER}) AS older
+        FROM (FROM after SEMI JOIN emptied USING (key)) JOIN after_files USING (file) GROUP BY key
+    )
+    SELECT e.partition, e."offset", e.key, e.reason, m.older
+    FROM emptied AS e LEFT JOIN met AS m ON m.key = e.key
+    WHERE coalesce(m.empty, true) ORDER BY e.partition, e."offset"
+"""
+
+# The newest time of each partition; of those that are later than a time, which their files tell, the others do not matter.
+NEWEST = "SELECT partition, max(epoch_us(append_time)) AS newest FROM late GROUP BY partition"
+
+# Keys of a list that another writer's messages have met since the plan.
+ARRIVED = f"SELECT DISTINCT key FROM appended SEMI JOIN keys USING (key) WHERE NOT {IS_MARKER}"
+
+# Markers among the messages that the plan's snapshot has not.
+STAGED = f"""
+    SELECT partition, "offset", key, headers, epoch_us(append_time) AS appended FROM staged AS t WHERE {IS_MARKER} AND ({{new}})
+    ORDER BY partition, "offset"
+"""
+
+
+# A plan's markers as they stand when it is published: without those that newer messages made needless, numbered on from the log
+# as it is then (MRK-3, MRK-4).
+#
+# An older marker of a cancelled one's key goes all the same: it is in the deletion's own row list, and exactly what was judged is
+# published (MRK-5). Nothing is lost with it: the message that cancelled comes after it in its partition and lives, so no reader can
+# meet a value from before it, and what it said of the key is not so any more.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkersNow:
+    """`files` hold `count` markers with the offsets that follow the log at the head that was looked at; `state`: the log's with them."""
+
+    files: Sequence[Java]
+    count: int
+    cancelled: int
+    state: LogSummary
+
+    @classmethod
+    def read(
+        cls, session: SparkSession, table: Java, log: Table, verdict: Verdict, change: StagedChange, *, base_id: int, head_id: int
+    ) -> MarkersNow:
+        """`log`: the table as PyIceberg reads it, at the head or later."""
+        plan, staged = verdict.plan, verdict.staged
+        assert staged.branch is not None
+        policy = Policy.of_values(plan.policy)
+        with snapshot_rows(log, plan.plan_id) as rows:
+            made = kept = _staged_markers(rows, verdict, policy)
+            if head_id != base_id:
+                arrived = _arrived(rows, made, base_id=base_id, head_id=head_id)
+                kept = [marker for marker in made if marker.key not in arrived]
+        state = sealed(newest_state(main_ancestors(table)), plan)
+        numbered_rows, after = numbered(kept, state, policy)
+        if head_id == base_id or (kept == made and state == sealed(newest_state(ancestors(table, base_id)), plan)):
+            files = change.added
+        else:
+            files = write_rows(session, table, numbered_rows)
+            append_to(table, staged.branch, files)
+        return cls(files=files, count=len(kept), cancelled=len(made) - len(kept), state=after)
+
+
+def _staged_markers(rows: SnapshotRows, verdict: Verdict, policy: Policy) -> list[Marker]:
+    """As they stand on the branch that the gate has judged, in their order."""
+    assert policy.marker_ttl_us is not None
+    ends = dict(verdict.plan.requirements.end_offsets)
+    rows.relate("staged", verdict.staged.snapshot_id, lambda file: holds_new(file, ends))
+    return [
+        Marker(
+            partition=row["partition"],
+            replaces=row["offset"],
+            key=row["key"],
+            reason=next(header["value"] for header in row["headers"] if header["name"] == REASON_HEADER).decode(),
+            append_time=Instant(row["appended"]),
+            ttl_us=policy.marker_ttl_us,
+        )
+        for row in rows.ask(STAGED.format(new=new_offsets(ends))).to_pylist()
+    ]
+
+
+def new_offsets(ends: dict[int, int]) -> str:
+    """Offsets that the plan's snapshot had not given, as a condition on `t`."""
+    return " OR ".join(f"(t.partition = {partition} AND t.offset >= {end})" for partition, end in sorted(ends.items())) or "false"
+
+
+def holds_new(file: FileMetrics, ends: Mapping[int, int]) -> bool:
+    """Whether the file may hold such an offset."""
+    return file.partition in ends and (file.last_offset is None or file.last_offset >= ends[file.partition])
+
+
+def _arrived(rows: SnapshotRows, made: list[Marker], *, base_id: int, head_id: int) -> set[bytes]:
+    """Keys of the markers in what others have appended."""
+    rows.relate("appended", head_id, rows.differing(head_id, base_id))
+    rows.register("keys", pa.table({"key": pa.array((marker.key for marker in made), pa.binary())}))
+    return {row["key"] for row in rows.ask(ARRIVED).to_pylist()}

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.manifest import ManifestContent
 
+from message_lifecycle.model.change import QuarantinedFile
 from message_lifecycle.model.errors import PlanConflict, UnknownTopic, undo_source_gone
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -22,18 +24,21 @@ from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg.branches import branch_of, make_branch, remove_branch, staged_on, undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.data_files import copied_from, copies, digest_of, originals
 from message_lifecycle.stores.iceberg.failures import engine_failures
 from message_lifecycle.stores.iceberg.fence import Ancestor, fenced_commit, main_ancestors
-from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, STAGED_PLAN_ID, UNDOES
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries, picking
 from message_lifecycle.stores.iceberg.quarantine import KIND
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
+from message_lifecycle.stores.iceberg.table_folder import absolute, is_erased_copy, location_prefix
 
 if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
     from pyspark.sql import SparkSession
+
 
 _AT = 1
 """The id of the column `at`, the table's first."""
@@ -84,7 +89,6 @@ class IcebergQuarantine(ChangeStore):
 
     def returning(self, plan: Plan) -> QuarantineReturning:
         from message_lifecycle.stores.iceberg.layout import ancestors
-        from message_lifecycle.stores.iceberg.quarantine_undo import returning
         from message_lifecycle.stores.iceberg.undo_sources import source_of
 
         table = self._tables.load(plan.topic, kind=KIND)
@@ -103,8 +107,6 @@ class IcebergQuarantine(ChangeStore):
             ) from lost
 
     def _returned(self, plan: Plan) -> int:
-        from message_lifecycle.stores.iceberg.quarantine_undo import returned
-
         table, done = self._tables.load(plan.topic, kind=KIND), self.published(plan)
         after = None if done is None else table.snapshot_by_id(done.snapshot_id)
         if after is None:
@@ -164,7 +166,7 @@ class IcebergQuarantine(ChangeStore):
         }
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
-        from message_lifecycle.stores.iceberg.commits import commit_once, only_appends_since, properties
+        from message_lifecycle.stores.iceberg.fence import commit_once, only_appends_since, properties
         from message_lifecycle.stores.iceberg.read import published_by
 
         plan, base_id = verdict.plan, verdict.plan.requirements.snapshot_id
@@ -206,14 +208,10 @@ class IcebergQuarantine(ChangeStore):
             remove_branch(self._tables, plan, undo_ref(plan.parent), (KIND,))
 
     def _coming(self, session: SparkSession, table: Java, plan: Plan) -> Java:
-        from message_lifecycle.stores.iceberg.quarantine_undo import bringing_back
-
         return bringing_back(session, self._tables.load(plan.topic, kind=KIND).io, table, plan)
 
     def _evidence_of_undo(self, plan: Plan, staged: Staged) -> Mapping[str, object]:
         """What comes back is read, row by row and byte by byte; that the rest is as it was its names tell, for no file is ever changed."""
-        from message_lifecycle.stores.iceberg.quarantine_undo import looked_at
-
         table = self._tables.load(plan.topic, kind=KIND)
         before, after = _at(table, plan.requirements.snapshot_id, plan), _at(table, staged.snapshot_id, plan)
         prefix = location_prefix(table.location())
@@ -296,13 +294,78 @@ def _going(session: SparkSession, table: Java, plan: Plan, base_id: int) -> Java
 
 def _returned(session: SparkSession, table: Java, verdict: Verdict) -> Java:
     """The update that adds what was staged. Raises PlanConflict where that is gone."""
-    from message_lifecycle.stores.iceberg.staged_change import Change
+    from message_lifecycle.stores.iceberg.branches import StagedChange
 
     plan, staged_id = verdict.plan, verdict.staged.snapshot_id
     staged = None if staged_id is None else table.snapshot(staged_id)
     if staged is None:
         raise PlanConflict(plan.plan_id, f"what was staged for it (snapshot {staged_id}) is gone")
     update = table.newAppend()
-    for file in Change.of(session, table, [staged]).added:
+    for file in StagedChange.of(session, table, [staged]).added:
         update.appendFile(file)
     return update
+
+
+# What a plan took out of the quarantine, found in its history and brought back (DEL-7, QUA-1).
+#
+# Refused rows have no offsets, and an erasure gives a file another name and keeps the times of the rows that stay. So a file is known by its
+# name; one that an erasure has written anew, by times that lie within those of a file that went; and a copy by its times and number of rows.
+
+
+def returning(
+    plan: Plan, *, source_id: int, rewritten: bool, source: Iterable[QuarantineFile], now: Iterable[QuarantineFile]
+) -> QuarantineReturning:
+    """What the plan took and is not there `now`. `rewritten`: an erasure has come since, and made the source."""
+    dropped = plan.on_quarantine.files
+    names, there = {action.file for action in dropped}, {file.name: _known_by(file) for file in now}
+    copies_there = set(there.values())
+    files, present = [], 0
+    for file in source:
+        if file.oldest_at is None or file.newest_at is None or file.name in there:
+            continue
+        if file.name not in names and not (rewritten and is_erased_copy(file.name) and _within(file, dropped)):
+            continue
+        if _known_by(file) in copies_there:
+            present += file.rows
+        else:
+            files.append((file, (file.oldest_at, file.newest_at)))
+    return QuarantineReturning(source_id=source_id, files=tuple(files), present=present)
+
+
+def returned(plan: Plan, before: Iterable[QuarantineFile], after: Iterable[QuarantineFile]) -> int:
+    """How many of an undo's rows its commit has brought, each file known by its times and its number of rows."""
+    old = {file.name for file in before}
+    new = Counter(_known_by(file) for file in after if file.name not in old)
+    named = Counter((action.oldest_at, action.newest_at, action.rows) for action in plan.on_quarantine.files_back)
+    return sum(min(many, new[oldest, newest, rows]) * rows for (oldest, newest, rows), many in named.items())
+
+
+def bringing_back(session: SparkSession, io: FileIO, table: Java, plan: Plan) -> Java:
+    """The update that adds a copy of each of the plan's files. Raises UndoSourceGone."""
+    prefix, undone = location_prefix(str(table.location())), plan.parent or plan.plan_id
+    wanted = {absolute(prefix, action.file): at for at, action in enumerate(plan.on_quarantine.files_back)}
+    update = table.newAppend()
+    found = originals(session, io, table, plan.on_quarantine.source_id, wanted, undone=undone)
+    for _, (_, file) in copies(session, io, table, found, undone=undone):
+        update.appendFile(file)
+    return update
+
+
+def looked_at(io: FileIO, prefix: str, plan: Plan, rows: Iterable[tuple[str, int]]) -> Iterator[dict[str, Any]]:
+    """The frame `back` of `gates.quarantine`. `rows`: new files by name, and how many rows each was read to hold."""
+    named = dict(enumerate(plan.on_quarantine.files_back))
+    for name, count in rows:
+        at = copied_from(name)
+        action = None if at is None else named.pop(at, None)  # each of them once
+        same = action is not None and digest_of(io, absolute(prefix, name)) == digest_of(io, absolute(prefix, action.file))
+        yield {"rows": count, "planned": action is not None, "same": same}
+
+
+def _known_by(file: QuarantineFile) -> tuple[int | None, int | None, int]:
+    return file.oldest_at, file.newest_at, file.rows
+
+
+def _within(file: QuarantineFile, dropped: Iterable[QuarantinedFile]) -> bool:
+    oldest, newest = file.oldest_at, file.newest_at
+    assert oldest is not None and newest is not None, "asked of known times alone"
+    return any(action.oldest_at <= oldest and newest <= action.newest_at for action in dropped)

@@ -20,7 +20,7 @@ from message_lifecycle.model.request import Request
 from message_lifecycle.model.rows import Place, RowAnswer, RowQuestion
 from message_lifecycle.model.undo import Effect, Range, Returning
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
+from message_lifecycle.stores.iceberg.data_rows import messages_of, rows_in_order
 from message_lifecycle.stores.iceberg.layout import (
     CANCELLED_MARKERS,
     COUNTS,
@@ -33,8 +33,8 @@ from message_lifecycle.stores.iceberg.layout import (
     ancestors,
     offsets_of,
 )
-from message_lifecycle.stores.iceberg.message_rows import messages_of, rows_in_order
 from message_lifecycle.stores.iceberg.segments import InTime, log_state
+from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -82,7 +82,7 @@ class IcebergReader:
         )
 
     def requested(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
-        from message_lifecycle.stores.iceberg.requested_rows import requested_rows
+        from message_lifecycle.stores.iceberg.due_rows import requested_rows
 
         table = self._tables.log(log.topic)
         snapshot = None if log.snapshot_id is None else table.snapshot_by_id(log.snapshot_id)

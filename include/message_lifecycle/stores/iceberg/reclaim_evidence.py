@@ -12,12 +12,9 @@ from message_lifecycle.model.errors import OutsideTable, PlanConflict, UnsafePat
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.file_names import Within
-from message_lifecycle.stores.iceberg.history import NamedFile
-from message_lifecycle.stores.iceberg.inventory import inventory
-from message_lifecycle.stores.iceberg.past import progress_in
+from message_lifecycle.stores.iceberg.history import NamedFile, inventory, progress_in
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
-from message_lifecycle.stores.iceberg.table_folder import ListedFile, check_name, listed
+from message_lifecycle.stores.iceberg.table_folder import ListedFile, Within, check_name, listed
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,7 @@ files as orphans. At the end the log's table says what came back.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import Forget
@@ -22,18 +22,20 @@ from message_lifecycle.model.tables import LooseFiles, LooseQuestion, TableHisto
 from message_lifecycle.operations.reclaim import ended_refs, kept_of
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.iceberg import past, table_file, topic_tables
+from message_lifecycle.stores.iceberg import history, table_file, topic_tables
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import TableDocument
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
-from message_lifecycle.stores.iceberg.file_names import Within
-from message_lifecycle.stores.iceberg.history import Document, NamedFile, all_named, reachable, snapshot_ids
-from message_lifecycle.stores.iceberg.inventory import inventory
+from message_lifecycle.stores.iceberg.history import History, NamedFile, all_named, inventory, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
-from message_lifecycle.stores.iceberg.table_folder import Deleted, delete_files, listed
+from message_lifecycle.stores.iceberg.table_file import Document, change_document
+from message_lifecycle.stores.iceberg.table_folder import Deleted, Within, delete_files, listed
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
+    from pyiceberg.typedef import Identifier
+
 
 RECLAIMING = "lifecycle._reclaiming"
 """The plan by which snapshots were last taken out of this table."""
@@ -51,7 +53,7 @@ class IcebergReclaimer(ChangeStore):
 
     def histories(self, name: TopicName) -> Sequence[TableHistory]:
         topic_tables.check_alone(self._tables, name)
-        return [past.history_of(document, kind) for kind, document in topic_tables.documents(self._tables, name)]
+        return [history.history_of(document, kind) for kind, document in topic_tables.documents(self._tables, name)]
 
     def loose(self, name: TopicName, question: LooseQuestion) -> LooseFiles:
         document, io = self._open(name, question.table)
@@ -107,8 +109,6 @@ class IcebergReclaimer(ChangeStore):
         ]
 
     def hidden_bytes(self, name: TopicName) -> int | None:
-        from message_lifecycle.stores.iceberg.hidden import hidden_bytes
-
         return sum(hidden_bytes(document) for _, document in topic_tables.documents(self._tables, name))
 
     def evidence(self, plan: Plan, _staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
@@ -146,8 +146,6 @@ class IcebergReclaimer(ChangeStore):
         return found
 
     def _expire(self, plan: Plan, action: Forget, check: _Check) -> None:
-        from message_lifecycle.stores.iceberg.expiring import expire
-
         document = self._document(plan, action)
         within = Within(str(document.content["location"]))
         listed_metadata = {name for removal in action.files for name in removal.files}
@@ -198,8 +196,8 @@ class _Check:
         self._listed = {name for removal in action.files for name in removal.files}
         _, self._io = store.open(plan.topic, action.table)
 
-    def __call__(self, document: Document) -> None:
-        now = past.history_of(TableDocument(location="", content=document), self.action.table)
+    def __call__(self, document: History) -> None:
+        now = history.history_of(TableDocument(location="", content=document), self.action.table)
         moved = {ref.name for ref in now.refs}.intersection(self.action.refs).difference(ended_refs(now, self._plan.as_of))
         if moved:
             raise PlanConflict(self._plan.plan_id, f"{', '.join(sorted(moved))} of {_words(self.action)} has moved on")
@@ -240,3 +238,92 @@ def _erasing(document: TableDocument) -> Iterator[NamedFile]:
 
 def _words(action: Forget) -> str:
     return f"the table {action.table}" if action.table else "the log"
+
+
+# Snapshots taken out of a table's metadata: exactly those named, in one compare-and-swap, and no file is removed by it (DEL-7).
+#
+# Iceberg's own `expireSnapshots().commit()` removes files by walking what each snapshot changed, and takes live ones where a path came
+# back to life; which files may go is decided here by reachability alone (see `history`).
+
+
+_NO_SNAPSHOT = -1
+
+
+def expire(
+    catalog: Catalog,
+    identifier: Identifier,
+    snapshot_ids: Collection[int],
+    *,
+    properties: Mapping[str, str | None],
+    refs: Collection[str] = (),
+    metadata_files: Collection[str] = (),
+    check: Callable[[Document], None] | None = None,
+) -> str:
+    """Take these snapshots and refs out, and `metadata_files` (paths as written) out of the log of earlier metadata; set `properties`,
+    None removes one. What is gone already is no error. Where the metadata lies then.
+
+    `check` sees the metadata that each attempt builds on, and raises to leave all as it is. Raises SnapshotInUse where another ref
+    points at one of the snapshots, TableBusy."""
+
+    def change(document: Document) -> Document:
+        if check is not None:
+            check(document)
+        return without(document, ".".join(identifier), snapshot_ids, properties=properties, refs=refs, metadata_files=metadata_files)
+
+    return change_document(catalog, identifier, change)
+
+
+def without(
+    document: Document,
+    table: str,
+    snapshot_ids: Collection[int],
+    *,
+    properties: Mapping[str, str | None],
+    refs: Collection[str] = (),
+    metadata_files: Collection[str] = (),
+) -> Document:
+    """The metadata without these. Raises as `expire`."""
+    gone = frozenset(snapshot_ids)
+    left = {name: ref for name, ref in document.get("refs", {}).items() if name not in refs}
+    for name, ref in (*left.items(), ("main", {"snapshot-id": document.get("current-snapshot-id", _NO_SNAPSHOT)})):
+        if ref["snapshot-id"] in gone:
+            raise SnapshotInUse(table, ref["snapshot-id"], name)
+    kept = {key: value for key, value in {**document.get("properties", {}), **properties}.items() if value is not None}
+    changed = {
+        **document,
+        "properties": kept,
+        "refs": left,
+        "snapshots": [snapshot for snapshot in document.get("snapshots", []) if snapshot["snapshot-id"] not in gone],
+        "metadata-log": [entry for entry in document.get("metadata-log", []) if entry["metadata-file"] not in metadata_files],
+    }
+    log = document.get("snapshot-log", [])
+    # Whoever asks what was current at a time must not be told of an older snapshot than was: the log begins after the newest that went.
+    cut = max((at for at, entry in enumerate(log) if entry["snapshot-id"] in gone), default=-1)
+    changed["snapshot-log"] = log[cut + 1 :]
+    for key in ("statistics", "partition-statistics"):
+        if document.get(key):
+            changed[key] = [entry for entry in document[key] if entry["snapshot-id"] not in gone]
+    # A part that was not there stays away: an unchanged document is no new version.
+    return {key: value for key, value in changed.items() if value or key in document}
+
+
+# How much of a table's disk only its past needs, by summaries alone: a figure for `status`, not a plan.
+
+
+def hidden_bytes(document: TableDocument) -> int:
+    """Bytes of data and delete files that snapshots still remember and the newest does not show.
+
+    Every file was added by one of the snapshots, or was there at the first of them; what the newest shows is taken off. A file that is
+    added again counts again, so the figure may be too high, and manifests are not in it."""
+    snapshots = document.content.get("snapshots") or ()
+    if not snapshots:
+        return 0
+    first, *others = sorted(snapshots, key=lambda snapshot: snapshot.get("sequence-number", 0))
+    held = _number(first, "total-files-size") + sum(_number(snapshot, "added-files-size") for snapshot in others)
+    shown = next((_number(snapshot, "total-files-size") for snapshot in snapshots if snapshot["snapshot-id"] == document.current_id), 0)
+    return max(0, held - shown)
+
+
+def _number(snapshot: dict[str, object], key: str) -> int:
+    summary = snapshot.get("summary")
+    return int(str(summary.get(key, 0))) if isinstance(summary, dict) else 0

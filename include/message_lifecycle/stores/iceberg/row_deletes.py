@@ -19,9 +19,9 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.rows import Place, ranges_of
 from message_lifecycle.stores.iceberg.data_files import vectors_of
 from message_lifecycle.stores.iceberg.data_rows import Positions, read_rows, vectors_in
-from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
 from message_lifecycle.stores.iceberg.puffin import puffin_file
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
+from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

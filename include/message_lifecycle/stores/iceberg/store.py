@@ -5,21 +5,54 @@ Importing this starts nothing; the session is asked for when the first verb need
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from message_lifecycle.model.change import RemoveRows
+from message_lifecycle.model.errors import LifecycleError, PlanConflict, TableBusy
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy, Value
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.iceberg.branches import branch_of, remove_branch, undo_ref
+from message_lifecycle.stores.iceberg import fence
+from message_lifecycle.stores.iceberg.branches import (
+    StagedChange,
+    branch_of,
+    chain,
+    drop_stage,
+    make_branch,
+    remove_branch,
+    staged_on,
+    undo_ref,
+)
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.data_files import planned_files
 from message_lifecycle.stores.iceberg.failures import engine_failures
-from message_lifecycle.stores.iceberg.read import IcebergReader
+from message_lifecycle.stores.iceberg.fence import (
+    Ancestor,
+    Judge,
+    Steps,
+    commit_once,
+    fenced_commit,
+    find,
+    main_ancestors,
+    newest_state,
+    only_appends_since,
+    properties,
+)
+from message_lifecycle.stores.iceberg.layout import CANCELLED_MARKERS, MARKERS, PARENT_PLAN_ID, STAGED_PLAN_ID, UNDOES
+from message_lifecycle.stores.iceberg.marks import MarkersNow, sealed
+from message_lifecycle.stores.iceberg.read import IcebergReader, published_by, removed_rows
+from message_lifecycle.stores.iceberg.row_deletes import delete_rows
+from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
 
 if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.table import Table
     from pyspark.sql import SparkSession
 
 
@@ -47,7 +80,6 @@ class IcebergStore(IcebergReader, ChangeStore):
         self._dropped: dict[tuple[int | None, SparkSession], object] = {}
 
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
-        from message_lifecycle.stores.iceberg.stage import stage
         from message_lifecycle.stores.iceberg.undo import stage_undo
 
         if plan.is_empty:  # no JVM for nothing
@@ -66,7 +98,6 @@ class IcebergStore(IcebergReader, ChangeStore):
     def _engine(self, plan: Plan) -> SparkSession:
         """Spark is needed for rows alone: what only drops whole files is done by Iceberg's library."""
         from message_lifecycle.stores.iceberg.session import engine
-        from message_lifecycle.stores.iceberg.stage import removed_by_row
 
         return self._session() if plan.parent is not None or removed_by_row(plan) else engine(self._session)
 
@@ -80,7 +111,7 @@ class IcebergStore(IcebergReader, ChangeStore):
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.compaction.view_table import state_of
         from message_lifecycle.stores.iceberg.evidence import evidence
-        from message_lifecycle.stores.iceberg.undo_evidence import undo_evidence
+        from message_lifecycle.stores.iceberg.undo import undo_evidence
 
         if plan.parent is not None:
             return undo_evidence(self._tables.load(plan.topic), plan, staged)
@@ -92,8 +123,6 @@ class IcebergStore(IcebergReader, ChangeStore):
             return evidence(self._tables.load(plan.topic), plan, staged, policy, horizons)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
-        from message_lifecycle.stores.iceberg.publish import publish
-
         marks = verdict.staged.markers is not None and verdict.staged.markers.count > 0
         with engine_failures():
             session = self._session() if marks else self._engine(verdict.plan)
@@ -107,3 +136,213 @@ class IcebergStore(IcebergReader, ChangeStore):
     def discard(self, plan: Plan) -> None:
         """Needs no JVM."""
         remove_branch(self._tables, plan, branch_of(plan.plan_id))
+
+
+# Staging: a plan's work on a branch made at the plan's snapshot, where no reader of main sees it (DEL-1).
+#
+# Whole files go by name, in one commit; single messages by their offsets, in a second one.
+
+
+def stage(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, server: Mapping[str, Value] | None) -> tuple[Staged, Java | None]:
+    """Do the plan's work on its branch; done before, it is found. Raises PlanConflict, and then nothing is staged. `io` reaches the
+    table's files.
+
+    With it comes the DataFileSet that this call has dropped, where that is all it has done.
+    """
+    table = java_table(session, plan.topic)
+    fence.check(plan, plan_id, table, server)
+    base_id = plan.requirements.snapshot_id
+    if plan.is_empty or base_id is None:
+        return Staged(plan_id=plan_id, branch=None, snapshot_id=base_id), None
+    found = staged_on(table, plan_id)
+    if found is not None:
+        return Staged(plan_id=plan_id, branch=branch_of(plan_id), snapshot_id=int(found.snapshotId())), None
+    going = _files(session, plan, plan_id, table)
+    branch = make_branch(table, plan, base_id)
+    by_row = removed_by_row(plan)
+    if plan.selection.files:
+        jvm: Java = session._jvm
+        drop = table.newOverwrite().deleteFiles(going, jvm.org.apache.iceberg.util.DeleteFileSet.create())
+        # The mark of a stage that is whole stands on its last commit.
+        if not by_row:
+            drop.set(STAGED_PLAN_ID, plan_id)
+        drop.toBranch(branch).commit()
+    if by_row:
+        delete_rows(session, io, plan.topic, branch, by_row, {STAGED_PLAN_ID: plan_id})
+    table.refresh()
+    staged = table.snapshot(branch)
+    removed = sum(removed_rows(dict(snapshot.summary())) for snapshot in chain(table, staged, base_id))
+    if removed != plan.expected.removed_rows:
+        drop_stage(table, plan_id)
+        raise PlanConflict(plan_id, f"its work removed {removed} messages, the plan names {plan.expected.removed_rows}")
+    return Staged(plan_id=plan_id, branch=branch, snapshot_id=int(staged.snapshotId())), None if by_row else going
+
+
+def removed_by_row(plan: Plan) -> list[RemoveRows]:
+    """What goes by offsets: of files that do not go whole."""
+    whole = set(plan.selection.files)
+    return [action for action in plan.on_log.mark if action.file not in whole]
+
+
+def _files(session: SparkSession, plan: Plan, plan_id: str, table: Java) -> Java:
+    """The plan's files in the plan's snapshot: those very names, each of them, and none besides."""
+    names = plan.selection.files
+    found = planned_files(session, table, table.snapshot(plan.requirements.snapshot_id), plan)
+    # Only named files are found, so equal numbers mean the same files.
+    if found.size() != len(set(names)) or len(set(names)) != len(names):
+        raise PlanConflict(plan_id, f"it names {len(names)} files, of which its snapshot holds {found.size()}")
+    return found
+
+
+# Publishing: the staged change committed again on main, once, under the fence (DEL-4, DEL-5).
+#
+# Main may have moved since the plan: appends of others pass, any other change refuses. What goes is what the staged snapshot
+# took out, by identity, so a message that came later cannot match it.
+
+
+TRIES = 10
+"""How often markers are numbered again because somebody appended first."""
+
+
+class _MovedOn(LifecycleError):
+    """The log has grown since the markers were numbered: number them again."""
+
+
+def publish(
+    session: SparkSession,
+    log: Callable[[], Table],
+    verdict: Verdict,
+    server: Mapping[str, Value] | None,
+    *,
+    ledger: tuple[str, int],
+    steps: Steps,
+    dropped: Java | None = None,
+) -> Published:
+    """Make the plan's one commit on main, or report the one that is there. Raises PlanConflict, TableBusy, CommitUnknown.
+
+    `log`: the topic's table as PyIceberg reads it now. `dropped`: the DataFileSet that the staged snapshot took out, where that is all it
+    did and this process made it; else it is read from there.
+    """
+    plan_id = verdict.staged.plan_id
+    plan, staged_id = verdict.plan, verdict.staged.snapshot_id
+    table = java_table(session, plan.topic)
+    base_id = plan.requirements.snapshot_id
+    done = find(table, plan_id, since=base_id)
+    if done is not None:
+        return published_by(plan_id, done.snapshot_id, done.summary)
+    fence.check(plan, plan_id, table, server)
+    staged = None if staged_id is None else table.snapshot(staged_id)
+    if plan.is_empty or staged is None or base_id is None or staged_id == base_id:
+        raise PlanConflict(plan_id, f"nothing is staged for it (snapshot {staged_id})")
+    change = StagedChange.of(session, table, chain(table, staged, base_id)) if dropped is None else StagedChange.of_files(dropped)
+    commit = _Commit(
+        session=session, table=table, log=log, verdict=verdict, base_id=base_id, properties=properties(verdict, ledger), steps=steps
+    )
+
+    def attempt() -> None:
+        if plan.parent is not None:
+            commit.restoring(change)
+        elif verdict.staged.markers is None or not verdict.staged.markers.count:
+            commit.removal(change)
+        else:
+            commit.removal_and_markers(change)
+
+    try:
+        found = commit_once(table, plan_id, attempt, steps=steps, since=base_id)
+    finally:
+        forget_cached(session, plan.topic)  # also where nobody knows whether it is there
+    return published_by(plan_id, found.snapshot_id, found.summary)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Commit:
+    """One plan's commit on main."""
+
+    session: SparkSession
+    table: Java
+    log: Callable[[], Table]
+    verdict: Verdict
+    base_id: int
+    properties: Mapping[str, str]
+    steps: Steps
+
+    @property
+    def _what(self) -> str:
+        return f"publishing plan {self.verdict.staged.plan_id}"
+
+    def removal(self, change: StagedChange) -> None:
+        """The staged removal alone."""
+        update = self._with(change.update(self.session, self.table, self.base_id), {})
+        fenced_commit(self.session, [(update, self._judge(update))], what=self._what)
+
+    def restoring(self, change: StagedChange) -> None:
+        """What an undo brings back, and the markers that go with it."""
+        update = self._with(change.restore(self.session, self.table, self.base_id), {UNDOES: self.verdict.plan.parent or ""})
+        fenced_commit(self.session, [(update, self._judge(update))], what=self._what)
+
+    def removal_and_markers(self, change: StagedChange) -> None:
+        """The removal and an append of the markers, numbered on from the log as it is now: both or neither (MRK-4).
+
+        Two snapshots, because readers of a stream pass over a snapshot that removes, and must meet the markers.
+        """
+        for _ in range(TRIES):
+            with suppress(_MovedOn):
+                return self._attempt(change)
+        raise TableBusy(self._what, TRIES)
+
+    def _attempt(self, change: StagedChange) -> None:
+        self.table.refresh()
+        only_appends_since(main_ancestors(self.table), self.verdict.staged.plan_id, self.base_id)
+        head_id = int(self.table.currentSnapshot().snapshotId())
+        markers = MarkersNow.read(self.session, self.table, self.log(), self.verdict, change, base_id=self.base_id, head_id=head_id)
+        transaction = self.table.newTransaction()
+
+        def updates() -> Iterator[tuple[Java, Judge]]:
+            counts = {MARKERS: str(markers.count), CANCELLED_MARKERS: str(markers.cancelled)}
+            if change.removes:
+                removal = self._with(change.update(self.session, transaction, self.base_id), counts)
+                yield removal, self._judge(removal, head_id)
+            if not markers.count:
+                return
+            append = transaction.newAppend()
+            for file in markers.files:
+                append = append.appendFile(file)
+            if not change.removes:
+                # A sweep's markers stand for the plan by themselves.
+                yield self._with(append, {**counts, **markers.state.to_properties()}), self._judge_markers(head_id)
+                return
+            append.set(PARENT_PLAN_ID, self.verdict.staged.plan_id)
+            for key, value in markers.state.to_properties().items():
+                append.set(key, value)
+            # The removal's judge lets nothing pass but the log that the markers were numbered on.
+            yield append, lambda _walk: None
+
+        fenced_commit(self.session, updates(), what=self._what, transaction=transaction)
+
+    def _with(self, update: Java, more: Mapping[str, str]) -> Java:
+        for key, value in {**self.properties, **more}.items():
+            update.set(key, value)
+        return update
+
+    def _judge_markers(self, head_id: int) -> Judge:
+        def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
+            self.steps("inside_commit")
+            only_appends_since(walk(), self.verdict.staged.plan_id, self.base_id)
+            if next(walk()).snapshot_id != head_id:
+                raise _MovedOn
+
+        return judge
+
+    def _judge(self, update: Java, head_id: int | None = None) -> Judge:
+        plan, plan_id = self.verdict.plan, self.verdict.staged.plan_id
+
+        def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
+            self.steps("inside_commit")
+            only_appends_since(walk(), plan_id, self.base_id)
+            if head_id is not None and next(walk()).snapshot_id != head_id:
+                raise _MovedOn
+            # The state is that of the log which this very attempt builds on, however late an append came (MSG-4).
+            for key, value in sealed(newest_state(walk()), plan).to_properties().items():
+                update.set(key, value)
+
+        return judge

@@ -8,9 +8,14 @@ commit of anybody's that came first makes the plan out of date.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.manifest import DataFileContent, ManifestContent
+from sqlalchemy import CursorResult, delete, update
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from message_lifecycle.model.change import MovedTable
 from message_lifecycle.model.errors import PlanConflict, storage_refused
@@ -40,10 +45,16 @@ from message_lifecycle.stores.iceberg.layout import (
     TOPIC_PROPERTY,
     settings_of,
 )
+from message_lifecycle.stores.iceberg.manifests import DELETED as DELETED_ENTRY
+from message_lifecycle.stores.iceberg.manifests import entries, picking
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
-from message_lifecycle.stores.iceberg.renaming import Moved, rename
-from message_lifecycle.stores.iceberg.table_rows import rows_by_manifests, rows_by_pyiceberg
+from message_lifecycle.stores.iceberg.table_file import Written
 from message_lifecycle.stores.iceberg.topic_tables import documents
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
 
 _ON_DELETED = (DELETED_BY, DELETED_AT, DELETED_GATE, DELETED_KIND)
 
@@ -227,3 +238,90 @@ def _published(plan: Plan) -> Published:
     return Published(
         plan_id=plan.plan_id, snapshot_id=plan.requirements.snapshot_id, removed=plan.expected.removed, restored=plan.restored_rows
     )
+
+
+# Tables renamed in a SQL catalog, many in one transaction.
+
+
+_VIEW = "VIEW"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """A table with its new metadata, and the name it is to have."""
+
+    written: Written
+    to: Place
+
+
+def at_place(catalog: SqlCatalog, place: Place) -> tuple[Any, ...]:
+    return (
+        IcebergTables.catalog_name == catalog.name,
+        IcebergTables.table_namespace == place[0],
+        IcebergTables.table_name == place[1],
+    )
+
+
+def rename(catalog: Catalog, moves: Sequence[Moved], views: Iterable[Place], *, steps: Callable[[str], None]) -> bool:
+    """Give all of them their names and metadata, and drop the views, or change nothing; False: a table has moved on.
+
+    Raises IntegrityError where a name is taken; nothing was changed then."""
+    assert isinstance(catalog, SqlCatalog)
+    with Session(catalog.engine) as session:
+        for place in views:
+            session.execute(delete(IcebergTables).where(*at_place(catalog, place), IcebergTables.iceberg_type == _VIEW))
+        for move in moves:
+            place = (".".join(move.written.identifier[:-1]), move.written.identifier[-1])
+            done = session.execute(
+                update(IcebergTables)
+                .where(*at_place(catalog, place), IcebergTables.metadata_location == move.written.old)
+                .values(
+                    table_namespace=move.to[0],
+                    table_name=move.to[1],
+                    metadata_location=move.written.new,
+                    previous_metadata_location=move.written.old,
+                )
+            )
+            assert isinstance(done, CursorResult)
+            if done.rowcount != 1:
+                session.rollback()
+                return False
+            steps("inside_commit")
+        steps("before_commit")
+        session.commit()
+    return True
+
+
+# How many rows a table has, by its manifests: read twice, by two readers.
+
+
+_PICK = picking("content", "file_path", "record_count", "file_size_in_bytes", "referenced_data_file")
+
+
+def rows_by_manifests(table: Table, snapshot_id: int | None) -> tuple[int, int]:
+    """Rows that no vector marks, and bytes of the data files, at the snapshot. None: nothing was ever written."""
+    snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    rows, sizes, marked = dict[str, int](), dict[str, int](), dict[str, int]()
+    for manifest in () if snapshot is None else snapshot.manifests(table.io):
+        for status, _, (content, path, count, size, referenced) in entries(table.io, manifest, _PICK):
+            if status == DELETED_ENTRY:
+                continue
+            if manifest.content == ManifestContent.DATA:
+                rows[path], sizes[path] = count, size
+            elif content == DataFileContent.POSITION_DELETES.value and referenced:
+                marked[referenced] = count
+    return sum(count - marked.get(path, 0) for path, count in rows.items()), sum(sizes.values())
+
+
+def rows_by_pyiceberg(table: Table) -> int:
+    """The same of the newest snapshot, by PyIceberg's own reading of manifests, which cannot tell whose marks a vector holds."""
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return 0
+    found = [
+        entry.data_file
+        for manifest in snapshot.manifests(table.io)
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+    ]
+    data = sum(file.record_count for file in found if file.content == DataFileContent.DATA)
+    return data - sum(file.record_count for file in found if file.content == DataFileContent.POSITION_DELETES)

@@ -9,9 +9,9 @@ from message_lifecycle.model.errors import ForeignTable, UnsafePath, storage_ref
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import TableDocument
-from message_lifecycle.stores.iceberg.file_names import Within, is_absolute
 from message_lifecycle.stores.iceberg.layout import KINDS, STREAM_PROPERTY, TOPIC_PROPERTY
 from message_lifecycle.stores.iceberg.pointers import Place
+from message_lifecycle.stores.iceberg.table_folder import Within, is_absolute
 
 _WRITTEN_TO = ("write.data.path", "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
 

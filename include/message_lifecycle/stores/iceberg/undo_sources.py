@@ -18,11 +18,11 @@ from message_lifecycle.model.rows import Place, ranges_text
 from message_lifecycle.model.undo import Effect, Range, Returning
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.data_rows import Longs, Vectors, read_rows
-from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, PARENT_PLAN_ID, PLAN_ID, offsets_of
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.row_deletes import within
 from message_lifecycle.stores.iceberg.segments import FileMetrics
+from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

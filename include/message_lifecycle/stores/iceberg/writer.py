@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import invalid_append, is_a_document_topic
@@ -16,17 +18,45 @@ from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.message import NewMessage, known_time
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.admission import admission
-from message_lifecycle.operations.lifetime import Lifetime, Refusal
-from message_lifecycle.operations.numbering import admit
-from message_lifecycle.stores.iceberg.columns import SCHEMA
+from message_lifecycle.operations.admission import Lifetime, Refusal, admission, admit
+from message_lifecycle.stores.iceberg.compaction.commit import data_file
+from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE, NewFile
 from message_lifecycle.stores.iceberg.fence import fenced_commit, main_ancestors, newest_state
-from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, INGEST_ID, ROLE_PROPERTY, LogSummary
-from message_lifecycle.stores.iceberg.row_files import write_rows
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, INGEST_ID, ROLE_PROPERTY, SCHEMA, LogSummary
+from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table, sql_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# A few rows that this process holds, as data files of a topic's table: written by PyArrow and described by Iceberg, without a job of
+# Spark's.
+
+
+def write_rows(session: SparkSession, table: Java, rows: pa.Table) -> list[Java]:
+    """Write rows of a topic's columns, a file for each segment in the order of offsets. Iceberg's descriptions of the files, which nothing
+    names yet."""
+    import pyarrow.parquet as pq
+
+    files = []
+    for place in rows.group_by(["partition", "segment"], use_threads=False).aggregate([]).to_pylist():
+        partition, segment = place["partition"], place["segment"]
+        mine = rows.filter(pc.and_(pc.equal(rows["partition"], partition), pc.equal(rows["segment"], segment))).sort_by("offset")
+        content = pa.BufferOutputStream()
+        pq.write_table(mine, content, compression="zstd")
+        folder = f"partition={partition}/segment={segment}"
+        path = str(table.locationProvider().newDataLocation(f"{folder}/{uuid.uuid4()}.parquet"))
+        size = _write(table, path, content.getvalue())
+        files.append(data_file(session, table, folder, NewFile(path=path, rows=len(mine), bytes=size)))
+    return files
+
+
+def _write(table: Java, path: str, content: pa.Buffer) -> int:
+    stream = table.io().newOutputFile(path).create()
+    for at in range(0, content.size, MEBIBYTE):
+        stream.write(bytes(content.slice(at, min(MEBIBYTE, content.size - at))))
+    stream.close()
+    return int(content.size)
 
 
 class IcebergWriter:

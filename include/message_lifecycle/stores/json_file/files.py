@@ -3,18 +3,151 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
+from typing import BinaryIO
 
 from message_lifecycle.model.backends import Backend
-from message_lifecycle.model.errors import UnknownTopic, topic_exists
+from message_lifecycle.model.errors import PlanConflict, UnknownTopic, topic_exists
+from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.json_file.log import JsonFileLog
-from message_lifecycle.stores.record_log.disk import Disk, commit, named_failures, open_to_read
-from message_lifecycle.stores.record_log.folders import make_folder, root_of, stream_folder, streams
-from message_lifecycle.stores.record_log.head import Head, check_place
-from message_lifecycle.stores.record_log.head_record import head_line, read_head
-from message_lifecycle.stores.record_log.lock import WAIT_SECONDS
+from message_lifecycle.stores.record_log.disk import (
+    WAIT_SECONDS,
+    Disk,
+    append_lines,
+    commit,
+    make_folder,
+    named_failures,
+    open_to_append,
+    open_to_read,
+    root_of,
+    stream_folder,
+    streams,
+    writing,
+)
+from message_lifecycle.stores.record_log.head import Head, HeadRecord, check_place, head_line, read_head
+from message_lifecycle.stores.record_log.lines import Found, Quarantine, closing, found_none, line_of, rewrite
+from message_lifecycle.stores.record_log.log import Removal
+
+# One topic in one file: a first line with the log's head, then one message a line in the order of appending.
+#
+# An append goes to the end of the file and is durable when it returns. Everything else writes the file anew beside the old one,
+# on disk before it takes the old one's name in one step: a reader has the old file or the new one, whatever dies when. The head is
+# in the file, so what went and the plan that took it are one step.
+
+
+@dataclass(slots=True, kw_only=True)
+class _Seen:
+    """What the file held at the last look."""
+
+    inode: int
+    modified_ns: int
+    first: HeadRecord
+    found: Found
+
+
+class JsonFileLog:
+    """RecordLog over one file."""
+
+    def __init__(self, name: TopicName, file: Path, disk: Disk, *, wait_seconds: float) -> None:
+        self._name, self._file, self._disk, self._wait_seconds = name, file, disk, wait_seconds
+        self._quarantine = Quarantine(file.with_name(f"{file.name}.quarantine"), disk)
+        self._seen: _Seen | None = None
+        self._looking = Lock()
+
+    def lock(self) -> AbstractContextManager[None]:
+        return writing(self._file.with_name(f"{self._file.name}.lock"), str(self._name), wait_seconds=self._wait_seconds)
+
+    def head(self) -> Head:
+        seen = self._look()
+        held = self._quarantine.held()
+        new = sum((seen.first.source, entry.position, entry.content) not in held for entry in seen.found.damaged)
+        ends, segments = dict(seen.found.ends), dict(seen.found.segments)
+        return replace(seen.first.head, end_offsets=ends, segments=segments, quarantined=len(held) + new)
+
+    def scan(self) -> tuple[int, Iterator[Message]]:
+        file = self._open()
+        first = read_head(file, of=self._name)
+        found = found_none(first.head.partitions)
+        found.position = first.size
+        return first.head.generation, closing(file, found)
+
+    def append(self, messages: Sequence[Message], head: Head) -> None:  # noqa: ARG002  # ends and segments are read off the messages
+        seen = self._look()
+        content = b"".join(line_of(message) for message in messages)
+        with named_failures():
+            self._quarantine.add(seen.first.source, seen.found.damaged)
+            descriptor = open_to_append(self._file)
+            try:
+                # What a crash has torn off is closed, not cut: a reader may stand in it.
+                append_lines(self._disk, descriptor, b"\n" + content if seen.found.open_end else content)
+            finally:
+                os.close(descriptor)
+
+    def replace(self, head: Head, removal: Removal | None = None) -> None:
+        seen = self._look()
+        removal = removal or Removal(plan_id=None, offsets={})
+        new = self._file.with_name(f"{self._file.name}.new")
+        damaged = frozenset(entry.position for entry in seen.found.damaged)
+        with named_failures(), self._open() as file:
+            first = read_head(file, of=self._name)
+            self._disk.unlink(new)
+            into = self._disk.create(new, os.fstat(file.fileno()).st_mode & 0o777)
+            try:
+                self._disk.write(into, head_line(self._name, head, written=first.written + 1))
+                done = rewrite(file, into, self._disk, position=first.size, removal=removal, damaged=damaged)
+                self._disk.sync(into)
+            finally:
+                os.close(into)
+            if removal.rows not in (None, done.removed):
+                self._disk.unlink(new)
+                raise PlanConflict(removal.plan_id or "", f"{done.removed} of the {removal.rows} messages that it names are there")
+            self._quarantine.add(seen.first.source, seen.found.damaged)
+            commit(self._disk, new, self._file)
+
+    def drop_leftovers(self) -> None:
+        """There are none that hold more than the log: every change of it takes an older `.new` away first."""
+
+    def telling(self, tells: Callable[[bytes], bool]) -> int:
+        held = self._quarantine.held()
+        seen = self._look()
+        new = (entry for entry in seen.found.damaged if (seen.first.source, entry.position, entry.content) not in held)
+        return self._quarantine.telling(tells) + sum(tells(entry.content) for entry in new)
+
+    def erase_damaged(self, tells: Callable[[bytes], bool]) -> None:
+        if self._look().found.damaged:
+            self.replace(self.head())  # into quarantine with them
+        with named_failures():
+            self._quarantine.erase(tells)
+
+    def _open(self) -> BinaryIO:
+        """Raises UnknownTopic, UnsafePath."""
+        try:
+            return open_to_read(self._file)
+        except FileNotFoundError:
+            raise UnknownTopic(str(self._name)) from None
+
+    def _look(self) -> _Seen:
+        """What the file holds now; what was read before is read again only where the file is another."""
+        with self._looking, self._open() as file:
+            status, first, seen = os.fstat(file.fileno()), read_head(file, of=self._name), self._seen
+            known = seen is not None and (seen.inode, seen.first.written) == (status.st_ino, first.written)
+            if seen is not None and known and (seen.modified_ns, seen.found.position) == (status.st_mtime_ns, status.st_size):
+                return seen
+            # Only what has been added to the end needs to be read; changed in place, by a hand that is not ours, all of it.
+            if seen is None or not known or status.st_size <= seen.found.position or not seen.found.goes_on(file):
+                found = found_none(first.head.partitions)
+                found.ends, found.segments, found.position = dict(first.head.end_offsets), dict(first.head.segments), first.size
+                seen = _Seen(inode=status.st_ino, modified_ns=0, first=first, found=found)
+            file.seek(seen.found.position)
+            self._seen = None
+            seen.found.look(file)
+            seen.modified_ns = status.st_mtime_ns
+            self._seen = seen
+            return seen
 
 
 class JsonFiles:

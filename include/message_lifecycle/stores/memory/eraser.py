@@ -3,11 +3,12 @@ the log and of its view by their places, or a document, whose name is the key.""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from message_lifecycle.model.change import EraseRows
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.erasure import ErasedTable, HeldFile, KeyInTable, Matches, TableKind
 from message_lifecycle.model.errors import PlanConflict
@@ -20,16 +21,71 @@ from message_lifecycle.model.rows import offsets_of, ranges_text
 from message_lifecycle.model.settings import Policy, Value
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.archive.erasing import archive_of, erase_archive, key_in_archive, told_in_archive
-from message_lifecycle.stores.archive.parquet import ParquetArchive
-from message_lifecycle.stores.memory import erased_rows
-from message_lifecycle.stores.memory.erased_rows import held_files, named, of_key
-from message_lifecycle.stores.memory.log import Position
+from message_lifecycle.stores.archive.parquet import ParquetArchive, archive_of, erase_archive, key_in_archive, told_in_archive
+from message_lifecycle.stores.memory.log import Position, by_segment, file_of, segment_of
 from message_lifecycle.stores.memory.store import MemoryStore
 from message_lifecycle.stores.memory.table import Changes, SnapshotRow, Snapshots, Table, TopicTables
 from message_lifecycle.stores.memory.undo import placed
 
-Messages = dict[Position, Message]
+# What an erasure finds, shows to the gate and takes where messages are looked at one by one: in memory, and in logs of records.
+
+
+Messages = Mapping[Position, Message]
+Frame = list[dict[str, int]]
+
+
+def of_key(messages: Messages, matches: Matches) -> dict[Position, Message]:
+    """A null key is no key."""
+    return {position: message for position, message in messages.items() if message.key is not None and matches(message.key)}
+
+
+def held_files(found: Messages, live: Messages) -> tuple[HeldFile, ...]:
+    """By segment, which stands for a file here. `live`: those of them that readers see."""
+    return tuple(
+        HeldFile(
+            name=file_of((partition, base)),
+            partition=partition,
+            base_offset=base,
+            offsets=ranges_text(message.offset for message in messages),
+            rows=len(messages),
+            live=sum((partition, message.offset) in live for message in messages),
+            size_bytes=sum(message.size_bytes for message in messages),
+            needed=True,
+        )
+        for (partition, base), messages in by_segment(found[position] for position in sorted(found))
+    )
+
+
+def named(plan: Plan, table: TableKind) -> set[Position]:
+    """Positions that the plan erases from this table."""
+    return {(rows.partition, offset) for rows in plan.erased_of(table) for offset in offsets_of(rows.offsets)}
+
+
+def rewritten(action: EraseRows, messages: Messages, matches: Matches) -> dict[str, int]:
+    """One row of the frame of that name, by a second look at the segment. `messages`: all that there ever are of the table."""
+    gone = {(action.partition, offset) for offset in offsets_of(action.offsets)}
+    there = {position for position, message in messages.items() if segment_of(message) == (action.partition, action.base_offset)}
+    sought = {position for position in there if position in of_key({position: messages[position]}, matches)}
+    return {"rows": len(gone & there), "unnamed": len((gone & there) - sought), "left": len(sought - gone), "changed": 0, "found": 0}
+
+
+def beside(rows: int) -> dict[str, int]:
+    """One row of the frame `rewritten` about a file beside the log: what tells the key goes by the search that finds it."""
+    return {"rows": rows, "unnamed": 0, "left": 0, "changed": 0, "found": 0}
+
+
+def table_row(found: int, searched: int) -> dict[str, int]:
+    """One row of the frame `tables`. `found`: messages of the key that would stay."""
+    return {"found": found, "files_differ": 0, "marks_differ": 0, "refs_differ": 0, "history": 0, "searched": searched}
+
+
+def figures(plan: Plan, before: Iterable[Message], gone: int) -> Frame:
+    """Of the log: `before`, its messages when it was planned, of which so many go."""
+    sizes = [message.size_bytes for message in before]
+    return [{"rows_in": len(sizes), "rows_removed": gone, "rows_kept": len(sizes) - gone, "bytes_in": sum(sizes), "asks": len(plan.asks)}]
+
+
+Found = dict[Position, Message]
 
 
 class MemoryEraser(ChangeStore):
@@ -96,15 +152,15 @@ class MemoryEraser(ChangeStore):
         rows, searched = [], []
         for kind, erased in plan.erased:
             if kind in of_table:
-                rows.append(erased_rows.rewritten(erased, of_table[kind], matches))
+                rows.append(rewritten(erased, of_table[kind], matches))
             elif archive is not None:
-                rows.append(erased_rows.beside(told_in_archive(archive, plan, erased.file, matches)))
+                rows.append(beside(told_in_archive(archive, plan, erased.file, matches)))
         for table in plan.rewrites:
             messages = of_table.get(table.table, {})
             left = of_key(messages, matches).keys() - named(plan, table.table)
-            searched.append(erased_rows.table_row(len(left), len(messages)))
+            searched.append(table_row(len(left), len(messages)))
         gone = len(named(plan, "log") & before.keys())
-        return {"rewritten": rows, "tables": searched, "figures": erased_rows.figures(plan, before.values(), gone)}
+        return {"rewritten": rows, "tables": searched, "figures": figures(plan, before.values(), gone)}
 
     def published(self, plan: Plan) -> Published | None:
         return self._store.published(plan)
@@ -153,12 +209,12 @@ def _rewrite_view(tables: TopicTables, plan: Plan) -> None:
         tables.view.publish(tables.view.head, Published(plan_id=plan.plan_id, snapshot_id=tables.view.next_id, removed=()))
 
 
-def _ever_in_log(tables: TopicTables) -> Messages:
+def _ever_in_log(tables: TopicTables) -> Found:
     """Of every version that can be read back."""
     return {position: message for commit in tables.log.commits for position, message in commit.version.messages.items()}
 
 
-def _ever_in_view(tables: TopicTables) -> Messages:
+def _ever_in_view(tables: TopicTables) -> Found:
     return {position: row.message for commit in tables.view.commits for position, row in placed(commit.version.rows).items()}
 
 
@@ -206,7 +262,7 @@ def _documents_evidence(tables: TopicTables, plan: Plan, matches: Matches) -> Ma
     gone = sum(len(rows) for document, rows in before.items() if matches(document.encode()))
     return {
         "rewritten": [{"rows": len(found[kind]), "unnamed": 0, "left": unnamed[kind], "changed": 0, "found": 0} for kind, _ in plan.erased],
-        "tables": [erased_rows.table_row(unnamed[action.table], len(of_table[action.table].commits)) for action in plan.rewrites],
+        "tables": [table_row(unnamed[action.table], len(of_table[action.table].commits)) for action in plan.rewrites],
         "figures": [{"rows_in": rows_in, "rows_removed": gone, "rows_kept": rows_in - gone, "bytes_in": 0, "asks": len(plan.asks)}],
     }
 

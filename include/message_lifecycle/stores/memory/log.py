@@ -13,9 +13,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.rows import offsets_of
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.admission import admission
-from message_lifecycle.operations.lifetime import Refusal
-from message_lifecycle.operations.numbering import admit
+from message_lifecycle.operations.admission import Refusal, admission, admit
 
 Position = tuple[int, int]
 """(partition, offset), or (partition, base offset of a segment)"""

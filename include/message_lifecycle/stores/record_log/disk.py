@@ -6,14 +6,17 @@ Nothing is open to others than its owner from its first moment on, and no link i
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from message_lifecycle.model.errors import CommitUnknown, UnsafePath, storage_full, storage_refused
+from message_lifecycle.model.errors import CommitUnknown, UnsafePath, log_locked, storage_full, storage_refused
+from message_lifecycle.model.names import TopicName
 
 _PRIVATE_FILE = 0o600
 _PRIVATE_FOLDER = 0o700
@@ -129,3 +132,79 @@ def append_lines(disk: Disk, descriptor: int, content: bytes) -> None:
     except OSError:
         disk.truncate(descriptor, before)
         raise
+
+
+# Where the logs of a file store lie: under its root alone, by names that no topic can choose (NAME-1).
+
+
+def root_of(given: Path) -> Path:
+    """The root as it really lies; made if it is not there. Raises UnsafePath where it is no folder, StorageRefused where none can be made."""
+    try:
+        given.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UnsafePath(str(given), "no folder") from error
+    except OSError as error:
+        raise storage_refused(str(given), str(error.strerror)) from error
+    return given.resolve(strict=True)
+
+
+def stream_folder(root: Path, name: TopicName) -> Path:
+    """Raises UnsafePath where the stream's folder leads elsewhere."""
+    folder = root / name.namespace
+    check_folder(folder)
+    return folder
+
+
+def make_folder(folder: Path, disk: Disk) -> None:
+    """With its name on disk; there already is as good."""
+    if not check_folder(folder):
+        try:
+            disk.make_folder(folder)
+        except FileExistsError:
+            check_folder(folder)
+    disk.sync_folder(folder.parent)
+
+
+def streams(root: Path) -> Iterator[Path]:
+    """Folders of streams, in order; links are none."""
+    with os.scandir(root) as entries:
+        yield from sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+
+
+# One writer of a log at a time, in whatever process; the kernel releases the lock when its holder dies.
+
+
+WAIT_SECONDS = 30.0
+"""An append holds the lock for milliseconds, a compaction of a large log for seconds."""
+_POLL_SECONDS = 0.01
+
+
+@contextmanager
+def writing(file: Path, topic: str, *, wait_seconds: float) -> Iterator[None]:
+    """Hold the lock for the block. Raises LogLocked, which names the holder."""
+    deadline = time.monotonic() + wait_seconds
+    try:
+        with named_failures():
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if file.is_symlink():
+            raise UnsafePath(str(file), "a symbolic link") from error
+        raise
+    try:
+        while not _taken(descriptor):
+            if time.monotonic() >= deadline:
+                raise log_locked(topic, os.pread(descriptor, 100, 0).decode(errors="replace").strip() or "another process", wait_seconds)
+            time.sleep(_POLL_SECONDS)  # the kernel offers no wait for a lock that ends by itself
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -20,13 +20,12 @@ from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import ranges_of
 from message_lifecycle.model.settings import Policy, Value
-from message_lifecycle.operations.key_traces import tells_key
+from message_lifecycle.operations.erasure import tells_key
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.archive.erasing import archive_of, beside, erase_archive, key_in_archive, told_in_archive
-from message_lifecycle.stores.archive.parquet import ParquetArchive
-from message_lifecycle.stores.memory import erased_rows
-from message_lifecycle.stores.memory.erased_rows import held_files, named, of_key
+from message_lifecycle.stores.archive.parquet import ParquetArchive, archive_of, beside, erase_archive, key_in_archive, told_in_archive
+from message_lifecycle.stores.memory import eraser
+from message_lifecycle.stores.memory.eraser import held_files, named, of_key
 from message_lifecycle.stores.record_log.head import Head
 from message_lifecycle.stores.record_log.log import DamagedRecords, RecordLog, RecordLogs, Removal
 from message_lifecycle.stores.record_log.store import Evidence, as_rows, published_by, require
@@ -116,13 +115,13 @@ class RecordLogEraser(ChangeStore):
             raise PlanConflict(plan.plan_id, "messages came while it was planned")
         archive, mine = self._archive(head), named(plan, "log")
         # What lies beside the log has no messages of its own.
-        tables = [erased_rows.table_row(0, 0) for _ in plan.rewrites[:-1]]
-        tables += [erased_rows.table_row(len(of_key(before, matches).keys() - mine), len(before)) for _ in plan.rewrites_of("log")]
+        tables = [eraser.table_row(0, 0) for _ in plan.rewrites[:-1]]
+        tables += [eraser.table_row(len(of_key(before, matches).keys() - mine), len(before)) for _ in plan.rewrites_of("log")]
         told = [told_in_archive(archive, plan, file.file, matches) for file in plan.erased_of("archive") if archive is not None]
         if isinstance(log, DamagedRecords):
             told += [log.telling(partial(tells_key, matches=matches)) for _ in plan.erased_of("quarantine")]
-        rows = [*map(erased_rows.beside, told), *(erased_rows.rewritten(file, before, matches) for file in plan.erased_of("log"))]
-        figures = erased_rows.figures(plan, before.values(), len(mine & before.keys()))
+        rows = [*map(eraser.beside, told), *(eraser.rewritten(file, before, matches) for file in plan.erased_of("log"))]
+        figures = eraser.figures(plan, before.values(), len(mine & before.keys()))
         return self._frames({"rewritten": rows, "tables": tables, "figures": figures})
 
     def published(self, plan: Plan) -> Published | None:

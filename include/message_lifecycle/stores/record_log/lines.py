@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import orjson
 
+from message_lifecycle.model.errors import damaged_log
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Header, Message, known_time
+from message_lifecycle.stores.record_log.disk import Disk, open_to_append, open_to_read
+from message_lifecycle.stores.record_log.log import Removal
 
 Met = TypeVar("Met")
 _FIELDS = frozenset(("partition", "offset", "append_time", "event_time", "key", "value", "headers", "segment", "origin_offset"))
@@ -229,3 +234,173 @@ def closing(file: BinaryIO, found: Found) -> Iterator[Message]:
     """The messages of the rest of the file, which is closed after them."""
     with file:
         yield from found.messages(file)
+
+
+# A file of lines written anew without what goes; what stays is written byte for byte.
+#
+# Lines are parsed for their place up to the last one that goes. What follows is copied as it is, and goes by no line at all.
+
+
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewritten:
+    """Messages that went; `empty`: nothing was left to be written."""
+
+    removed: int
+    empty: bool
+
+
+def rewrite(file: BinaryIO, into: int, disk: Disk, *, position: int, removal: Removal, damaged: Set[int]) -> Rewritten:
+    """The rest of `file`, which stands at `position`, without the lines at the positions `damaged` and those that the removal names.
+
+    Raises DamagedLog where a line is no message and not among the damaged: the file has changed since it was looked at."""
+    loads, takes = orjson.loads, removal.taker()
+    last_damaged = max(damaged, default=-1)
+    removed = waiting = 0
+    empty = True
+    chunk: list[bytes] = []
+    for line in file:
+        here, position = position, position + len(line)
+        if here in damaged:
+            continue
+        try:
+            record = loads(line)
+            goes = takes(record["partition"], record["offset"])
+        except (ValueError, KeyError, TypeError) as error:
+            if not line.strip():
+                continue
+            raise damaged_log(file.name, f"at byte {here}: {error}", "what was there when the log was looked at") from error
+        if goes:
+            removed += 1
+            if removed == removal.rows and here > last_damaged:
+                break
+            continue
+        chunk.append(line)
+        waiting += len(line)
+        if waiting >= _CHUNK_BYTES:
+            disk.write(into, b"".join(chunk))
+            empty, waiting = False, 0
+            chunk.clear()
+    last = b"\n" if not chunk else chunk[-1]
+    if chunk:
+        disk.write(into, b"".join(chunk))
+        empty = False
+    while content := file.read(_CHUNK_BYTES):
+        disk.write(into, content)
+        empty, last = False, content
+    if not last.endswith(b"\n"):
+        disk.write(into, b"\n")
+    return Rewritten(removed=removed, empty=empty)
+
+
+# Damaged lines, kept beside the log they were found in: nothing of them is lost, and each is counted once (RET-6).
+#
+# One JSON object a line: `file` and `position` say where it lay, `reason` why it is no message, `line` what it says, as text or base64.
+
+
+LinePlace = tuple[str, int, bytes]
+
+
+class Quarantine:
+    """The quarantine file of one log."""
+
+    def __init__(self, file: Path, disk: Disk) -> None:
+        self._file, self._disk = file, disk
+        self._seen: tuple[tuple[int, int, int], set[LinePlace], bool] | None = None
+
+    def held(self) -> set[LinePlace]:
+        """File, position and content of each line that is in it."""
+        return self._look()[0]
+
+    def add(self, file: str, damaged: Iterable[Damaged]) -> None:
+        """Those that are not there yet; durable on return, so that the log may lose them then. Under the log's lock."""
+        held, torn = self._look()
+        new = [entry for entry in damaged if (file, entry.position, entry.content) not in held]
+        if not new:
+            return
+        fresh = not self._file.exists()
+        descriptor = self._disk.create(self._file) if fresh else open_to_append(self._file)
+        try:
+            # A line that a crash has torn stays, closed: what it was about is added again.
+            content = b"\n" if torn else b""
+            for entry in new:
+                record = {"file": file, "position": entry.position, "reason": entry.reason, "line": text_of(entry.content)}
+                content += orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+            self._disk.write(descriptor, content)
+            self._disk.sync(descriptor)
+        finally:
+            os.close(descriptor)
+        if fresh:
+            self._disk.sync_folder(self._file.parent)
+
+    def telling(self, tells: Callable[[bytes], bool]) -> int:
+        """How many lines tell what `tells` looks for, torn ones among them."""
+        return sum(map(tells, self._contents()))
+
+    def erase(self, tells: Callable[[bytes], bool]) -> int:
+        """Write the file anew without the lines that tell it; how many those were. On disk on return. Under the log's lock."""
+        new = self._file.with_name(f"{self._file.name}.new")
+        self._disk.unlink(new)  # a crash may have left it
+        if not self.telling(tells):
+            return 0
+        gone = 0
+        with open_to_read(self._file) as file:
+            into = self._disk.create(new, os.fstat(file.fileno()).st_mode & 0o777)
+            try:
+                for line in file:
+                    if tells(_content_of(line)):
+                        gone += 1
+                    else:
+                        self._disk.write(into, line)
+                self._disk.sync(into)
+            finally:
+                os.close(into)
+        self._disk.replace(new, self._file)
+        self._disk.sync_folder(self._file.parent)
+        return gone
+
+    def _contents(self) -> Iterator[bytes]:
+        try:
+            file = open_to_read(self._file)
+        except FileNotFoundError:
+            return
+        with file:
+            yield from map(_content_of, file)
+
+    def _look(self) -> tuple[set[LinePlace], bool]:
+        """What is in it, and whether its last line was torn."""
+        try:
+            file = open_to_read(self._file)
+        except FileNotFoundError:
+            return set(), False
+        with file:
+            status = os.fstat(file.fileno())
+            identity = status.st_ino, status.st_size, status.st_mtime_ns
+            if self._seen is not None and self._seen[0] == identity:
+                return self._seen[1], self._seen[2]
+            held: set[LinePlace] = set()
+            torn = False
+            for line in file:
+                torn = not line.endswith(b"\n")
+                place = None if torn else _place_of(line)
+                if place is not None:
+                    held.add(place)
+        self._seen = identity, held, torn
+        return held, torn
+
+
+def _content_of(line: bytes) -> bytes:
+    """What the damaged line said; of a torn record of one, the record itself."""
+    place = _place_of(line)
+    return line.rstrip(b"\n") if place is None else place[2]
+
+
+def _place_of(line: bytes) -> LinePlace | None:
+    """None: a torn line of an earlier crash, of which the whole one follows."""
+    try:
+        record = orjson.loads(line)
+        return record["file"], record["position"], bytes_of("line", record["line"]) or b""
+    except (ValueError, KeyError, TypeError):
+        return None

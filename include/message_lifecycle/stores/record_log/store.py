@@ -24,9 +24,7 @@ from message_lifecycle.model.request import Request
 from message_lifecycle.model.rows import RowAnswer, RowQuestion
 from message_lifecycle.model.settings import Policy, Value, resolve, topic_settings
 from message_lifecycle.model.undo import Effect, Range, Returning
-from message_lifecycle.operations.admission import admission
-from message_lifecycle.operations.lifetime import Refusal
-from message_lifecycle.operations.numbering import admit
+from message_lifecycle.operations.admission import Refusal, admission, admit
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given, Topic
 from message_lifecycle.stores.memory.evidence import evidence_of

@@ -29,11 +29,9 @@ from message_lifecycle.model.errors import (
 from message_lifecycle.model.message import Message
 from message_lifecycle.stores.record_log.head import Head, head_of
 from message_lifecycle.stores.record_log.log import Removal
-from message_lifecycle.stores.redis_streams import scripts
-from message_lifecycle.stores.redis_streams.entries import Field, fields_of, id_of, message_of, offset_of
-from message_lifecycle.stores.redis_streams.keys import TopicKeys
+from message_lifecycle.stores.redis_streams import layout
+from message_lifecycle.stores.redis_streams.layout import Field, TopicKeys, Trim, fields_of, id_of, message_of, offset_of, trim_of
 from message_lifecycle.stores.redis_streams.server import named_errors
-from message_lifecycle.stores.redis_streams.trims import Trim, trim_of
 
 PAGE = 1_000
 """Entries asked for at once."""
@@ -69,7 +67,7 @@ class RedisLog:
                 self._seen = (text, head)
                 return head
             noticed = replace(head, generation=head.generation + 1, commits=head.with_commit(plan_id=None))
-            if self._script(scripts.NOTICE, range(head.partitions), [text, text_of(noticed), *found], doing="noting a removal") == b"done":
+            if self._script(layout.NOTICE, range(head.partitions), [text, text_of(noticed), *found], doing="noting a removal") == b"done":
                 self._seen = (text_of(noticed), noticed)
                 return noticed
         raise TableBusy(f"topic {self._keys.name}", LOOKS_MOST)
@@ -78,7 +76,7 @@ class RedisLog:
         """The head, and by partition the entries that should be and those that are there."""
         # How many streams there are never changes, and only the head says so.
         known = range(self._seen[1].partitions if self._seen is not None else 0)
-        told = self._script(scripts.LOOK, known)
+        told = self._script(layout.LOOK, known)
         if told[0] is None:
             raise UnknownTopic(str(self._keys.name))
         text = told[0].decode()
@@ -148,7 +146,7 @@ class RedisLog:
             arguments += [index[message.partition], id_of(message.offset), len(fields), *fields]
         if len(arguments) > ARGUMENTS_MOST:
             raise invalid_append(f"{len(messages)} messages at once are more than Redis takes in one step; append them in parts")
-        told = self._script(scripts.APPEND, partitions, arguments, doing=f"appending to topic {self._keys.name}")
+        told = self._script(layout.APPEND, partitions, arguments, doing=f"appending to topic {self._keys.name}")
         if told == b"moved":
             raise TableBusy(f"appending to topic {self._keys.name}", 1)
         if told != b"done":
@@ -170,7 +168,7 @@ class RedisLog:
         for trim in trims:
             arguments += trim.arguments()
         doing = f"changing topic {self._keys.name}"
-        told = self._script(scripts.REPLACE, [trim.partition for trim in trims], arguments, doing=doing)
+        told = self._script(layout.REPLACE, [trim.partition for trim in trims], arguments, doing=doing)
         match told[0]:
             case b"done":
                 self._seen = (text_of(head), head)

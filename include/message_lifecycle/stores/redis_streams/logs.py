@@ -12,9 +12,8 @@ from message_lifecycle.model.errors import UnknownTopic, foreign_key, topic_exis
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.record_log.head import Head
-from message_lifecycle.stores.redis_streams import scripts
-from message_lifecycle.stores.redis_streams.entries import offset_of
-from message_lifecycle.stores.redis_streams.keys import DEFAULT_PREFIX, TopicKeys, topics_key
+from message_lifecycle.stores.redis_streams import layout
+from message_lifecycle.stores.redis_streams.layout import DEFAULT_PREFIX, TopicKeys, offset_of, topics_key
 from message_lifecycle.stores.redis_streams.log import RedisLog, text_of
 from message_lifecycle.stores.redis_streams.server import Server, named_errors
 
@@ -55,7 +54,7 @@ class RedisLogs:
             self._client.sadd(topics_key(self._prefix), str(name))
         streams = keys.streams(range(head.partitions))
         with named_errors(self._name, str(name), keys.topic, doing=f"creating topic {name}"):
-            told: Any = self._client.eval(scripts.CREATE, 1 + len(streams), keys.topic, *streams, text_of(head))
+            told: Any = self._client.eval(layout.CREATE, 1 + len(streams), keys.topic, *streams, text_of(head))
         if told == b"there":
             raise topic_exists(str(name))
         if told != b"done":

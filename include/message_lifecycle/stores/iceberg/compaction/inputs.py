@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import Refused, Unavailable
 from message_lifecycle.stores.iceberg import rule_bounds
-from message_lifecycle.stores.iceberg.compaction.columns import DELETE_HORIZON
 from message_lifecycle.stores.iceberg.compaction.job import InputFile, PartitionJob, Rules, Vector
-from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
+from message_lifecycle.stores.iceberg.compaction.relations import DELETE_HORIZON
+from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,7 +108,7 @@ def columns_of(io: FileIO, file: InputFile, columns: Sequence[str]) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from message_lifecycle.stores.iceberg.compaction.vectors import marked
+    from message_lifecycle.stores.iceberg.puffin import marked
 
     with io.new_input(file.path).open() as stream:
         rows = pq.ParquetFile(pa.PythonFile(stream, mode="r")).read(columns=list(columns))

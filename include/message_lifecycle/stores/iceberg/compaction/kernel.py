@@ -40,8 +40,7 @@ from message_lifecycle.stores.iceberg.compaction.relations import (
     local_file,
     path_list,
 )
-from message_lifecycle.stores.iceberg.compaction.vectors import marked, write_vectors
-from message_lifecycle.stores.iceberg.puffin import Positions
+from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_vectors
 
 if TYPE_CHECKING:
     import duckdb

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from secrets import token_hex
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 
-from message_lifecycle.model.change import RemoveRows
+from message_lifecycle.model.change import RemoveRows, RestoreRows
+from message_lifecycle.model.errors import PlanConflict, undo_source_gone
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import ViewReason
+from message_lifecycle.model.rows import ViewReason, offsets_of, ranges_text
+from message_lifecycle.model.undo import ReturningView
 from message_lifecycle.model.view import StagedView
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.compaction.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction.engine import totals
-from message_lifecycle.stores.iceberg.compaction.inputs import files_by_partition
+from message_lifecycle.stores.iceberg.compaction.inputs import columns_of, files_by_partition
 from message_lifecycle.stores.iceberg.compaction.job import InputFile, NewFile, NewVector, PartitionResult
-from message_lifecycle.stores.iceberg.compaction.relations import create_relation, duckdb_types
-from message_lifecycle.stores.iceberg.compaction.vectors import marked
+from message_lifecycle.stores.iceberg.compaction.relations import SCHEMA, create_relation, duckdb_types
+from message_lifecycle.stores.iceberg.data_files import copy_file
 from message_lifecycle.stores.iceberg.data_rows import read_rows
 from message_lifecycle.stores.iceberg.layout import COMPACTED
-from message_lifecycle.stores.iceberg.puffin import Positions, puffin_file
+from message_lifecycle.stores.iceberg.puffin import Positions, marked, puffin_file
 from message_lifecycle.stores.iceberg.row_deletes import within
+from message_lifecycle.stores.iceberg.undo_sources import source_of
 
 if TYPE_CHECKING:
+    import duckdb
     from pyiceberg.table import Table
+
 
 _NONE = np.empty(0, np.int64)
 
@@ -113,3 +118,189 @@ def removal_evidence(tables: Tables, plan: Plan, before_id: int, after_id: int) 
         rows.append({"partition": partition, "rows": len(mine), "unnamed": len(mine) - known, "added": added})
     schema = pa.schema([(name, pa.int64()) for name in ("partition", "rows", "unnamed", "added")])
     return pa.Table.from_pylist(rows, schema=schema)
+
+
+# Single rows that come back to one partition of a table, found in its history (DEL-7).
+#
+# Where the table has their file still, marks are taken off it. Else a copy of the file comes under a fresh path with all others marked, for a
+# path that a table has let go may be deleted by any other engine.
+
+
+NONE = np.empty(0, np.int64)
+Holding = tuple[InputFile, Positions, int]
+"""A file of the table's history, positions in it that come back, and how many rows it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What comes back to one partition (`compaction.commit.Written`). `unmarked`: paths of files of which nothing is marked any more."""
+
+    partition: int
+    files: tuple[NewFile, ...]
+    vectors: tuple[NewVector, ...]
+    unmarked: tuple[str, ...]
+    rows: int
+    dropped: tuple[str, ...] = ()
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.files or self.vectors or self.unmarked)
+
+
+def bring_back(table: Table, partition: int, holding: Iterable[Holding], now: Sequence[InputFile], *, field: str = "partition") -> Restored:
+    """Write copies and vectors beside the table's data. `now`: its files of the partition. `field`: name of the partition field. Raises
+    FileNotFoundError where a file of its history is lost."""
+    standing = {file.path: NONE if file.vector is None else marked(file.vector) for file in now}
+    positions: dict[str, Positions] = {}
+    copies: list[NewFile] = []
+    unmarked: list[str] = []
+    rows = 0
+    for file, mine, total in holding:
+        path = file.path
+        if path in standing:
+            left = np.setdiff1d(standing[path], mine)
+            rows += len(standing[path]) - len(left)
+        else:
+            path = f"{table.location()}/data/{field}={partition}/{token_hex(8)}-undo.parquet"
+            copies.append(NewFile(path=path, rows=total, bytes=copy_file(table.io, file.path, path)))
+            left = np.setdiff1d(np.arange(total), mine)
+            rows += len(mine)
+        if len(left):
+            positions[path] = left
+        elif path in standing:
+            unmarked.append(path)
+    vectors = write_marks(table, f"{field}={partition}", positions)
+    return Restored(partition=partition, files=tuple(copies), vectors=vectors, unmarked=tuple(unmarked), rows=rows)
+
+
+# What an undo brings back to a compacted view: single messages, found in the view's history by their offsets (DEL-7).
+
+
+Files = Mapping[int, Sequence[InputFile]]
+
+
+def returning(view: Table, snapshot_id: int, plan: Plan) -> ReturningView:
+    """See `ports.ViewReader`. `snapshot_id`: of the view now. Raises UndoSourceGone, FileNotFoundError."""
+    source = source_of(view, plan)
+    was, now = files_by_partition(view, source), files_by_partition(view, view.snapshot_by_id(snapshot_id))
+    rows: list[RestoreRows] = []
+    newest: dict[tuple[int, bytes], int] = {}
+    gone = 0
+    for action in sorted(plan.on_view.mark, key=lambda action: action.partition):
+        there = [columns_of(view.io, file, ("offset",))["offset"].to_numpy() for file in now.get(action.partition, ())]
+        present = np.concatenate(there) if there else NONE
+        away: list[int] = []
+        known = 0
+        for file in was.get(action.partition, ()):
+            found = columns_of(view.io, file, ("offset", "key"))
+            offsets = found["offset"].to_numpy()
+            mine = within(offsets, action.offsets)
+            known += int(mine.sum())
+            mine &= ~np.isin(offsets, present)
+            away += offsets[mine].tolist()
+            for offset, key in zip(offsets[mine].tolist(), found["key"].filter(pa.array(mine)).to_pylist(), strict=True):
+                if key is not None:
+                    newest[action.partition, key] = max(offset, newest.get((action.partition, key), offset))
+        gone += action.rows - known
+        if away:
+            text = ranges_text(sorted(away))
+            rows.append(RestoreRows(partition=action.partition, offsets=text, rows=len(away)))
+    return ReturningView(source_id=source.snapshot_id, rows=tuple(rows), newest=newest, gone=gone)
+
+
+def restore(view: Table, base_id: int, plan: Plan) -> list[Restored]:
+    """Write what brings back the named messages to the view's snapshot `base_id`, if any: copies and vectors, beside its data. Raises
+    UndoSourceGone where a file is lost, PlanConflict where other messages would come than are named."""
+    if not plan.on_view.back:
+        return []
+    now = files_by_partition(view, view.snapshot_by_id(base_id))
+    back, source = [], view.snapshot_by_id(plan.on_view.source_id or 0)
+    if source is None:
+        raise undo_source_gone(plan.parent or "", "the snapshot that holds what it took from the view has been expired")
+    then = files_by_partition(view, source)
+    for action in plan.on_view.back:
+        files = then.get(action.partition, ())
+        try:
+            back.append(bring_back(view, action.partition, _holding(view, files, action), now.get(action.partition, ())))
+        except FileNotFoundError as lost:
+            raise undo_source_gone(plan.parent or "", f"a file of the view's history is lost: {lost.filename or lost}") from lost
+    come = sum(part.rows for part in back)
+    if come != plan.restored_view_rows:
+        raise PlanConflict(plan.plan_id, f"{come} messages would come back to the view, the plan names {plan.restored_view_rows}")
+    return back
+
+
+def _holding(view: Table, source: Sequence[InputFile], action: RestoreRows) -> Iterator[Holding]:
+    """Files that hold named messages, at which positions, and how many rows they have."""
+    for file in source:
+        gone = NONE if file.vector is None else marked(file.vector)
+        found = read_rows(view.io, file.path, gone, ())
+        mine = np.flatnonzero(within(found.offsets, action.offsets) & found.alive)
+        if len(mine):
+            yield file, mine, len(found.offsets)
+
+
+def staged_returns(plan: Plan) -> StagedView:
+    """What it has come to. Those that come back are what a compaction's tail is: the view takes them up."""
+    assert plan.view is not None
+    return StagedView(
+        view_rows=plan.view.rows,
+        tail_rows=plan.restored_view_rows,
+        rows=plan.view.rows + plan.restored_view_rows,
+        removed=(),
+        bytes_read=0,
+        bytes_written=0,
+        engine="undo",
+    )
+
+
+def return_evidence(tables: Tables, plan: Plan, before_id: int | None, after_id: int | None) -> pa.Table:
+    """The frame `view_returns` of `undo_suite`. Places tell what came and went; all columns of what came are compared with the source."""
+    import duckdb
+
+    view = tables.load(plan.topic, kind=COMPACTED)
+    named: dict[str, list[int]] = {"partition": [], "offset": []}
+    sources = {"was": before_id, "now": after_id, "source": plan.on_view.source_id}
+    with tempfile.TemporaryDirectory() as spill, duckdb.connect(config={"temp_directory": spill}) as connection:
+        for name, snapshot_id in sources.items():
+            snapshot = None if snapshot_id is None else view.snapshot_by_id(snapshot_id)
+            if snapshot is None:
+                raise PlanConflict(plan.plan_id, f"snapshot {snapshot_id} of the compacted view is gone")
+            files = [file for group in files_by_partition(view, snapshot).values() for file in group]
+            create_relation(connection, name, files, duckdb_types(SCHEMA))
+        for action in plan.on_view.back:
+            offsets = list(offsets_of(action.offsets))
+            named["offset"] += offsets
+            named["partition"] += [action.partition] * len(offsets)
+        connection.register("named_rows", pa.table({name: pa.array(column, pa.int64()) for name, column in named.items()}))
+        return _judged(connection)
+
+
+_PLACE = 'partition, "offset"'
+_ALL = ", ".join(f'{{0}}."{field.name}"' for field in SCHEMA.fields)
+_FRAME = f"""
+CREATE TEMP TABLE named AS SELECT partition::INTEGER AS partition, "offset" FROM named_rows;
+CREATE TEMP TABLE came AS SELECT {_PLACE} FROM now EXCEPT ALL SELECT {_PLACE} FROM was;
+CREATE TEMP TABLE gone AS SELECT {_PLACE} FROM was EXCEPT ALL SELECT {_PLACE} FROM now;
+CREATE TEMP TABLE fresh AS SELECT now.* FROM now SEMI JOIN came USING ({_PLACE});
+CREATE TEMP TABLE found AS
+SELECT partition, 'rows' AS kind FROM came SEMI JOIN named USING ({_PLACE})
+UNION ALL SELECT partition, 'missing' FROM named ANTI JOIN came USING ({_PLACE})
+UNION ALL SELECT partition, 'unnamed' FROM came ANTI JOIN named USING ({_PLACE})
+UNION ALL SELECT partition, 'lost' FROM gone
+UNION ALL SELECT f.partition, 'changed' FROM fresh AS f LEFT JOIN source AS s ON f.partition = s.partition AND f."offset" = s."offset"
+    WHERE hash({_ALL.format("f")}) IS DISTINCT FROM hash({_ALL.format("s")})
+UNION ALL SELECT partition, 'repeated_keys' FROM (
+    SELECT partition, key FROM now SEMI JOIN fresh USING (partition, key)
+    WHERE key IS NOT NULL AND NOT coalesce(remembered, false) GROUP BY ALL HAVING count(*) > 1)
+"""
+_KINDS = ("rows", "missing", "unnamed", "changed", "lost", "repeated_keys")
+
+
+def _judged(connection: duckdb.DuckDBPyConnection) -> pa.Table:
+    connection.execute(_FRAME)
+    counted = ", ".join(f"count_if(kind = '{kind}') AS {kind}" for kind in _KINDS)
+    rows: list[dict[str, Any]] = []
+    for row in connection.execute(f"SELECT partition, {counted} FROM found GROUP BY partition ORDER BY partition").fetchall():
+        rows.append(dict(zip(("partition", *_KINDS), row, strict=True)))
+    return pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.int64()) for name in ("partition", *_KINDS)]))

@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+from pyiceberg.manifest import ManifestContent
+
+from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.rules import Either
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.view import ViewState
+from message_lifecycle.operations import age_rules
+from message_lifecycle.operations.compaction import settings_hash_after
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.iceberg.branches import branch_of, remove_branch, undo_ref
+from message_lifecycle.stores.iceberg import rule_bounds, rule_columns, rule_sql, view_file
+from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, chain, remove_branch, undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.compaction.read import IcebergViewReader
-from message_lifecycle.stores.iceberg.layout import COMPACTED, SCRATCH_PROPERTY
+from message_lifecycle.stores.iceberg.compaction.read import IcebergViewReader, view_published_by
+from message_lifecycle.stores.iceberg.compaction.relations import DELETE_HORIZON
+from message_lifecycle.stores.iceberg.compaction.stage import required_base
+from message_lifecycle.stores.iceberg.compaction.view_table import DUE_AT, HORIZONS, MEMORIES, SETTINGS, memories, state_of
+from message_lifecycle.stores.iceberg.data_rows import Vectors, read_rows
+from message_lifecycle.stores.iceberg.fence import (
+    Ancestor,
+    Steps,
+    commit_once,
+    fenced_commit,
+    find,
+    main_ancestors,
+    nothing_since,
+    properties,
+)
+from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, LATEST, SCHEMA, SCRATCH_PROPERTY, by_partition, offsets_of
+from message_lifecycle.stores.iceberg.manifests import DELETED, entries, files_of, picking
+from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
     from pyspark.sql import SparkSession
 
 
@@ -43,9 +72,8 @@ class IcebergViews(IcebergViewReader, ChangeStore):
 
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.compaction.evidence import evidence
-        from message_lifecycle.stores.iceberg.compaction.past_horizon import outlived_evidence
-        from message_lifecycle.stores.iceberg.compaction.removals import removal_evidence
-        from message_lifecycle.stores.iceberg.compaction.returns import return_evidence
+        from message_lifecycle.stores.iceberg.compaction.read import outlived_evidence
+        from message_lifecycle.stores.iceberg.compaction.removals import removal_evidence, return_evidence
 
         if plan.on_view.compact or plan.is_empty:
             return evidence(self._tables, plan, staged, policy)
@@ -66,8 +94,6 @@ class IcebergViews(IcebergViewReader, ChangeStore):
         return frames
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
-        from message_lifecycle.stores.iceberg.compaction.publish import publish
-
         done = publish(self._session(), self._tables, verdict, ledger=given.ledger(), steps=self._steps)
         if verdict.plan.on_view.back and verdict.plan.parent is not None:
             remove_branch(self._tables, verdict.plan, undo_ref(verdict.plan.parent), (COMPACTED,))
@@ -75,8 +101,6 @@ class IcebergViews(IcebergViewReader, ChangeStore):
 
     def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:
         """Needs no JVM. A scenario's topic has none."""
-        from message_lifecycle.stores.iceberg.compaction.sql_view import keep_sql_view
-
         if SCRATCH_PROPERTY in self._tables.document(name).properties:
             return None
         return keep_sql_view(self._tables, name, policy)
@@ -84,3 +108,160 @@ class IcebergViews(IcebergViewReader, ChangeStore):
     def discard(self, plan: Plan) -> None:
         """Needs no JVM."""
         remove_branch(self._tables, plan, branch_of(plan.plan_id), (COMPACTED,))
+
+
+# Publishing a compaction: the staged view and its horizons in one fenced commit of the view's table (CMP-4, DEL-5).
+
+
+def publish(session: SparkSession, tables: Tables, verdict: Verdict, *, ledger: tuple[str, int], steps: Steps) -> Published:
+    """Make the plan's one commit on main, or report the one that is there. Raises PlanConflict, TableBusy, CommitUnknown."""
+    plan, plan_id = verdict.plan, verdict.plan.plan_id
+    table = java_table(session, plan.topic, kind=COMPACTED)
+    done = find(table, plan_id)
+    if done is not None:
+        return view_published_by(plan_id, done.snapshot_id, done.summary)
+    base_id = required_base(table, plan)
+    staged_id = None if verdict.staged.view is None else verdict.staged.view.snapshot_id
+    staged = None if staged_id is None else table.snapshot(staged_id)
+    if staged is None or staged_id == base_id:
+        raise PlanConflict(plan_id, f"nothing is staged for it (snapshot {staged_id})")
+    change = StagedChange.of(session, table, chain(table, staged, base_id))
+    update = change.with_added(table.newRowDelta(), base_id)
+    for key, value in _properties(session, tables, table, verdict, ledger).items():
+        update.set(key, value)
+
+    def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
+        steps("inside_commit")
+        nothing_since(walk(), plan_id, base_id, table="the compacted view was")
+
+    def attempt() -> None:
+        fenced_commit(session, [(update, judge)], what=f"publishing plan {plan_id}")
+
+    try:
+        found = commit_once(table, plan_id, attempt, steps=steps)
+    finally:
+        forget_cached(session, plan.topic, kind=COMPACTED)
+    return view_published_by(plan_id, found.snapshot_id, found.summary)
+
+
+def _properties(session: SparkSession, tables: Tables, table: Java, verdict: Verdict, ledger: tuple[str, int]) -> dict[str, str]:
+    plan = verdict.plan
+    before = next((found for ancestor in main_ancestors(table) if (found := ancestor.get(HORIZONS)) is not None), "{}")
+    horizons = offsets_of(before)
+    for action in plan.on_view.compact:
+        horizons[action.partition] = max(action.through, horizons.get(action.partition, -1))
+    view = tables.load(plan.topic, kind=COMPACTED)
+    told = verdict.staged.view
+    assert told is not None
+    staged = view.snapshot_by_id(told.snapshot_id or 0)
+    assert staged is not None, "the caller has found it"
+    due = due_at(view, staged, Policy.of_values(plan.policy), as_of=plan.as_of)
+    return {
+        **properties(verdict, ledger, told.removed),
+        HORIZONS: by_partition(horizons),
+        SETTINGS: settings_hash_after(plan, _judged(table, plan)),
+        MEMORIES: str(_memories(session, table, verdict, staged.snapshot_id)),
+        **({} if due is None else {DUE_AT: str(due)}),
+    }
+
+
+def _judged(table: Java, plan: Plan) -> Iterator[str]:
+    """Hashes of settings, as `settings_hash_after` asks for them."""
+    assert plan.view is not None
+    for snapshot_id in (plan.view.snapshot_id, *((plan.on_view.source_id,) if plan.on_view.back else ())):
+        snapshot = None if snapshot_id is None else table.snapshot(snapshot_id)
+        yield "" if snapshot is None else str(snapshot.summary().get(SETTINGS) or "")
+
+
+def _memories(session: SparkSession, table: Java, verdict: Verdict, staged_id: int) -> int:
+    """Rows of the staged view that are no messages; there are none where the latest is that of the highest offset."""
+    if not Policy.of_values(verdict.plan.policy).by_event_time and not memories(table):
+        return 0
+    from message_lifecycle.stores.iceberg.session import sql_table
+
+    frame = session.read.option("versionAsOf", str(staged_id)).table(sql_table(verdict.plan.topic, kind=COMPACTED))
+    return frame.where("coalesce(remembered, false)").count()
+
+
+# When the first message of a view may go by its age or its delete horizon: never later than the truth (CMP-5, CMP-7, CMP-8).
+#
+# By the bounds of its files, where those lie after the run. A file whose bounds do not holds messages that the run has marked, or
+# the metadata do not say: its columns are read, or else every later run would find something due and do nothing.
+
+
+_HORIZON = "delete_horizon"
+
+
+def due_at(table: Table, snapshot: Snapshot, policy: Policy, *, as_of: Instant) -> Instant | None:
+    """None: never. `as_of`: of the run that made the snapshot, which has taken what was due then."""
+    rule = age_rules.hidden(policy)
+    prefix, horizons, vectors = location_prefix(table.location()), dict(_delete_horizons(table, snapshot)), Vectors(table, snapshot)
+    columns = {*rule_columns.columns_of(rule), _HORIZON}
+    times = []
+    for file in files_of(table, snapshot):
+        if file.deleted >= file.rows:
+            continue
+        path = absolute(prefix, file.name)
+        earliest = min(rule_bounds.begins(rule, file).some, horizons.get(path, INT64_MAX))
+        if earliest <= as_of:
+            found = read_rows(table.io, path, vectors[path], columns)
+            until = np.asarray(found.columns[_HORIZON], np.int64)
+            until = np.where(until == rule_columns.UNKNOWN, INT64_MAX, until)
+            each = np.minimum(rule_columns.begins(rule, found.columns, len(found.offsets)), until)
+            earliest = int(each[found.alive].min(initial=INT64_MAX))
+        times.append(earliest)
+    return min((Instant(time) for time in times if time < INT64_MAX), default=None)
+
+
+def _delete_horizons(table: Table, snapshot: Snapshot) -> Iterator[tuple[str, int]]:
+    """The earliest delete horizon of each file that has one."""
+    for manifest in snapshot.manifests(table.io):
+        if manifest.content != ManifestContent.DATA:
+            continue
+        for status, _, (path, lower) in entries(table.io, manifest, picking("file_path", "lower_bounds")):
+            bound = (lower or {}).get(DELETE_HORIZON)
+            if bound is not None and status != DELETED:
+                yield path, int.from_bytes(bound, "little", signed=True)
+
+
+# The SQL view of a compacted topic: the compacted table up to its horizons, then the log, as one relation (CMP-6).
+#
+# It names a snapshot of the compacted table, so that the two halves always fit: whoever compacts or purges writes it anew.
+
+
+def keep_sql_view(tables: Tables, name: TopicName, policy: Policy) -> str | None:
+    """Make the view say what the topic's newest compaction and its settings say; its name. None: nothing was compacted.
+
+    Raises CompactedTableMissing, ForeignTable, TableBusy, CatalogUnavailable."""
+    state = state_of(tables, name)
+    if state is None:
+        return None
+    text, place = _text(name, state, policy), (name.namespace, name.table(LATEST))
+    location = tables.pointers.one(place)
+    if location is None or view_file.text_of(tables.at(place, location).content, place=place) != text:
+        view_file.put(place, text, new=location is None)
+    return ".".join((CATALOG, *place))
+
+
+def _text(name: TopicName, state: ViewState, policy: Policy) -> str:
+    columns = ", ".join(field.name for field in SCHEMA.fields)
+    past = _past(state)
+    both = (
+        f"SELECT {columns} FROM {sql_table(name, kind=COMPACTED)} VERSION AS OF {state.snapshot_id} WHERE NOT coalesce(remembered, false) "
+        f"UNION ALL SELECT {columns} FROM {sql_table(name)} WHERE {past}"
+    )
+    rule = age_rules.hidden(policy)
+    if rule == Either(()):
+        return f"SELECT {columns} FROM ({both})"
+    # What is dead hides every older message of its key (CMP-8); only past the horizon can it have one in the view. A join and no
+    # subquery: of those Spark's optimizer fails on some.
+    dead = f"SELECT partition, key, offset FROM {sql_table(name)} WHERE {past} AND {rule_sql.holds(rule)}"
+    older = "d.partition = m.partition AND d.key = m.key AND d.offset > m.offset"
+    return f"SELECT {columns} FROM ({both}) m LEFT ANTI JOIN ({dead}) d ON {older} WHERE {rule_sql.holds_not(rule)}"
+
+
+def _past(state: ViewState) -> str:
+    """Condition: the message lies past its partition's horizon."""
+    each = [f"(partition = {partition} AND offset > {horizon})" for partition, horizon in sorted(state.horizons.items())]
+    others = ", ".join(str(partition) for partition in sorted(state.horizons))
+    return "(" + " OR ".join([*each, f"partition NOT IN ({others})" if others else "true"]) + ")"

@@ -32,17 +32,17 @@ def create(tables: Tables, name: TopicName) -> None:
     from pyiceberg.exceptions import TableAlreadyExistsError
 
     from message_lifecycle.stores.iceberg import table_file
-    from message_lifecycle.stores.iceberg.compaction import columns
+    from message_lifecycle.stores.iceberg.compaction import relations
 
     topic = tables.document(name)
     properties = {
-        **columns.TABLE_PROPERTIES,
+        **relations.TABLE_PROPERTIES,
         STREAM_PROPERTY: name.stream,
         TOPIC_PROPERTY: name.topic,
         RAW_PROPERTY: topic.uuid,
         **{key: topic.properties[key] for key in (SCRATCH_PROPERTY, UNDO_PROPERTY) if key in topic.properties},
     }
-    layout = table_file.Layout(schema=columns.SCHEMA, spec=columns.PARTITION_SPEC, order=columns.SORT_ORDER)
+    layout = table_file.Layout(schema=relations.SCHEMA, spec=relations.PARTITION_SPEC, order=relations.SORT_ORDER)
     try:
         with reaching_catalog():
             if tables.pointers.one((name.namespace, name.table(COMPACTED))) is None:

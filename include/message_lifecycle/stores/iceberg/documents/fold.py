@@ -8,24 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from message_lifecycle.folds import Fold, fold_of
 from message_lifecycle.folds.replay import Folded, fold_document
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.stores.iceberg.compaction.connection import opened
-from message_lifecycle.stores.iceberg.compaction.job import Resources
+from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE, NewFile, Resources
 from message_lifecycle.stores.iceberg.document import local_path
-from message_lifecycle.stores.iceberg.documents import actions
-from message_lifecycle.stores.iceberg.documents.columns import BUCKET
-from message_lifecycle.stores.iceberg.documents.job import FoldBucket, FoldedBucket, Folder, FoldJob, Written
+from message_lifecycle.stores.iceberg.documents import relations
+from message_lifecycle.stores.iceberg.documents.columns import BUCKET, SNAPSHOTS
+from message_lifecycle.stores.iceberg.documents.inputs import FoldBucket, FoldedBucket, Folder, FoldJob, Written
 from message_lifecycle.stores.iceberg.documents.marking import Marking
 from message_lifecycle.stores.iceberg.documents.read import digest_of
 from message_lifecycle.stores.iceberg.documents.relations import Stored, relate_changes, relate_snapshots, streamed_in_order
-from message_lifecycle.stores.iceberg.documents.snapshot_file import SnapshotFile
 
 if TYPE_CHECKING:
     import duckdb
+
 
 # A bound text compares as its bytes do, here as in Python.
 _STREAM = """
@@ -45,7 +50,7 @@ def fold_bucket(job: FoldJob, bucket: FoldBucket, resources: Resources) -> Folde
     with opened(resources) as (connection, _):
         relate_changes(connection, "changes", bucket.changes)
         relate_snapshots(connection, "snapshots", bucket.snapshots)
-        actions.register(connection, bucket.documents)
+        relations.register(connection, bucket.documents)
         return _Bucket(connection, job, bucket).done()
 
 
@@ -53,7 +58,7 @@ class _Bucket:
     def __init__(self, connection: duckdb.DuckDBPyConnection, job: FoldJob, bucket: FoldBucket) -> None:
         self._connection, self._job, self._bucket = connection, job, bucket
         self._fold = fold_of_folder(job.folder)
-        self._newest = dict(actions.newest_of(connection, "snapshots"))
+        self._newest = dict(relations.newest_of(connection, "snapshots"))
 
     def done(self) -> FoldedBucket:
         job, number = self._job, self._bucket.bucket
@@ -121,3 +126,66 @@ class _Bucket:
         if folded.blocked is None and action.snapshot is not None and folded.state is None:
             return Folded(blocked=f"its changes do not reach server_seq {action.snapshot}")
         return folded
+
+
+# A data file of the table of snapshots, written as documents are folded: a few megabytes of states in memory at a time.
+
+
+_GROUP_BYTES, _GROUP_ROWS = 8 * MEBIBYTE, 100_000
+_SCHEMA: pa.Schema = SNAPSHOTS.schema.as_arrow()
+
+
+class SnapshotFile:
+    """Rows are added in order of (document, server_seq). Where none is, no file is made."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: pq.ParquetWriter | None = None
+        self._rows: list[tuple[str, int, int, bytes | None, str | None]] = []
+        self._bytes = 0
+        self.documents: list[str] = []
+        self.states = self.state_bytes = 0
+
+    def __enter__(self) -> SnapshotFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._flush()
+        if self._writer is not None:
+            self._writer.close()
+        if kind is not None:
+            self._path.unlink(missing_ok=True)
+
+    def add(self, document: str, server_seq: int, epoch: int, state: bytes) -> None:
+        self.states += 1
+        self.state_bytes += len(state)
+        self._add(document, server_seq, epoch, state)
+
+    def raise_epoch(self, document: str, server_seq: int, epoch: int) -> None:
+        """Of a document that gets no new snapshot: there are never two at one server_seq (SNP-1)."""
+        self._add(document, server_seq, epoch, None)
+
+    @property
+    def files(self) -> tuple[NewFile, ...]:
+        """Once it is closed."""
+        if self._writer is None:
+            return ()
+        return (NewFile(path=str(self._path), rows=len(self.documents), bytes=self._path.stat().st_size),)
+
+    def _add(self, document: str, server_seq: int, epoch: int, state: bytes | None) -> None:
+        self.documents.append(document)
+        self._rows.append((document, server_seq, epoch, state, None if state is None else digest_of(state)))
+        self._bytes += 0 if state is None else len(state)
+        if self._bytes >= _GROUP_BYTES or len(self._rows) >= _GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._rows:
+            return
+        if self._writer is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(self._path, _SCHEMA, compression="zstd")
+        columns = zip(*self._rows, strict=True)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=_SCHEMA))
+        self._rows, self._bytes = [], 0

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.stores.iceberg.compaction.inputs import vectors_by_file
-from message_lifecycle.stores.iceberg.compaction.job import InputFile
+from message_lifecycle.stores.iceberg.compaction.job import InputFile, NewFile, NewVector
 from message_lifecycle.stores.iceberg.documents.columns import DOCUMENT, SERVER_SEQ
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries, picking
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
+
 
 _FIELDS = picking("file_path", "partition", "record_count", "lower_bounds", "upper_bounds")
 
@@ -72,3 +74,83 @@ def _each(table: Table, snapshot: Snapshot) -> Iterator[DocumentFile]:
                         last_document=high.get(DOCUMENT),
                         last_seq=None if last_seq is None else int.from_bytes(last_seq, "little", signed=True),
                     )
+
+
+# What one snapshot and purge does, per bucket, and what came of it: values that cross between driver and tasks.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """How documents are folded: the setting `fold`, and the roots of the fold `yjs`."""
+
+    fold: str
+    yjs_roots: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldBucket:
+    """Documents of a bucket, by name, and the files that hold their changes and snapshots at the plan's snapshots."""
+
+    bucket: int
+    documents: tuple[SnapshotDocument, ...]
+    changes: tuple[DocumentFile, ...]
+    snapshots: tuple[DocumentFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldJob:
+    """`run`: begins the names of new files, which lie in the tables' folders of data."""
+
+    run: str
+    folder: Folder
+    changes_folder: str
+    snapshots_folder: str
+    buckets: tuple[FoldBucket, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What changes in one bucket of one table (`compaction.commit.Written`)."""
+
+    partition: int
+    files: tuple[NewFile, ...] = ()
+    vectors: tuple[NewVector, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.files or self.vectors or self.dropped)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldedBucket:
+    """As `model.document.StagedDocuments`, of one bucket."""
+
+    changes: Written
+    snapshots: Written
+    made: int
+    dropped: int
+    purged: int
+    state_bytes: int
+    blocked: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofBucket:
+    """A bucket before and after: files of both tables at the plan's snapshots, and as they are staged. `documents`: those that the
+    staging has not blocked."""
+
+    bucket: int
+    documents: tuple[SnapshotDocument, ...]
+    changes: tuple[DocumentFile, ...]
+    staged_changes: tuple[DocumentFile, ...]
+    snapshots: tuple[DocumentFile, ...]
+    staged_snapshots: tuple[DocumentFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proved:
+    """What the gate is told of one bucket: totals (see `evidence`), and the documents whose proof fails."""
+
+    totals: tuple[tuple[str, int], ...]
+    unproved: tuple[tuple[str, str], ...]

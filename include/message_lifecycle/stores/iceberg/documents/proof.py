@@ -6,7 +6,7 @@ staged, over those that are left. What differs between the tables before and aft
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,18 +16,16 @@ from message_lifecycle.folds.replay import proof
 from message_lifecycle.stores.iceberg.compaction.connection import opened
 from message_lifecycle.stores.iceberg.compaction.job import Resources
 from message_lifecycle.stores.iceberg.compaction.relations import all_rows
-from message_lifecycle.stores.iceberg.compaction.vectors import marked
-from message_lifecycle.stores.iceberg.documents import actions
+from message_lifecycle.stores.iceberg.documents import relations
 from message_lifecycle.stores.iceberg.documents.fold import fold_of_folder
-from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile
-from message_lifecycle.stores.iceberg.documents.job import Folder, ProofBucket, Proved
-from message_lifecycle.stores.iceberg.documents.proof_sql import HEADS, STREAM, TOTALS
+from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile, Folder, ProofBucket, Proved
 from message_lifecycle.stores.iceberg.documents.read import digest_of
 from message_lifecycle.stores.iceberg.documents.relations import Stored, relate_changes, relate_snapshots, streamed_in_order
-from message_lifecycle.stores.iceberg.puffin import Positions
+from message_lifecycle.stores.iceberg.puffin import Positions, marked
 
 if TYPE_CHECKING:
     import duckdb
+
 
 BASE, NEWEST, BEFORE, LEFT = range(4)
 """Kinds of rows in the stream, in its order: the state to go on from, the newest one as staged, changes before, changes left."""
@@ -41,7 +39,7 @@ def prove_bucket(folder: Folder, bucket: ProofBucket, resources: Resources) -> P
         relate_changes(connection, "staged_changes", bucket.staged_changes)
         relate_snapshots(connection, "snapshots", bucket.snapshots)
         relate_snapshots(connection, "staged_snapshots", bucket.staged_snapshots)
-        actions.register(connection, bucket.documents)
+        relations.register(connection, bucket.documents)
         relate_differences(connection, "changes_differ", bucket.changes, bucket.staged_changes, "document, server_seq")
         columns = "document, server_seq, epoch, digest"
         relate_differences(connection, "snapshots_differ", bucket.snapshots, bucket.staged_snapshots, columns)
@@ -54,7 +52,7 @@ def prove_bucket(folder: Folder, bucket: ProofBucket, resources: Resources) -> P
 def _unproved(connection: duckdb.DuckDBPyConnection, folder: Folder, bucket: ProofBucket) -> Iterator[tuple[str, str]]:
     """Documents whose proof fails, and why."""
     fold, documents = fold_of_folder(folder), {action.document: action for action in bucket.documents}
-    newest = dict(actions.newest_of(connection, "staged_snapshots"))
+    newest = dict(relations.newest_of(connection, "staged_snapshots"))
     for document, rows in streamed_in_order(connection, STREAM):
         action = documents.pop(document)
         parts = _Parts(rows)
@@ -136,3 +134,60 @@ def _live(file: DocumentFile | None) -> Positions:
         return _NONE
     every = np.arange(file.rows, dtype=np.int64)
     return every if file.file.vector is None else np.setdiff1d(every, marked(file.file.vector))
+
+
+# Questions of the proof, over `changes` and `snapshots` as they were, both as `staged_`, what differs in them, and `plan`.
+
+
+HEADS = """
+CREATE TEMP TABLE heads AS
+SELECT document, max(server_seq) FILTER (WHERE digest IS NOT NULL) AS newest, max(epoch) AS epoch FROM staged_snapshots GROUP BY document;
+CREATE TEMP TABLE old_epochs AS SELECT document, max(epoch) AS epoch FROM snapshots GROUP BY document;
+CREATE TEMP TABLE ends AS SELECT document, max(server_seq) AS seq FROM changes GROUP BY document;
+CREATE TEMP TABLE left_over AS
+SELECT document, min(server_seq) AS first, max(server_seq) AS last, count(*) AS stored, count(DISTINCT server_seq) AS each
+FROM staged_changes GROUP BY document
+"""
+
+STREAM = """
+SELECT document, 0::TINYINT AS kind, server_seq, state AS content, digest FROM snapshots JOIN plan USING (document)
+WHERE digest IS NOT NULL AND server_seq = after
+UNION ALL
+SELECT document, 1::TINYINT, server_seq, state, digest FROM staged_snapshots JOIN heads USING (document) SEMI JOIN plan USING (document)
+WHERE digest IS NOT NULL AND server_seq = newest
+UNION ALL
+SELECT document, 2::TINYINT, server_seq, payload, NULL FROM changes JOIN plan USING (document) WHERE server_seq > after
+UNION ALL
+SELECT document, 3::TINYINT, server_seq, payload, NULL FROM staged_changes JOIN heads USING (document) SEMI JOIN plan USING (document)
+WHERE server_seq > coalesce(newest, 0)
+"""
+"""As `proof` takes it."""
+
+_NEW_ROW = (
+    "(d.digest IS NOT NULL AND d.server_seq = plan.snapshot OR d.digest IS NULL AND plan.snapshot IS NULL "
+    "AND plan.purge_before > plan.purge_from AND d.server_seq = heads.newest)"
+)
+_GOES = (
+    "(d.digest IS NOT NULL AND (d.document, d.server_seq) IN (SELECT (document, server_seq) FROM planned_drops) "
+    "OR d.digest IS NULL AND (plan.snapshot IS NOT NULL OR plan.purge_before > plan.purge_from))"
+)
+
+TOTALS: Mapping[str, str] = {
+    "snapshots_made": "SELECT count(*) FROM snapshots_differ WHERE came AND digest IS NOT NULL",
+    "snapshots_dropped": "SELECT count(*) FROM snapshots_differ WHERE NOT came AND digest IS NOT NULL",
+    "purged": "SELECT count(*) FROM changes_differ WHERE NOT came",
+    "unnamed": "SELECT count(*) FROM changes_differ AS d LEFT JOIN plan ON plan.document = d.document AND d.server_seq >= purge_from "
+    "AND d.server_seq < purge_before WHERE came OR plan.document IS NULL",
+    "holes": "SELECT count(*) FROM plan LEFT JOIN left_over USING (document) LEFT JOIN heads USING (document) "
+    "WHERE CASE WHEN stored IS NULL THEN coalesce(newest, 0) < seq "
+    "ELSE last <> seq OR stored <> last - first + 1 OR each <> stored OR first > coalesce(newest, 0) + 1 END",
+    "ahead": "SELECT count(*) FROM snapshots_differ AS d LEFT JOIN ends USING (document) "
+    "WHERE came AND digest IS NOT NULL AND server_seq > coalesce(seq, 0)",
+    "epochs_wrong": "SELECT count(*) FROM plan LEFT JOIN heads USING (document) LEFT JOIN old_epochs USING (document) "
+    "WHERE coalesce(heads.epoch, 0) - coalesce(old_epochs.epoch, 0) <> (purge_before > purge_from)::INT",
+    "uncovered": "SELECT count(DISTINCT document) FROM changes_differ LEFT JOIN heads USING (document) "
+    "WHERE NOT came AND server_seq > coalesce(newest, 0)",
+    "snapshots_unnamed": "SELECT count(*) FROM snapshots_differ AS d LEFT JOIN plan USING (document) LEFT JOIN heads USING (document) "
+    f"WHERE NOT coalesce(CASE WHEN came THEN d.epoch = plan.epoch AND {_NEW_ROW} ELSE {_GOES} END, false)",
+}
+"""One number each; see `evidence`."""

@@ -14,9 +14,8 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.undo import DocumentsBefore
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.documents.failures import UnreadableDocuments, damaged_snapshot, reading
 from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile, files_at, holding
-from message_lifecycle.stores.iceberg.documents.tables import snapshots_document, tables_of
+from message_lifecycle.stores.iceberg.documents.tables import UnreadableDocuments, damaged_snapshot, reading, snapshots_document, tables_of
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
 
 _STATES = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, groupby
 from operator import itemgetter
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE
 from message_lifecycle.stores.iceberg.compaction.relations import create_relation, duckdb_types, literal
 from message_lifecycle.stores.iceberg.documents.columns import CHANGES, SNAPSHOTS
@@ -17,6 +18,36 @@ from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile
 
 if TYPE_CHECKING:
     import duckdb
+
+
+# A plan's documents as relations that questions about changes and snapshots are joined with.
+
+
+_LONGS = ("seq", "after", "snapshot", "epoch", "purge_from", "purge_before")
+
+
+def register(connection: duckdb.DuckDBPyConnection, documents: Sequence[SnapshotDocument]) -> None:
+    """`plan`: a row for each document; `planned_drops`: (document, server_seq) of the snapshots that go."""
+    columns = {name: pa.array([getattr(action, name) for action in documents], pa.int64()) for name in _LONGS}
+    names = pa.array([action.document for action in documents], pa.string())
+    connection.register("plan", pa.table({"document": names, **columns}))
+    drops = [(action.document, seq) for action in documents for seq in action.dropped]
+    register_pairs(connection, "planned_drops", drops)
+
+
+def register_pairs(connection: duckdb.DuckDBPyConnection, name: str, pairs: Sequence[tuple[str, int]]) -> None:
+    """A relation (document, server_seq)."""
+    documents = pa.array([document for document, _ in pairs], pa.string())
+    connection.register(name, pa.table({"document": documents, "server_seq": pa.array([seq for _, seq in pairs], pa.int64())}))
+
+
+def newest_of(connection: duckdb.DuckDBPyConnection, snapshots: str) -> Mapping[str, int]:
+    """The newest snapshot that each of the plan's documents has in the relation."""
+    rows = connection.execute(
+        f"SELECT document, max(server_seq) FROM {snapshots} SEMI JOIN plan USING (document) WHERE digest IS NOT NULL GROUP BY document"
+    )
+    return dict(rows.fetchall())
+
 
 MEMORY_BYTES = 1024 * MEBIBYTE
 # Rows of a batch, as Arrow has it and once more as Python's values: a state or a change may have megabytes.

@@ -3,35 +3,49 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import StagedDocuments
+from message_lifecycle.model.errors import LifecycleError, PlanConflict, code_of, undo_source_gone
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.stores.iceberg import requirements
+from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.branches import branch_of, drop_stage, make_branch
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.commit import commit
+from message_lifecycle.stores.iceberg.compaction.engine import MEMORY_BYTES
 from message_lifecycle.stores.iceberg.compaction.job import Resources
-from message_lifecycle.stores.iceberg.compaction.restored import Restored
+from message_lifecycle.stores.iceberg.compaction.removals import Holding, Restored, bring_back
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.documents import tables as places
 from message_lifecycle.stores.iceberg.documents.columns import BUCKET, bucket_of
-from message_lifecycle.stores.iceberg.documents.engine import each_bucket
-from message_lifecycle.stores.iceberg.documents.failures import FoldingFailed, reading
-from message_lifecycle.stores.iceberg.documents.inputs import files_at, of_buckets
-from message_lifecycle.stores.iceberg.documents.job import FoldBucket, FoldedBucket, Folder, FoldJob, Written
+from message_lifecycle.stores.iceberg.documents.inputs import (
+    DocumentFile,
+    FoldBucket,
+    FoldedBucket,
+    Folder,
+    FoldJob,
+    Written,
+    files_at,
+    of_buckets,
+)
+from message_lifecycle.stores.iceberg.documents.marking import Going, places_of
+from message_lifecycle.stores.iceberg.documents.relations import database, relate_changes, relate_snapshots
+from message_lifecycle.stores.iceberg.documents.tables import FoldingFailed, reading
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS, STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
     from pyspark.sql import SparkSession
+
 
 STAGED_DOCUMENTS = "lifecycle.staged-documents"
 
@@ -41,7 +55,7 @@ def stage(session: SparkSession, tables: Tables, plan: Plan) -> Staged:
     UnreadableDocuments, UnreadableDeletes."""
     places.create(tables, plan.topic)
     changes, snapshots = java_table(session, plan.topic), java_table(session, plan.topic, kind=SNAPSHOTS)
-    requirements.check(plan, plan.plan_id, changes, None)
+    fence.check(plan, plan.plan_id, changes, None)
     base_id = places.snapshots_base(snapshots, plan)
     found = found_before(plan, changes, snapshots)
     if found is not None:
@@ -165,3 +179,148 @@ def committed(
     properties = {STAGED_PLAN_ID: plan.plan_id, **words}
     unmarked = [path for one in results if isinstance(one, Restored) for path in one.unmarked]
     return commit(session, table, results, branch=branch, properties=properties, unmarked=unmarked, partitioned_by=BUCKET)
+
+
+# Work on documents in Spark: one task per bucket, values in and values out.
+
+
+class _Bucket(Protocol):
+    @property
+    def bucket(self) -> int: ...
+
+
+Given = TypeVar("Given", bound=_Bucket)
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failed:
+    """Errors do not all survive the way back from a task."""
+
+    bucket: int
+    kind: str
+    reason: str
+
+
+def each_bucket(session: SparkSession, buckets: Sequence[Given], work: Callable[[Given, Resources], Made]) -> list[Made]:
+    """The work of every bucket, each within its share of the machine. Raises FoldingFailed."""
+    if not buckets:
+        return []
+    context = session.sparkContext
+    cores = context.defaultParallelism
+    at_once = min(cores, len(buckets))
+    resources = Resources(
+        threads=max(1, cores // at_once),
+        memory_bytes=MEMORY_BYTES // at_once,
+        spill_folder=context.getConf().get("spark.local.dir") or tempfile.gettempdir(),
+    )
+
+    def task(bucket: Given) -> Made | _Failed:
+        import duckdb
+
+        try:
+            return work(bucket, resources)
+        except (LifecycleError, duckdb.Error, OSError) as error:
+            return _Failed(bucket=bucket.bucket, kind=code_of(error), reason=str(error))
+
+    # No data frame: files are read where they lie, and there is nothing for Spark's planner to plan.
+    found = context.parallelize(buckets, len(buckets)).map(task).collect()
+    failed = next((one for one in found if isinstance(one, _Failed)), None)
+    if failed is not None:
+        raise FoldingFailed(failed.bucket, failed.kind, failed.reason)
+    return [one for one in found if not isinstance(one, _Failed)]
+
+
+# Staging the undo of a purge: changes and snapshots that it took, back on branches of both tables (DEL-7).
+#
+# Rows are found in the tables' history by document and server_seq, whatever has become of their files since.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What an undo brings back to one of the two tables. `source_id`: its snapshot that holds it. `going`: by bucket."""
+
+    kind: str
+    source_id: int | None
+    rows: int
+    going: Mapping[int, Sequence[Going]]
+
+
+def parts_of(plan: Plan) -> tuple[Part, Part]:
+    """Changes, and snapshots."""
+    changes: dict[int, list[Going]] = {}
+    snapshots: dict[int, list[Going]] = {}
+    for back in plan.on_changes.documents_back:
+        changes.setdefault(bucket_of(back.document), []).append((back.document, back.changes_from, back.changes_before))
+    for back in plan.on_snapshots.documents_back:
+        snapshots.setdefault(bucket_of(back.document), []).extend((back.document, seq, seq + 1) for seq in back.snapshots)
+    return (
+        Part(kind="", source_id=plan.on_changes.source_id, rows=plan.restored_rows, going=changes),
+        Part(kind=SNAPSHOTS, source_id=plan.on_snapshots.source_id, rows=plan.restored_snapshots, going=snapshots),
+    )
+
+
+def stage_returns(session: SparkSession, tables: Tables, plan: Plan) -> Staged:
+    """Bring back what the plan names; done before, it is found. Raises UndoSourceGone where a file is not there any more, PlanConflict;
+    then nothing is staged."""
+    changes, snapshots = java_table(session, plan.topic), java_table(session, plan.topic, kind=SNAPSHOTS)
+    fence.check(plan, plan.plan_id, changes, None)
+    snapshots_base = places.snapshots_base(snapshots, plan)
+    found = found_before(plan, changes, snapshots)
+    if found is not None:
+        return found
+    bases = (plan.requirements.snapshot_id, snapshots_base)
+    # Before the branches: where something is lost, or other than planned, nothing is staged.
+    back = [
+        _restored(tables.load(plan.topic, kind=part.kind), base_id, part, plan) for part, base_id in zip(parts_of(plan), bases, strict=True)
+    ]
+    told = StagedDocuments(snapshots_id=None, changes_id=None, made=plan.restored_snapshots, dropped=0, purged=0)
+    changes_id = committed(session, plan, changes, back[0], bases[0], {})
+    told = replace(told, changes_id=changes_id)
+    snapshots_id = committed(session, plan, snapshots, back[1], bases[1], {STAGED_DOCUMENTS: json.dumps(asdict(told))})
+    for kind in ("", SNAPSHOTS):
+        forget_cached(session, plan.topic, kind=kind)
+    return staged_as(plan, replace(told, snapshots_id=snapshots_id))
+
+
+def source_files(table: Table, part: Part, plan: Plan) -> dict[int, list[DocumentFile]]:
+    """Files of the table's history, by bucket, that may hold what comes back. Raises UndoSourceGone."""
+    source = None if part.source_id is None else table.snapshot_by_id(part.source_id)
+    if source is None:
+        if part.rows:
+            raise undo_source_gone(plan.parent or "", "the snapshot that holds what it removed has been expired")
+        return {}
+    found: dict[int, list[DocumentFile]] = {}
+    for bucket, files in of_buckets(files_at(table, source)).items():
+        names = {document.encode() for document, _, _ in part.going.get(bucket, ())}
+        holding = [file for file in files if any(file.may_hold(name) for name in names)]
+        if holding:
+            found[bucket] = holding
+    wanted = [file.file.path for files in found.values() for file in files]
+    lost = [path for path in wanted if not table.io.new_input(path).exists()]
+    if lost:
+        raise undo_source_gone(
+            plan.parent or "", f"{len(lost)} of the {len(wanted)} files that hold what it removed are lost, {lost[0]} first"
+        )
+    return found
+
+
+def _restored(table: Table, base_id: int | None, part: Part, plan: Plan) -> list[Restored]:
+    source = source_files(table, part, plan)
+    now = of_buckets(files_at(table, places.at(table, base_id, plan.plan_id)))
+    back = [
+        bring_back(table, bucket, _holding(part, bucket, files), [file.file for file in now.get(bucket, ())], field=BUCKET)
+        for bucket, files in sorted(source.items())
+    ]
+    come = sum(one.rows for one in back)
+    if come != part.rows:
+        raise PlanConflict(plan.plan_id, f"{come} rows would come back to {'.'.join(table.name())}, the plan names {part.rows}")
+    return back
+
+
+def _holding(part: Part, bucket: int, files: Sequence[DocumentFile]) -> list[Holding]:
+    with database() as connection:
+        relation = "(FROM source WHERE digest IS NOT NULL) AS source" if part.kind else "source"
+        (relate_snapshots if part.kind else relate_changes)(connection, "source", files)
+        found = places_of(connection, relation, part.going[bucket])
+    return [(files[at].file, positions, files[at].rows) for at, positions in sorted(found.items())]

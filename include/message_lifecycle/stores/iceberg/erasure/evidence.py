@@ -24,8 +24,8 @@ from message_lifecycle.stores.iceberg.erasure.held_rows import by_position, name
 from message_lifecycle.stores.iceberg.erasure.metadata import snapshot_id_of
 from message_lifecycle.stores.iceberg.erasure.publish import document_at, load
 from message_lifecycle.stores.iceberg.erasure.stage import metadata_name, read_stage
-from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
 from message_lifecycle.stores.iceberg.row_deletes import within
+from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from message_lifecycle.model.erasure import TABLE_KINDS, Matches, TableKind
-from message_lifecycle.operations.key_traces import tells_key
+from message_lifecycle.operations.erasure import tells_key
 from message_lifecycle.stores.iceberg.data_rows import Longs, Positions
 from message_lifecycle.stores.iceberg.document import is_local, local_path
 from message_lifecycle.stores.iceberg.erasure.manifest_files import Manifest

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.compaction.view_table import DUE_AT, HORIZONS, MEMORIES, SETTINGS
 from message_lifecycle.stores.iceberg.erasure.heads import MAIN, Heads, UndoWindow, ancestors
-from message_lifecycle.stores.iceberg.erasure.held_rows import tells_of_gone
+from message_lifecycle.stores.iceberg.erasure.held_rows import opened, tells_of_gone
 from message_lifecycle.stores.iceberg.erasure.manifest_files import (
     ADDED,
     EXISTING,
@@ -27,14 +27,13 @@ from message_lifecycle.stores.iceberg.erasure.manifest_files import (
     write_list,
     write_manifest,
 )
-from message_lifecycle.stores.iceberg.erasure.metrics import metrics_of
 from message_lifecycle.stores.iceberg.erasure.rewrite import NewFile, NewVector, Replacements
-from message_lifecycle.stores.iceberg.erasure.words import Snapshot, Words, before_head
+from message_lifecycle.stores.iceberg.history import words_in
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER, STATE_KEYS
-from message_lifecycle.stores.iceberg.past import words_in
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+
 
 Document = dict[str, Any]
 _VIEW_KEYS = (HORIZONS, DUE_AT, SETTINGS, MEMORIES)
@@ -291,3 +290,67 @@ def _group(summaries: Sequence[Mapping[str, str]], marks: str, keys: Sequence[st
     """Keys of the newest summary that has the one that marks them."""
     newest = next((summary for summary in summaries if marks in summary), {})
     return {key: newest[key] for key in keys if key in newest}
+
+
+# Counts and bounds of a data file, out of its footer, as the table's properties ask for them.
+
+
+def metrics_of(io: FileIO, document: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Fields of a manifest's entry, by the specification's names."""
+    from pyiceberg.io.pyarrow import compute_statistics_plan, data_file_statistics_from_parquet_metadata, parquet_path_to_id_mapping
+    from pyiceberg.schema import Schema
+
+    of_table = next(schema for schema in document["schemas"] if schema["schema-id"] == document["current-schema-id"])
+    schema = Schema.model_validate(of_table)
+    with opened(io, path) as file:
+        found = data_file_statistics_from_parquet_metadata(
+            parquet_metadata=file.metadata,
+            stats_columns=compute_statistics_plan(schema, dict(document.get("properties", {}))),
+            parquet_column_mapping=parquet_path_to_id_mapping(schema),
+        ).to_serialized_dict()
+    found.pop("record_count")
+    return {**found, "split_offsets": found["split_offsets"] or None}
+
+
+# What other writers find by walking back from a branch, kept by an erasure that ends the branch's history.
+#
+# A writer that commits exactly once (Flink, Kafka Connect, a Spark stream) asks the newest ancestor with its own word how far it came; where
+# it finds none, it writes again what is in the table, the erased key among it. One summary has room for one word of each kind, so
+# what does not stand in the head's own summary stands in snapshots before it, which read no file: nothing comes back by them.
+
+
+Snapshot = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """`snapshots`: those that carry words, oldest first; `head`: the branch's own, with them before it."""
+
+    head: Snapshot
+    snapshots: tuple[Snapshot, ...] = ()
+
+
+def before_head(io: FileIO, head: Snapshot, words: Sequence[Mapping[str, str]], *, lists: Mapping[int, str]) -> Words:
+    """`words`: newest first; those in the head's own summary need no snapshot. `lists`: for each id that one may take, its list's path.
+
+    They are as old as the head, and no newer than it by number, so whatever ages the head ages them."""
+    left = [word for word in words if not word.items() <= head["summary"].items()]
+    made: list[Snapshot] = []
+    for word, (snapshot_id, path) in zip(reversed(left), lists.items(), strict=False):
+        sequence_number, first_row_id = int(head["sequence-number"]), int(head.get("first-row-id", 0))
+        write_list(io, path, (), snapshot_id=snapshot_id, sequence_number=sequence_number, first_row_id=first_row_id)
+        made.append(
+            {
+                "sequence-number": sequence_number,
+                "snapshot-id": snapshot_id,
+                **({"parent-snapshot-id": made[-1]["snapshot-id"]} if made else {}),
+                "timestamp-ms": head["timestamp-ms"],
+                # Readers of changes pass by what replaces nothing.
+                "summary": {"operation": "replace", **word},
+                "manifest-list": path,
+                **({"schema-id": head["schema-id"]} if "schema-id" in head else {}),
+                "first-row-id": first_row_id,
+                "added-rows": 0,
+            }
+        )
+    return Words(head={**head, "parent-snapshot-id": made[-1]["snapshot-id"]} if made else head, snapshots=tuple(made))

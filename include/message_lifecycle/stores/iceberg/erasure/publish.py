@@ -23,11 +23,10 @@ from message_lifecycle.stores.iceberg.erasure.held_rows import rows_with
 from message_lifecycle.stores.iceberg.erasure.manifest_files import Manifests
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING, Rewriting, read_going
 from message_lifecycle.stores.iceberg.erasure.rewrite import NewFile
-from message_lifecycle.stores.iceberg.file_names import Within, is_absolute
 from message_lifecycle.stores.iceberg.history import reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
 from message_lifecycle.stores.iceberg.table_file import change_document
-from message_lifecycle.stores.iceberg.table_folder import Deleted, delete_files, with_checksums
+from message_lifecycle.stores.iceberg.table_folder import Deleted, Within, delete_files, is_absolute, with_checksums
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

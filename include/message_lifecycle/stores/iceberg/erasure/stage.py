@@ -22,9 +22,8 @@ from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
 from message_lifecycle.stores.iceberg.erasure.publish import TableErasure, going_name, is_done, load
 from message_lifecycle.stores.iceberg.erasure.rewrite import NewFile, from_json, remove, rewrite, to_json
 from message_lifecycle.stores.iceberg.erasure.search import search
-from message_lifecycle.stores.iceberg.file_names import absolute, erased_copy, location_prefix
 from message_lifecycle.stores.iceberg.history import reachable, snapshot_ids
-from message_lifecycle.stores.iceberg.table_folder import delete_files, with_checksums
+from message_lifecycle.stores.iceberg.table_folder import absolute, delete_files, erased_copy, location_prefix, with_checksums
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

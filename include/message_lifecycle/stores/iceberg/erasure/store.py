@@ -23,19 +23,18 @@ from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import topic_tables
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.commits import properties
 from message_lifecycle.stores.iceberg.erasure import evidence
 from message_lifecycle.stores.iceberg.erasure.heads import MAIN, UndoWindow, ancestors
-from message_lifecycle.stores.iceberg.erasure.loose import with_loose
 from message_lifecycle.stores.iceberg.erasure.metadata import snapshot_id_of
 from message_lifecycle.stores.iceberg.erasure.publish import TableErasure, forget, is_done, load, load_with_going
-from message_lifecycle.stores.iceberg.erasure.search import search
+from message_lifecycle.stores.iceberg.erasure.search import search, with_loose
 from message_lifecycle.stores.iceberg.erasure.stage import drop_stage, read_stage, stage_table
-from message_lifecycle.stores.iceberg.file_names import absolute, location_prefix
+from message_lifecycle.stores.iceberg.fence import properties
 from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID, SNAPSHOTS
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
 from message_lifecycle.stores.iceberg.quarantine import KIND as QUARANTINE
 from message_lifecycle.stores.iceberg.read import published_by
+from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -1,0 +1,288 @@
+"""Names of keys. The braces make all keys of a topic fall into one slot of a cluster, which alone lets one step change them together;
+no name of a topic holds a brace (NAME-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Message
+from message_lifecycle.model.names import TopicName
+
+DEFAULT_PREFIX = "lifecycle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicKeys:
+    """Keys of one topic; `prefix` sets all of a backend's apart from whatever else the server holds."""
+
+    prefix: str
+    name: TopicName
+
+    @property
+    def topic(self) -> str:
+        """A hash: the head, and how many entries each stream should have."""
+        return f"{self.prefix}:{{{self.name}}}"
+
+    @property
+    def lock(self) -> str:
+        return f"{self.topic}:lock"
+
+    def stream(self, partition: int) -> str:
+        return f"{self.topic}:{partition}"
+
+    def streams(self, partitions: Iterable[int]) -> list[str]:
+        return [self.stream(partition) for partition in partitions]
+
+
+def topics_key(prefix: str) -> str:
+    """A set: the names of all topics there, so that none has to be searched for among a server's keys."""
+    return f"{prefix}:topics"
+
+
+# A message as an entry of a stream, and back (see docs/backends.md for the layout).
+#
+# An entry's id is its offset and one, then `-0`: ids begin above 0-0, ascend as offsets do, and tell the offset without a look at the
+# entry. What a message has not got has no field; every other field is there, empty or not, so that null and empty stay two things.
+
+
+APPEND_TIME, EVENT_TIME, KEY, VALUE, SEGMENT, ORIGIN_OFFSET, HEADER = b"t", b"e", b"k", b"v", b"s", b"o", b"h:"
+Field = str | bytes | int
+
+
+def id_of(offset: int) -> str:
+    return f"{offset + 1}-0"
+
+
+def offset_of(entry_id: bytes) -> int:
+    """The offset of the entry, or of where it would lie. Raises ValueError."""
+    return int(entry_id.partition(b"-")[0]) - 1
+
+
+def fields_of(message: Message) -> list[Field]:
+    """Names and values in turn. Times are microseconds since 1970; headers come last, in their order."""
+    found: list[Field] = [SEGMENT, message.segment]
+    for name, value in (
+        (APPEND_TIME, message.append_time),
+        (EVENT_TIME, message.event_time),
+        (ORIGIN_OFFSET, message.origin_offset),
+        (KEY, message.key),
+        (VALUE, message.value),
+    ):
+        if value is not None:
+            found += [name, value]
+    for header, content in message.headers:
+        found += [HEADER + header.encode(), content]
+    return found
+
+
+def message_of(partition: int, entry: Any) -> Message:
+    """Of an entry as XRANGE gives it. Raises ValueError where it is none of ours."""
+    entry_id, pairs = entry
+    if not entry_id.endswith(b"-0") or len(pairs) % 2:
+        raise ValueError(f"entry {entry_id.decode()} that no topic of ours has")
+    single: dict[bytes, bytes] = {}
+    headers: list[tuple[str, bytes]] = []
+    for at in range(0, len(pairs), 2):
+        name, value = pairs[at], pairs[at + 1]
+        if name.startswith(HEADER):
+            headers.append((name[len(HEADER) :].decode(), value))
+        else:
+            single[name] = value
+    if SEGMENT not in single or single.keys() - {SEGMENT, APPEND_TIME, EVENT_TIME, ORIGIN_OFFSET, KEY, VALUE}:
+        raise ValueError(f"entry {entry_id.decode()} with fields that no message has")
+    times: Sequence[Instant | None] = [Instant(int(single[name])) if name in single else None for name in (APPEND_TIME, EVENT_TIME)]
+    return Message(
+        partition=partition,
+        offset=offset_of(entry_id),
+        append_time=times[0],
+        key=single.get(KEY),
+        value=single.get(VALUE),
+        segment=int(single[SEGMENT]),
+        headers=tuple(headers),
+        event_time=times[1],
+        origin_offset=int(single[ORIGIN_OFFSET]) if ORIGIN_OFFSET in single else None,
+    )
+
+
+# How a removal is done to one stream: whole from the beginning as far as that goes, then entry by entry.
+
+
+IDS_AT_ONCE = 1_000
+"""In one text: Lua hands no more than 8,000 values to a command."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trim:
+    """`first`: how many entries go from the beginning, after which `keep_from` is the first id that may be there; `last`: the last that
+    goes; `beside`: ids that go elsewhere, for something before them stays. `by_count`: all go because there were too many."""
+
+    partition: int
+    first: int
+    keep_from: str
+    last: str
+    beside: tuple[str, ...]
+    by_count: bool
+
+    @property
+    def rows(self) -> int:
+        return self.first + len(self.beside)
+
+    def arguments(self) -> list[Field]:
+        """As `scripts.REPLACE` reads them."""
+        texts = [" ".join(self.beside[at : at + IDS_AT_ONCE]) for at in range(0, len(self.beside), IDS_AT_ONCE)]
+        how = "MAXLEN" if self.by_count else "MINID"
+        return [self.partition, self.first, how, self.keep_from, self.last, len(self.beside), len(texts), *texts]
+
+
+def trim_of(partition: int, end: int, takes: Callable[[int, int], bool], ids: Iterable[bytes], *, by_count: bool) -> Trim:
+    """`ids`: of all entries from the first on; nothing goes from the offset `end` on."""
+    first, keep_from, last = 0, "", "0-0"
+    beside: list[str] = []
+    for entry_id in ids:
+        if not takes(partition, offset_of(entry_id)):
+            keep_from = keep_from or entry_id.decode()
+            continue
+        last = entry_id.decode()
+        if keep_from:
+            beside.append(last)
+        else:
+            first += 1
+    return Trim(
+        partition=partition,
+        first=first,
+        keep_from=keep_from or id_of(end),
+        last=last,
+        beside=tuple(beside),
+        by_count=by_count,
+    )
+
+
+# What is done in one step, as Redis runs it: nothing comes between its lines, and every check stands before the first change.
+#
+# Numbers stay texts, for those of Lua are doubles: ids are compared by length, then by character.
+
+
+_BEFORE = """
+local function before(a, b)
+  local am, as = string.match(a, '^(%d+)-(%d+)$')
+  local bm, bs = string.match(b, '^(%d+)-(%d+)$')
+  if am ~= bm then
+    if #am ~= #bm then return #am < #bm end
+    return am < bm
+  end
+  if #as ~= #bs then return #as < #bs end
+  return as < bs
+end
+
+local function told(pairs_)
+  local found = {}
+  for at = 1, #pairs_, 2 do found[pairs_[at]] = pairs_[at + 1] end
+  return found
+end
+
+local function last_id(stream)
+  if redis.call('EXISTS', stream) == 0 then return '0-0' end
+  return told(redis.call('XINFO', 'STREAM', stream))['last-generated-id']
+end
+"""
+
+CREATE = """
+-- KEYS: topic, its streams. ARGV: head.
+if redis.call('EXISTS', KEYS[1]) == 1 then return 'there' end
+for at = 2, #KEYS do
+  if redis.call('EXISTS', KEYS[at]) == 1 then return KEYS[at] end
+end
+redis.call('HSET', KEYS[1], 'head', ARGV[1])
+return 'done'
+"""
+
+LOOK = (
+    _BEFORE
+    + """
+-- KEYS: topic, its streams. Gives the head, then by stream: entries that we have written and not removed, entries, newest id.
+local found = {redis.call('HGET', KEYS[1], 'head')}
+for at = 2, #KEYS do
+  found[#found + 1] = redis.call('HGET', KEYS[1], 'rows:' .. (at - 2)) or '0'
+  found[#found + 1] = redis.call('XLEN', KEYS[at])
+  found[#found + 1] = last_id(KEYS[at])
+end
+return found
+"""
+)
+
+APPEND = (
+    _BEFORE
+    + """
+-- KEYS: topic, streams. ARGV: head as it was, head as it becomes, by stream its partition, entries and first id, and then the
+-- entries: stream (1 is the first), id, number of fields, fields.
+if redis.call('HGET', KEYS[1], 'head') ~= ARGV[1] then return 'moved' end
+local streams = #KEYS - 1
+for at = 1, streams do
+  if not before(last_id(KEYS[at + 1]), ARGV[3 * at + 2]) then return KEYS[at + 1] end
+end
+redis.call('HSET', KEYS[1], 'head', ARGV[2])
+for at = 1, streams do
+  redis.call('HINCRBY', KEYS[1], 'rows:' .. ARGV[3 * at], ARGV[3 * at + 1])
+end
+local at = 3 * streams + 3
+while at <= #ARGV do
+  local fields = tonumber(ARGV[at + 2])
+  redis.call('XADD', KEYS[tonumber(ARGV[at]) + 1], ARGV[at + 1], unpack(ARGV, at + 3, at + 2 + fields))
+  at = at + 3 + fields
+end
+return 'done'
+"""
+)
+
+REPLACE = (
+    _BEFORE
+    + """
+-- KEYS: topic, streams that lose entries. ARGV: head as it was, head as it becomes, 'retention' where groups hold what they need, and
+-- by stream: partition, entries that go from its beginning, how those are trimmed (MINID, MAXLEN), the id that is then the first, the
+-- last id that goes, entries that go beside, number of texts that list their ids.
+if redis.call('HGET', KEYS[1], 'head') ~= ARGV[1] then return {'moved'} end
+local at = 4
+for stream = 2, #KEYS do
+  local key, last = KEYS[stream], ARGV[at + 4]
+  local rows = redis.call('HGET', KEYS[1], 'rows:' .. ARGV[at]) or '0'
+  if redis.call('XLEN', key) ~= tonumber(rows) then return {'drift'} end
+  if ARGV[3] == 'retention' and redis.call('EXISTS', key) == 1 then
+    for _, group in ipairs(redis.call('XINFO', 'GROUPS', key)) do
+      local is = told(group)
+      local pending = is.pending > 0 and redis.call('XPENDING', key, is.name)[2]
+      if before(is['last-delivered-id'], last) or (pending and not before(last, pending)) then return {'held', is.name} end
+    end
+  end
+  at = at + 7 + ARGV[at + 6]
+end
+redis.call('HSET', KEYS[1], 'head', ARGV[2])
+at = 4
+for stream = 2, #KEYS do
+  local key, first, beside = KEYS[stream], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 5])
+  redis.call('HINCRBY', KEYS[1], 'rows:' .. ARGV[at], -first - beside)
+  if first > 0 and ARGV[at + 2] == 'MAXLEN' then
+    redis.call('XTRIM', key, 'MAXLEN', '=', redis.call('XLEN', key) - first)
+  elseif first > 0 then
+    redis.call('XTRIM', key, 'MINID', '=', ARGV[at + 3])
+  end
+  for text = at + 7, at + 6 + ARGV[at + 6] do
+    local ids = {}
+    for id in string.gmatch(ARGV[text], '%S+') do ids[#ids + 1] = id end
+    redis.call('XDEL', key, unpack(ids))
+  end
+  at = at + 7 + ARGV[at + 6]
+end
+return {'done'}
+"""
+)
+
+NOTICE = """
+-- Another writer has removed entries. KEYS: topic, streams. ARGV: head as it was, head as it becomes, entries by stream now.
+if redis.call('HGET', KEYS[1], 'head') ~= ARGV[1] then return 'moved' end
+redis.call('HSET', KEYS[1], 'head', ARGV[2])
+for at = 2, #KEYS do redis.call('HSET', KEYS[1], 'rows:' .. (at - 2), ARGV[at + 1]) end
+return 'done'
+"""
