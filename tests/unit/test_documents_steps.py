@@ -104,6 +104,13 @@ def test_the_history_is_whole_where_only_the_first_of_both_commits_was_made(topi
     assert list(documents.history(topic.s, NAME, "a")) == before
 
 
+def test_a_plan_that_purges_nothing_makes_no_version_of_the_changes(topic: Drafts) -> None:
+    topic.sync("a", "ben", 1)
+    before = topic.log.changes.snapshot_id
+    assert topic.run().name == "published"
+    assert (topic.snapshots("a"), topic.log.changes.snapshot_id) == ([10], before)
+
+
 def other_snapshots(topic: Drafts) -> None:
     """Another plan's commit, of which this one knows nothing."""
     assert isinstance(topic.s.documents, MemoryDocuments)

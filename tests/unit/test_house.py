@@ -66,7 +66,7 @@ ONCE = {
     "works_beside": "only compaction lets the topic's other operations go on (CMP-10), also where it has nothing to do",
     "check_place": "only retention is for topics of backends alone (RET-5)",
     "work_on": "only where space is reclaimed may a name stand for a topic that was deleted",
-    "after": "only between the commit of snapshots and the purge is a table looked at, and are silent clients detached (SNP-9)",
+    "after": "only what an undo gives back to the view makes the SQL view say so, before the log has its part",
     "prepare": "only the purge of what is compacted makes the view's name anew before it is planned",
 }
 """What only one operation answers otherwise than the base, and why no plan, change or request says it."""

@@ -297,7 +297,7 @@ class MemoryDocuments:
 
     def purge(self, verdict: Verdict, *, ledger: tuple[str, int], behind: Callable[[], Collection[str]]) -> Published:
         plan, tables = verdict.plan, self._required(verdict.plan)
-        done = tables.changes.published(plan.plan_id)
+        done = self.published(plan.topic, plan.plan_id)  # also where nothing is purged
         if done is not None:
             return done
         of_plan = tables.snapshots.published(plan.plan_id)
