@@ -159,7 +159,7 @@ class Given:
     """Of an erasure: whether a key is the one that goes."""
     staged: Staged | None = None
     """What was made before it, of other changes of the plan."""
-    behind: Callable[[], Collection[str]] = tuple
+    behind: Callable[[], Collection[str]] = _not_given
     """Asked within the commit of a purge: documents whose clients now need more than when it was planned (SNP-9)."""
 
 
@@ -188,8 +188,8 @@ class ChangeStore(Protocol):
         ...
 
     def has_begun(self, plan: Plan, /) -> bool:
-        """Whether any of it is there: also where files are left to remove, or an erasure has ended its commit since. Where no history tells
-        that any more, it may be."""
+        """Whether any of it is there: also where files are left to remove, or an erasure has ended its commit since. Of a compaction it may be
+        where the view's history does not tell that any more."""
         return self.published(plan) is not None
 
     def finish(self, plan: Plan, /) -> Published:

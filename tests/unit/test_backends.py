@@ -12,6 +12,7 @@ from message_lifecycle.app.backend_config import BackendTopic, ConfiguredBackend
 from message_lifecycle.app.backends import beside
 from message_lifecycle.app.backends_reference import BEGIN, END, reference
 from message_lifecycle.app.erasure_requests import ask, carry_out
+from message_lifecycle.app.operations.registry import STORES
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
@@ -24,6 +25,7 @@ from message_lifecycle.model.settings import DOCUMENT_SETTINGS, Value, resolve
 from message_lifecycle.stores.json_file.files import JsonFiles
 from message_lifecycle.stores.record_log.store import RecordLogStore
 from tests.errors import raises
+from tests.ledgers import plan_of
 from tests.worlds import make_lake
 
 PAGE = Path(__file__).parents[2] / "docs" / "backends.md"
@@ -121,6 +123,20 @@ def test_a_topic_of_the_lake_is_not_hidden_by_a_backends(tmp_path: Path) -> None
     create_topic(lake, shared, settings={})
     with pytest.raises(InvalidSetting, match=r"backend audit.*web/clicks.*no topic of the lake has"):
         beside(lake, (backend,)).topics.describe(own)
+
+
+def test_every_store_that_a_backend_has_is_asked_for_its_topics(tmp_path: Path) -> None:
+    """One that the lake answered in its place would look for a table."""
+    name = TopicName(stream="web", topic="clicks")
+    backend = ConfiguredBackend(
+        name="audit", kind="json_file", place=Folder(root=tmp_path), topics={name: BackendTopic(partitions=1, settings={})}
+    )
+    found = beside(memory_world({}).services, (backend,))
+    plan = plan_of(name)
+    answers = [
+        getattr(found, store).published(plan) for store in STORES.values() if store not in ("quarantine", "deleter", "deleted_reclaimer")
+    ]
+    assert answers == [None] * 6
 
 
 def test_an_erasure_of_all_topics_is_not_done_while_a_backend_holds_one_that_is_not_configured(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from message_lifecycle.stores.record_log.store import RecordLogStore
     from message_lifecycle.stores.redis_streams.server import Server
 
-_PARTS = ("topics", "reader", "store", "copier", "views", "documents", "reclaimer", "eraser")
+_PARTS = ("topics", "reader", "store", "copier", "views", "documents", "snapshots", "changes", "reclaimer", "eraser")
 
 
 def beside(lake: Services, backends: tuple[ConfiguredBackend, ...]) -> Services:

@@ -1,6 +1,6 @@
 """A plan's changes, walked in their order: made where no reader sees them, committed, found again by the tables themselves (DEL-4).
 
-Each kind of change has its store, and all stores have the same words (`ports.stores.ChangeStore`).
+Each kind of change has its store, and all stores have the same words (`ports.ChangeStore`).
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def is_decided(s: Services, plan: Plan) -> bool:
 
 def has_begun(s: Services, plan: Plan) -> bool:
     """Whether any of its commits is there, or any of its files gone."""
-    first = plan.goes_on and any(store.has_begun(plan) for store in stores(s, plan)[:1])
+    # A compaction of which the view's history does not tell any more has begun for an undo alone, which refuses then.
+    first = plan.goes_on and not plan.on_view.compact and any(store.has_begun(plan) for store in stores(s, plan)[:1])
     return first or published(s, plan) is not None
 
 

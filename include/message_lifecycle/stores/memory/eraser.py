@@ -138,7 +138,8 @@ class MemoryEraser(ChangeStore):
             if action.table in now
         ]
 
-    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
+    def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
+        given.matches()
         self._store.of(plan.topic).main.require(plan)
         return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
 

@@ -54,7 +54,9 @@ class _Look:
         self._before, self._after, self._plan, self._policy = before, after, plan, policy
         found = difference(before.messages, after.messages)
         self._gone = in_order(found.gone)
-        self._went = dict(by_segment(self._gone))
+        self._went: dict[Position, list[Message]] = {}
+        for message in self._gone:
+            self._went.setdefault(segment_of(message), []).append(message)
         self._stayed = [message for message in in_order(after.messages) if position_of(message) in before.messages]
         self._made = [m for m in in_order(found.came) if m.offset >= before.end_offsets[m.partition] and is_marker(m.headers)]
         self._marked = Counter(marker.key for marker in self._made)

@@ -38,6 +38,9 @@ class _NoChanges(_Absent, ChangeStore):
 
     what: ClassVar[str]
 
+    def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
+        self._refuse(self.what, plan.topic)
+
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         self._refuse(self.what, plan.topic)
 

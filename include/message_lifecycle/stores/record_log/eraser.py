@@ -99,8 +99,9 @@ class RecordLogEraser(ChangeStore):
             for table in self.find_key(plan.topic, matches, Policy.of_values(plan.policy), as_of=plan.as_of)
         ]
 
-    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
-        """Raises PlanConflict, UnsupportedLimit."""
+    def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
+        """Raises PlanConflict, UnsupportedLimit, and what finding the key does."""
+        given.matches()
         check_operation(self._logs.backend, plan.operation, where=f"topic {plan.topic}")
         require(plan, self._logs.open(plan.topic).head())
         return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)

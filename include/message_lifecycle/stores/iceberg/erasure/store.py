@@ -147,7 +147,7 @@ class IcebergEraser(ChangeStore):
         with reaching_catalog():
             identifier, io = self._place(plan.topic, "log")
             document = load(self._tables.catalog, identifier, io)
-        for snapshot in ancestors(document, document["refs"][MAIN]["snapshot-id"]):
+        for snapshot in ancestors(document, document["refs"][MAIN]["snapshot-id"]) if MAIN in document.get("refs", {}) else ():
             if snapshot["summary"].get(PLAN_ID) == plan.plan_id:
                 return published_by(plan.plan_id, int(snapshot["snapshot-id"]), snapshot["summary"])
         return None
