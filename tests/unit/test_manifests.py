@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.avro import reader as avro
 from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus, write_manifest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -58,6 +59,16 @@ def test_each_entry_is_read_as_pyiceberg_reads_it(tmp_path: Path) -> None:
 )
 def test_a_map_of_numbers_may_come_in_blocks_that_say_their_length(written: bytes, means: dict[int, int]) -> None:
     assert manifests._map_of_numbers(new_decoder(written)) == means
+
+
+def test_a_field_that_is_there_by_no_positive_number_is_not_there() -> None:
+    """As PyIceberg takes it, in a damaged file too."""
+    optional = avro.OptionReader(avro.IntegerReader())
+    struct = avro.StructReader(((0, optional), (1, avro.IntegerReader())), Record, manifests._ENTRY.as_struct())
+    decoder = new_decoder(b"")
+    reader = manifests._Tuples(struct, type(decoder), (0, 1))
+    for written, means in ((b"\x01\x0e", (None, 7)), (b"\x00\x0e", (None, 7)), (b"\x02\x06\x0e", (3, 7))):
+        assert reader.read(new_decoder(written)) == means
 
 
 def _file(path: str, fields: dict[str, Any]) -> DataFile:

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.erasure_requests import ask, carry_out
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
+from message_lifecycle.model.errors import Unavailable
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
@@ -72,3 +74,23 @@ def test_what_is_published_is_what_was_staged_on_whatever_has_come_since() -> No
     published = difference(log.at(log.next_id - 2).messages, log.head.messages)
     assert (set(staged.gone), dict(staged.came)) == ({(0, 1)}, {}) == (set(published.gone), dict(published.came))
     assert [offset for _, offset in sorted(log.head.messages)] == [0, 2, 3]
+
+
+def test_an_erasure_that_the_ledger_does_not_answer_has_erased_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = memory_world({})
+    s, key = world.services, b"customer 17 of the north"
+    create_topic(s, NAME, partitions=1, settings={})
+    world.writer.append(NAME, [NewMessage(append_time=Instant(1), key=key, value=b"v")], Policy.of_values(()))
+    request = ask(s, key, topics=[NAME], forbid=False, by="ada", why="a letter")
+    before, ledger = versions(s.store), s.topics.describe(NAME).ledger  # type: ignore[arg-type]  # the memory store
+
+    def away(_: TopicName) -> tuple[str, int]:
+        raise Unavailable("it does not answer")
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(s.ledger, "next_identity", away)
+        carry_out(s, request.request_id, approver=lambda _plan, _report: (True, "ada", "a letter"))
+    assert (versions(s.store), s.topics.describe(NAME).ledger) == (before, ledger)  # type: ignore[arg-type]  # as above
+    carry_out(s, request.request_id, approver=lambda _plan, _report: (True, "ada", "a letter"))
+    assert s.ledger.erasure(request.request_id).state == "erased"
+    assert s.topics.describe(NAME).ledger != ledger

@@ -132,22 +132,26 @@ def _engine(url: URL) -> Engine:
             pool_pre_ping=True,
             connect_args={"application_name": "message_lifecycle", **options},
         )
-    if url.database in _IN_MEMORY:
+    if url.database in _IN_MEMORY and not url.query:
         made, compiled = _in_memory()
         engine = Engine(made.pool.recreate(), made.dialect, url, hide_parameters=True)
         engine.update_execution_options(compiled_cache=compiled)
     else:
-        engine = create_engine(url, hide_parameters=True)
+        pool = _ONE_CONNECTION if url.database in _IN_MEMORY else {}
+        engine = create_engine(url, hide_parameters=True, **pool)
         event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
+# Or each would have a database of its own; also for the thread in which a commit asks back.
+_ONE_CONNECTION: Any = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
+
+
 @cache
 def _in_memory() -> tuple[Engine, dict[Any, Any]]:
     """Whose dialect and compiled statements all databases in memory of this process share: a scenario's work is mostly compiling, else."""
-    # One connection, or each would have a database of its own; also for the thread in which a commit asks back.
-    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+    engine = create_engine("sqlite://", **_ONE_CONNECTION)
     event.listen(engine, "connect", _prepare_sqlite)
     engine.connect().close()  # the dialect asks the library what it can, once
     return engine, {}

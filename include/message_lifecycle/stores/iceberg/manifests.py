@@ -122,7 +122,7 @@ class _Tuples(avro.StructReader):
     def read(self, decoder: BinaryDecoder) -> Any:
         # Of a field that need not be there, a number says whether it is.
         has = self._read_int
-        return self._take([read(decoder) if not optional or has(decoder) else None for optional, read in self._fields])
+        return self._take([read(decoder) if not optional or has(decoder) > 0 else None for optional, read in self._fields])
 
 
 def _reading(field: avro.Reader, decoder: type[BinaryDecoder], inner: Pick, *, passed_over: bool) -> tuple[bool, Callable[[Any], Any]]:

@@ -167,7 +167,7 @@ class MemoryEraser(ChangeStore):
         return self._store.published(plan)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
-        plan, tables, matches = verdict.plan, self._store.of(verdict.plan.topic), given.matches()
+        plan, tables, matches, ledger = verdict.plan, self._store.of(verdict.plan.topic), given.matches(), given.ledger()
         done = tables.main.published(plan.plan_id)
         if done is not None:
             return done
@@ -188,7 +188,7 @@ class MemoryEraser(ChangeStore):
             gone = named(plan, "log")
             tables.log.rewrite(lambda version: version.without(gone))
             tables.log.publish(tables.log.head, done)
-        tables.touch(given.ledger())
+        tables.touch(ledger)
         return done
 
     def _archive(self, tables: TopicTables) -> ParquetArchive | None:
@@ -205,6 +205,7 @@ def _came_since(tables: TopicTables, plan: Plan, matches: Matches) -> bool:
 
 def _rewrite_view(tables: TopicTables, plan: Plan) -> None:
     gone = named(plan, "view")
+    tables.view.staged.clear()  # it was made of a log that had the key
     if tables.view.commits and gone:
         tables.view.rewrite(lambda version: replace(version, rows=tuple(row for at, row in placed(version.rows).items() if at not in gone)))
         tables.view.publish(tables.view.head, Published(plan_id=plan.plan_id, snapshot_id=tables.view.next_id, removed=()))

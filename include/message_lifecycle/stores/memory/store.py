@@ -235,14 +235,16 @@ class MemoryStore(ChangeStore):
         done = table.published(plan.plan_id)
         if done is not None:
             return done
-        made = table.made_by(plan)
         table.require(plan)
-        table.refuse_removals(plan)
+        table.refuse_removals(plan)  # first: it names the rival, also where that has swept what was staged
+        made, base = table.made_by(plan), table.at(plan.requirements.snapshot_id).messages
         # A message that came since the plan makes its key's marker needless (MRK-3), and the older marker, which goes as staged (MRK-5).
-        came = difference(table.at(plan.requirements.snapshot_id).messages, table.head.messages).came
+        came = difference(base, table.head.messages).came
         arrived = {message.key for message in came.values() if not is_marker(message.headers)}
         kept = tuple(marker for marker in made.markers if marker.key not in arrived)
         version = _applied(table, table.snapshot_id, plan, verdict.staged)
+        judged, goes = difference(base, made.version.messages).gone, difference(table.head.messages, version.messages).gone
+        assert judged.keys() == goes.keys(), "what goes is what the gate has seen go"
         tables.touch(given.ledger())
         done = Published(
             plan_id=plan.plan_id,

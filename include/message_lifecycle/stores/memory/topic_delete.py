@@ -60,7 +60,8 @@ class MemoryDeleter(ChangeStore):
         planned = {a.table: (a.table_uuid, a.snapshot_id, a.rows) for a in plan.moved()}
         back = bool(plan.moved("back"))
         deleted = self._deleted.get(plan.parent or "")
-        found = (None if deleted is None else deleted.tables) if back else self._store.of(plan.topic)
+        gone = None if deleted is None else deleted.tables
+        found = gone if back or plan.is_empty else self._store.of(plan.topic)
         tables = () if found is None or plan.is_empty else _told(found)
         return {
             "tables": [{"same": planned.get(t.table) == (t.table_uuid, t.snapshot_id, t.rows), "rows": t.rows} for t in tables],
