@@ -190,7 +190,7 @@ def _failed(name: TopicName, plan: Plan | None, as_of: Instant | None, error: Li
 
 
 def planning(description: str | None, *, work: Scheduled) -> Callable[[], int]:
-    """The main function of the operation's application, for `boundary.run_application`."""
+    """The main function of the operation's application, for `run_application`."""
 
     def main() -> int:
         parser = argparse.ArgumentParser(description=description)
