@@ -16,8 +16,7 @@ from message_lifecycle.model.errors import CommitUnknown
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.stores.iceberg import store as publishing
-from message_lifecycle.stores.iceberg import store as staging
+from message_lifecycle.stores.iceberg import store as of_log
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
@@ -30,7 +29,7 @@ YOUNG = AS_OF - EXPIRY_S + 1
 LEDGER = ("ledger", 2)
 # Iceberg's own word, and what its JDBC catalog lets through when it loses the connection to its database.
 UNKNOWN, LOST = "CommitStateUnknownException", "UncheckedSQLException"
-EACH = pytest.mark.parametrize("by", [UNKNOWN, LOST])
+EACH = pytest.mark.parametrize("word", [UNKNOWN, LOST])
 
 
 @contextmanager
@@ -63,10 +62,10 @@ def commits_of(name: TopicName, plan: Plan) -> int:
 
 
 @EACH
-def test_a_publish_that_was_made_is_found(lake: Lake, by: str) -> None:
+def test_a_publish_that_was_made_is_found(lake: Lake, word: str) -> None:
     name, plan = planned(lake)
     judged = verdict(lake, plan)
-    with losing(publishing, made=True, by=by):
+    with losing(of_log, made=True, by=word):
         published = lake.store().publish(judged, by(LEDGER))
     assert published.removed == (("expiry", 3),)
     assert published == lake.reader.published(plan) == lake.store().publish(judged, by(LEDGER))
@@ -75,11 +74,11 @@ def test_a_publish_that_was_made_is_found(lake: Lake, by: str) -> None:
 
 
 @EACH
-def test_a_publish_that_was_not_made_says_so_and_leaves_all_for_the_next_run(lake: Lake, by: str) -> None:
+def test_a_publish_that_was_not_made_says_so_and_leaves_all_for_the_next_run(lake: Lake, word: str) -> None:
     name, plan = planned(lake)
     judged = verdict(lake, plan)
     log, branches, there = lake.log(name), Tables().load(name).refs(), files(name)
-    with losing(publishing, made=False, by=by), pytest.raises(CommitUnknown, match=plan.plan_id):
+    with losing(of_log, made=False, by=word), pytest.raises(CommitUnknown, match=plan.plan_id):
         lake.store().publish(judged, by(LEDGER))
     assert (lake.log(name), Tables().load(name).refs()) == (log, branches)
     assert files(name) > there, "what the attempt wrote stays as well: it may be named by a commit that is still on its way"
@@ -92,7 +91,7 @@ def test_a_publish_that_was_not_made_says_so_and_leaves_all_for_the_next_run(lak
 def test_an_append_after_a_publish_of_unknown_result_does_not_hide_it(lake: Lake) -> None:
     name, plan = planned(lake)
     judged = verdict(lake, plan)
-    with losing(publishing, made=True, by=UNKNOWN):
+    with losing(of_log, made=True, by=UNKNOWN):
         first = lake.store().publish(judged, by(LEDGER))
     lake.append(name, Rows(base=4, times=(1, 2)))
     assert lake.store().publish(judged, by(LEDGER)) == first
@@ -101,9 +100,9 @@ def test_an_append_after_a_publish_of_unknown_result_does_not_hide_it(lake: Lake
 
 @EACH
 @pytest.mark.parametrize("made", [True, False], ids=["made", "not made"])
-def test_a_branch_of_unknown_result_is_named_and_made_anew(lake: Lake, made: bool, by: str) -> None:
+def test_a_branch_of_unknown_result_is_named_and_made_anew(lake: Lake, made: bool, word: str) -> None:
     name, plan = planned(lake)
-    with losing(staging, made=made, by=by), pytest.raises(CommitUnknown, match=f"staging plan {plan.plan_id}"):
+    with losing(of_log, made=made, by=word), pytest.raises(CommitUnknown, match=f"staging plan {plan.plan_id}"):
         lake.store().stage(plan)
     assert lake.publish(plan).removed == (("expiry", 3),)
     assert lake.offsets(name) == [3]
