@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from message_lifecycle.stores.iceberg.layout import SCHEMA
+from message_lifecycle.stores.iceberg.columns import SCHEMA
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND

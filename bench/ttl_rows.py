@@ -35,8 +35,9 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Value
 from message_lifecycle.ports import Given
+from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.document import local_path
-from message_lifecycle.stores.iceberg.layout import SCHEMA, LogSummary
+from message_lifecycle.stores.iceberg.layout import LogSummary
 from message_lifecycle.stores.iceberg.session import Java, java_table, spark_session
 
 PARTITIONS, SEGMENTS, ROWS = 4, 80, 62_500

@@ -24,7 +24,7 @@ from message_lifecycle.model.errors import code_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import RemoveMessages
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.layout import APPEND_TIME
+from message_lifecycle.stores.iceberg.columns import APPEND_TIME
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table, spark_session, sql_table
 from tests.spark.lake import Lake, Rows
 

@@ -14,7 +14,7 @@ from message_lifecycle.stores.iceberg.compaction import engine
 from message_lifecycle.stores.iceberg.compaction.commit import commit
 from message_lifecycle.stores.iceberg.compaction.inputs import partition_job, sources
 from message_lifecycle.stores.iceberg.compaction.job import CompactionJob, PartitionResult, Rules
-from message_lifecycle.stores.iceberg.compaction.relations import PARTITION_SPEC, SCHEMA, SORT_ORDER, TABLE_PROPERTIES
+from message_lifecycle.stores.iceberg.compaction.view_table import PARTITION_SPEC, SCHEMA, SORT_ORDER, TABLE_PROPERTIES
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table
 
 KIND = "compacted"

@@ -17,12 +17,12 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.rules import After
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction import engine
 from message_lifecycle.stores.iceberg.compaction.commit import commit
 from message_lifecycle.stores.iceberg.compaction.inputs import UnreadableDeletes
 from message_lifecycle.stores.iceberg.compaction.job import InputFile, Rules
 from message_lifecycle.stores.iceberg.document import local_path
-from message_lifecycle.stores.iceberg.layout import SCHEMA
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 
 PARTITIONS = 3

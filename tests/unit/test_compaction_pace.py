@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction import connection
 from message_lifecycle.stores.iceberg.compaction.connection import Pace
 from message_lifecycle.stores.iceberg.compaction.job import InputFile, PartitionJob, Resources, Rules
 from message_lifecycle.stores.iceberg.compaction.kernel import compact
-from message_lifecycle.stores.iceberg.layout import SCHEMA
 
 
 class Clock:

@@ -26,13 +26,14 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.operations import erasure
 from message_lifecycle.operations.required import required
+from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.erasure import publish
 from message_lifecycle.stores.iceberg.erasure.heads import Heads, UndoWindow
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING, read_going
 from message_lifecycle.stores.iceberg.erasure.publish import load_with_going
 from message_lifecycle.stores.iceberg.erasure.rewrite import rewrite
 from message_lifecycle.stores.iceberg.erasure.search import search
-from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID, SCHEMA
+from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from tests.errors import raises
 from tests.histories import PLACE, catalog_in, document_of

@@ -273,8 +273,9 @@ def _append(
     options: IngestOptions,
 ) -> _Taken:
     from message_lifecycle.sources.messages import ERASED, check_units, observed, read_messages, refused, shifted, survey, with_deadlines
-    from message_lifecycle.stores.iceberg.append import CutRules, append_batch
+    from message_lifecycle.stores.iceberg.append import append_batch
     from message_lifecycle.stores.iceberg.forbidden import mark_forbidden
+    from message_lifecycle.stores.iceberg.numbering import CutRules
     from message_lifecycle.stores.iceberg.quarantine import quarantine, quarantined
 
     session, mapping = intake.session(), options.mapping

@@ -241,7 +241,7 @@ class IcebergTopics:
     def live_view(self, name: TopicName, policy: Policy) -> str | None:
         """A scenario's topic has none, and one of documents has none. Beside the errors of `ports.Topics` raises CatalogUnavailable where the catalog keeps no views."""
         from message_lifecycle.stores.iceberg import rule_sql, view_file
-        from message_lifecycle.stores.iceberg.layout import SCHEMA
+        from message_lifecycle.stores.iceberg.columns import SCHEMA
 
         if self._scratch or FOLD_PROPERTY in self._tables.document(name).properties:
             return None

@@ -142,7 +142,7 @@ def rows_in_order(
 
 def _stretches(tasks: list[FileScanTask]) -> Iterator[list[FileScanTask]]:
     """Files by partition and ascending offsets; those whose offsets overlap are read together."""
-    from message_lifecycle.stores.iceberg.layout import OFFSET
+    from message_lifecycle.stores.iceberg.columns import OFFSET
 
     def bound(bounds: Mapping[int, bytes] | None, otherwise: int) -> int:
         found = (bounds or {}).get(OFFSET)

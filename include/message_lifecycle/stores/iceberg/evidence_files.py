@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from message_lifecycle.model.plan import Held
 from message_lifecycle.model.rows import Place
 from message_lifecycle.model.view import NOTHING
-from message_lifecycle.stores.iceberg.layout import APPEND_TIME, EXPIRES_AT, NEVER, OFFSET
+from message_lifecycle.stores.iceberg.columns import APPEND_TIME, EXPIRES_AT, NEVER, OFFSET
 from message_lifecycle.stores.iceberg.manifests import DELETED, Row, entries, picking
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
-from message_lifecycle.stores.iceberg.layout import APPEND_TIME, EXPIRES_AT, NEVER, OFFSET
+from message_lifecycle.stores.iceberg.columns import APPEND_TIME, EXPIRES_AT, NEVER, OFFSET
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.table_folder import location_prefix
 

@@ -23,8 +23,9 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.admission import Lifetime, admit
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.iceberg.branches import StagedChange, set_refs
+from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.fence import Ancestor, main_ancestors, newest_state
-from message_lifecycle.stores.iceberg.layout import SCHEMA, STAGED_PLAN_ID, LogSummary
+from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID, LogSummary
 from message_lifecycle.stores.iceberg.row_deletes import delete_rows
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table

@@ -15,10 +15,10 @@ from fsspec import AbstractFileSystem
 from pyiceberg.manifest import DataFileContent, ManifestContent
 
 from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction.relations import duckdb_types, literal
 from message_lifecycle.stores.iceberg.data_rows import vectors_in
 from message_lifecycle.stores.iceberg.document import is_local, local_path
-from message_lifecycle.stores.iceberg.layout import SCHEMA
 from message_lifecycle.stores.iceberg.manifests import DELETED, VECTORS, entries, files_of
 from message_lifecycle.stores.iceberg.scratch_database import scratch_database
 from message_lifecycle.stores.iceberg.segments import FileMetrics

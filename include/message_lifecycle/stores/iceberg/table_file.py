@@ -24,7 +24,7 @@ from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from message_lifecycle.model.errors import CatalogUnavailable, TableBusy
-from message_lifecycle.stores.iceberg.layout import PARTITION_SPEC, SCHEMA, SORT_ORDER
+from message_lifecycle.stores.iceberg.columns import PARTITION_SPEC, SCHEMA, SORT_ORDER
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

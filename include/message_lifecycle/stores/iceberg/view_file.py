@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, SparkUnavailable, TableBusy
+from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown
-from message_lifecycle.stores.iceberg.layout import CATALOG, SCHEMA
+from message_lifecycle.stores.iceberg.layout import CATALOG
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.session import engine
 

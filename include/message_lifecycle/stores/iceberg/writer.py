@@ -19,10 +19,11 @@ from message_lifecycle.model.message import NewMessage, known_time
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.admission import Lifetime, Refusal, admission, admit
+from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction.commit import data_file
 from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE, NewFile
 from message_lifecycle.stores.iceberg.fence import fenced_commit, main_ancestors, newest_state
-from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, INGEST_ID, ROLE_PROPERTY, SCHEMA, LogSummary
+from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, INGEST_ID, ROLE_PROPERTY, LogSummary
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table, sql_table
 
 if TYPE_CHECKING:

@@ -22,13 +22,14 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.compaction_fold import rules_of
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import rule_duckdb
 from message_lifecycle.stores.iceberg.compaction.inputs import files_by_partition
 from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE, InputFile
-from message_lifecycle.stores.iceberg.compaction.relations import SCHEMA, create_relation, duckdb_types
+from message_lifecycle.stores.iceberg.compaction.relations import create_relation, duckdb_types
+from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA
 from message_lifecycle.stores.iceberg.data_rows import read_rows
 from message_lifecycle.stores.iceberg.layout import COMPACTED
-from message_lifecycle.stores.iceberg.layout import SCHEMA as TOPIC_SCHEMA
 
 if TYPE_CHECKING:
     import duckdb

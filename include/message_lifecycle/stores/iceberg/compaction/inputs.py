@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from message_lifecycle.model.errors import Refused, Unavailable
 from message_lifecycle.stores.iceberg import rule_bounds
 from message_lifecycle.stores.iceberg.compaction.job import InputFile, PartitionJob, Rules, Vector
-from message_lifecycle.stores.iceberg.compaction.relations import DELETE_HORIZON
+from message_lifecycle.stores.iceberg.compaction.view_table import DELETE_HORIZON
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.engine import totals
 from message_lifecycle.stores.iceberg.compaction.inputs import columns_of, files_by_partition
 from message_lifecycle.stores.iceberg.compaction.job import InputFile, NewFile, NewVector, PartitionResult
-from message_lifecycle.stores.iceberg.compaction.relations import SCHEMA, create_relation, duckdb_types
+from message_lifecycle.stores.iceberg.compaction.relations import create_relation, duckdb_types
+from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA
 from message_lifecycle.stores.iceberg.data_files import copy_file
 from message_lifecycle.stores.iceberg.data_rows import read_rows
 from message_lifecycle.stores.iceberg.layout import COMPACTED

@@ -21,16 +21,16 @@ from message_lifecycle.operations.compaction_fold import FoldRules, rules_of
 from message_lifecycle.stores.iceberg import rule_sql
 from message_lifecycle.stores.iceberg.branches import branch_of, make_branch, staged_on
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import removals, view_table
 from message_lifecycle.stores.iceberg.compaction.commit import commit, written_paths
 from message_lifecycle.stores.iceberg.compaction.engine import discard, totals
 from message_lifecycle.stores.iceberg.compaction.engine import run as engine_run
 from message_lifecycle.stores.iceberg.compaction.inputs import UnreadableDeletes, partition_job, sources
 from message_lifecycle.stores.iceberg.compaction.job import CompactionJob, Rules
-from message_lifecycle.stores.iceberg.compaction.relations import SCHEMA
+from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA
 from message_lifecycle.stores.iceberg.document import is_local, local_path
 from message_lifecycle.stores.iceberg.layout import COMPACTED, STAGED_PLAN_ID
-from message_lifecycle.stores.iceberg.layout import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table, sql_table
 
 if TYPE_CHECKING:

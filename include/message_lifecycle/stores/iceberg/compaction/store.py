@@ -24,10 +24,10 @@ from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import rule_bounds, rule_columns, rule_sql, view_file
 from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, chain, remove_branch, undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction.read import IcebergViewReader, view_published_by
-from message_lifecycle.stores.iceberg.compaction.relations import DELETE_HORIZON
 from message_lifecycle.stores.iceberg.compaction.stage import required_base
-from message_lifecycle.stores.iceberg.compaction.view_table import DUE_AT, HORIZONS, MEMORIES, SETTINGS, memories, state_of
+from message_lifecycle.stores.iceberg.compaction.view_table import DELETE_HORIZON, DUE_AT, HORIZONS, MEMORIES, SETTINGS, memories, state_of
 from message_lifecycle.stores.iceberg.data_rows import Vectors, read_rows
 from message_lifecycle.stores.iceberg.fence import (
     Ancestor,
@@ -39,7 +39,7 @@ from message_lifecycle.stores.iceberg.fence import (
     nothing_since,
     properties,
 )
-from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, LATEST, SCHEMA, SCRATCH_PROPERTY, by_partition, offsets_of
+from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, LATEST, SCRATCH_PROPERTY, by_partition, offsets_of
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries, files_of, picking
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table, sql_table
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix

@@ -5,17 +5,47 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import BooleanType, NestedField, TimestamptzType
+
 from message_lifecycle.model.errors import CompactedTableMissing, UnknownTopic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.view import ViewState
 from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY, Tables
+from message_lifecycle.stores.iceberg.columns import PARTITION
+from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
+from message_lifecycle.stores.iceberg.columns import SORT_ORDER as SORT_ORDER
 from message_lifecycle.stores.iceberg.layout import COMPACTED, SCRATCH_PROPERTY, STREAM_PROPERTY, TOPIC_PROPERTY, offsets_of
+from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES as TOPIC_PROPERTIES
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
 from message_lifecycle.stores.iceberg.session import Java
 
 if TYPE_CHECKING:
     from message_lifecycle.stores.iceberg.document import TableDocument
+
+
+# The compacted table in Iceberg's terms: a topic's columns, and what compaction itself has to remember.
+
+
+DELETE_HORIZON, REMEMBERED = 16, 17
+
+SCHEMA = Schema(
+    *TOPIC_SCHEMA.fields,
+    # From when on a retained tombstone may go (CMP-7); null in every other row.
+    NestedField(DELETE_HORIZON, "delete_horizon", TimestamptzType(), required=False),
+    # A row without a message, which keeps a late event from bringing its key back (CMP-12).
+    NestedField(REMEMBERED, "remembered", BooleanType(), required=False),
+    schema_id=0,
+)
+
+# Not by segment: what survives of a segment is too little for files of its own.
+PARTITION_SPEC = PartitionSpec(PartitionField(PARTITION, 1000, IdentityTransform(), "partition"), spec_id=0)
+
+TABLE_PROPERTIES: Mapping[str, str] = {**TOPIC_PROPERTIES, "write.metadata.metrics.column.delete_horizon": "full"}
+
 
 RAW_PROPERTY = "lifecycle._raw-table"
 """Uuid of the topic's table that the view is of."""
@@ -32,17 +62,16 @@ def create(tables: Tables, name: TopicName) -> None:
     from pyiceberg.exceptions import TableAlreadyExistsError
 
     from message_lifecycle.stores.iceberg import table_file
-    from message_lifecycle.stores.iceberg.compaction import relations
 
     topic = tables.document(name)
     properties = {
-        **relations.TABLE_PROPERTIES,
+        **TABLE_PROPERTIES,
         STREAM_PROPERTY: name.stream,
         TOPIC_PROPERTY: name.topic,
         RAW_PROPERTY: topic.uuid,
         **{key: topic.properties[key] for key in (SCRATCH_PROPERTY, UNDO_PROPERTY) if key in topic.properties},
     }
-    layout = table_file.Layout(schema=relations.SCHEMA, spec=relations.PARTITION_SPEC, order=relations.SORT_ORDER)
+    layout = table_file.Layout(schema=SCHEMA, spec=PARTITION_SPEC, order=SORT_ORDER)
     try:
         with reaching_catalog():
             if tables.pointers.one((name.namespace, name.table(COMPACTED))) is None:
