@@ -171,8 +171,8 @@ class ChangeStore(Protocol):
     tables themselves (DEL-4). Each step again changes nothing."""
 
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN, /) -> Staged:
-        """Do the work on the plan's snapshot, unseen. Raises PlanConflict when that snapshot is gone, UndoSourceGone. Here nothing is tried
-        before: names are given, or files go, in the commit itself, and the gate judges the list."""
+        """Do the work on the plan's snapshot, unseen. Raises PlanConflict when that snapshot is gone, UndoSourceGone. Unless a
+        store says otherwise nothing is staged: the commit itself moves names or removes files, and the gate judges the list."""
         return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
 
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, given: Given = NOTHING_GIVEN, /) -> Mapping[str, object]:
@@ -188,8 +188,8 @@ class ChangeStore(Protocol):
         ...
 
     def has_begun(self, plan: Plan, /) -> bool:
-        """Whether any of it is there: also where files are left to remove, or an erasure has ended its commit since. Of a compaction it may be
-        where the view's history does not tell that any more."""
+        """Whether any of it is there: also where files are left to remove, or an erasure has ended its commit since. Also for a
+        compaction of which the view's history tells nothing any more."""
         return self.published(plan) is not None
 
     def finish(self, plan: Plan, /) -> Published:
@@ -275,7 +275,7 @@ class Gate(Protocol):
         ...
 
 
-# Seam to documents: their changes and snapshots. What goes of them, or comes back, are changes of two tables, see `ports.stores`.
+# Seam to documents: their changes and snapshots. What goes of them, or comes back, are changes of two tables (`ChangeStore`).
 
 
 class Documents(Protocol):
@@ -382,13 +382,13 @@ class QuarantineStore(ChangeStore, Protocol):
 
 class Eraser(ChangeStore, Protocol):
     """One commit per table, the log's the last; files are deleted at once. Raises PlanConflict, also where messages of the key came since
-    the plan. What it is about is searched everywhere, by bytes: what is marked as removed or reachable from history alone counts too."""
+    the plan. The key is searched in the bytes of every file: removed rows, and rows that history alone reaches, count too."""
 
     def find_key(
         self, name: TopicName, matches: Matches, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
     ) -> Sequence[KeyInTable]:
-        """Of every table of the topic, the log first; the `policy`'s undo window says what an undo still needs, of plans that are
-        `undoable` by the ledger also when it has passed since their commits.
+        """Of every table of the topic, the log first. The `policy`'s undo window says what an undo still needs; plans that are `undoable` by
+        the ledger count even where it has passed since their commits.
 
         Raises UnsupportedErasure where a part of the topic cannot be searched."""
         ...
@@ -422,7 +422,7 @@ class Reclaimer(ChangeStore, Protocol):
 
 class DeletedReclaimer(ChangeStore, Protocol):
     """Deleted topics that nobody can bring back any more: their tables are forgotten in one commit, which leaves word of the plan until it
-    is discarded; then their files go. One that is gone is success. Without a JVM. Raises UnsafePath, StorageRefused."""
+    is discarded; then their files go. A file that is gone already is no error. Without a JVM. Raises UnsafePath, StorageRefused."""
 
     def files_of(self, topic: DeletedTopic, *, orphans_before: Instant) -> Sequence[TableFiles]:
         """Of each of its tables, the log first. Raises UnsafePath where a link, another table or a file elsewhere is in the way,
@@ -434,8 +434,8 @@ class DeletedReclaimer(ChangeStore, Protocol):
         ...
 
     def left_by(self, plan_id: str) -> Sequence[str]:
-        """The first few files in the order of their names below each location of a plan that has begun, whole names; in a location that
-        another table has now, none: what nothing names there goes with that table's orphans. Raises UnsafePath, StorageRefused."""
+        """The first few files below each location of a plan that has begun, by their full names, in order. None of a location that another
+        table has now: they go with that table's orphans. Raises UnsafePath, StorageRefused."""
         ...
 
     def forget(self, plan_id: str) -> None:

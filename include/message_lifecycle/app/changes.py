@@ -33,7 +33,7 @@ def make(s: Services, plan: Plan) -> Staged:
     """All of them, unseen. Again: the same."""
     operation = of_plan(s, plan)
     staged = Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
-    # What gives back looks first for what may be lost, as copies of the view's messages are: then nothing of the log is staged.
+    # What gives back is staged in reverse: where the view's messages are lost it fails before anything of the log is staged.
     for store in reversed(stores(s, plan)) if operation.gives_back else stores(s, plan):
         made = store.stage(plan, operation.given(s, plan, staged))
         staged = replace(made, view=made.view or staged.view, documents=made.documents or staged.documents)
@@ -63,8 +63,8 @@ def drop(s: Services, plan: Plan) -> None:
 
 
 def published(s: Services, plan: Plan) -> Published | None:
-    """What came of it, if all of it is there: of its commits the one that the outcome counts. Of what takes, the last commit tells, for
-    the others came before it; of what gives back, each is asked for."""
+    """What came of it, if all of it is there: of its commits the one that the outcome counts. For a plan that removes, the last commit is
+    enough, as the others precede it. For one that gives back, every commit must be there."""
     operation = of_plan(s, plan)
     found = [store.published(plan) for store in (stores(s, plan) if operation.gives_back else stores(s, plan)[-1:])]
     there = [commit for commit in found if commit is not None]
@@ -93,7 +93,7 @@ def is_decided(s: Services, plan: Plan) -> bool:
 
 def has_begun(s: Services, plan: Plan) -> bool:
     """Whether any of its commits is there, or any of its files gone."""
-    # A compaction of which the view's history does not tell any more has begun for an undo alone, which refuses then.
+    # Where the view's history no longer tells whether a compaction was committed, `ChangeStore.has_begun` says yes, for undos to refuse.
     first = plan.goes_on and not plan.on_view.compact and any(store.has_begun(plan) for store in stores(s, plan)[:1])
     return first or published(s, plan) is not None
 
@@ -151,8 +151,8 @@ def asked_by_itself(record: PlanRecord, by: str) -> bool:
 
 
 def require_todays(s: Services, plan: Plan) -> None:
-    """Raises PlanConflict of a plan that an earlier version made and of which nothing is done: what has judged it may have known less than
-    what would judge it now. What takes its place closes it (`replaced`). One of which something is done goes to its end."""
+    """Raises PlanConflict for a plan of an earlier version that has not begun: that version's gate may have checked less than today's. The
+    plan that replaces it closes it (`replaced`). One that has begun goes to its end."""
     if plan.is_older and not has_begun(s, plan):
         raise PlanConflict(plan.plan_id, _of_earlier_version(plan))
 

@@ -84,8 +84,8 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveRows(Rows):
-    """They are marked, so that no reader sees them. `superseded`: in the view, of keys of which this very plan takes a newer message, not
-    compacted yet, from the log (CMP-9)."""
+    """They are marked, so that no reader sees them. `superseded`: rows of the view whose key loses, by this plan, a newer message
+    of the log that is not compacted yet (CMP-9)."""
 
     reason: RemovalReason
 
@@ -227,7 +227,7 @@ class EraseRows(Rows):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """A table's history ends: every ref is left on a snapshot that reads nothing of an erased key, all others go, and their files at once.
+    """A table's history ends: every ref ends on a snapshot without the erased key; all other snapshots go, and their files at once.
 
     `rows`: by file; `refs`: branches and tags with their snapshots; `undo`: plans whose undo is open, with the snapshot before each one's
     commit, for each of which a branch is made; `snapshots`: all that the table remembers; `files`: those with the key that history alone

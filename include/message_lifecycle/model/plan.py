@@ -267,8 +267,8 @@ class Plan:
 
     @property
     def goes_on(self) -> bool:
-        """Whether a run that died between two of its commits is carried on by it. What there is of new snapshots then takes nothing away, and
-        a new plan builds on them."""
+        """Whether a run that died between two commits is continued with this plan. Not where it makes snapshots of documents: what is made
+        takes nothing away, and a new plan builds on it."""
         return not self.on_snapshots.documents
 
     @property
@@ -374,8 +374,7 @@ class Plan:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:32]
 
     def known_as(self, plan_id: str) -> Plan:
-        """Under the id that it was recorded by. It is the hash of the text as it was then: of an earlier format, or with a name in it that
-        an erasure has taken out since."""
+        """This plan under its recorded id, the hash of the text as it was then: in an older format, or with a name that was erased since."""
         known = replace(self)
         known.__dict__["plan_id"] = plan_id
         return known

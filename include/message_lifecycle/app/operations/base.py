@@ -53,11 +53,11 @@ class Operation:
     works_beside: ClassVar[bool] = False
     """It works for long, and the topic's other operations go on meanwhile (CMP-10)."""
     wants_spark: ClassVar[bool] = False
-    """A topic that is due is seldom found to have nothing to stage: Spark may be started before it is asked for."""
+    """A due topic nearly always has something to stage, so Spark may be started early."""
     marks: ClassVar[bool] = False
     """It may leave a key without a live message, and then makes the key's marker (MRK-1, MRK-2)."""
     removes: ClassVar[bool] = True
-    """How it ended last tells how the topic's removals stand. Compaction takes nothing from the log (CMP-9), and what is reclaimed has left
+    """Its last outcome shows the state of the topic's removals. Compaction takes nothing from the log (CMP-9), and what is reclaimed has left
     it before."""
     takes_messages: ClassVar[bool] = True
     """What its plan counts goes from the log: messages, or changes of documents."""
@@ -68,7 +68,7 @@ class Operation:
     not_undone: ClassVar[str] = ""
     """Why not, where more is to say than that it is not."""
     command: ClassVar[str] = ""
-    """Carries it out on one topic, all steps at once, and an approved plan with it."""
+    """The command that runs all steps on one topic, or goes on with an approved plan. Empty: `publish` alone does."""
 
     # What it is for
 

@@ -98,7 +98,7 @@ def of_plan(s: Services, plan: Plan) -> Operation:
 
 
 def kind_of(plan: Plan) -> Operation:
-    """By the plan alone: what an undo takes back says which undo it is, and one that takes nothing back counts as one of messages."""
+    """By the plan alone. What an undo gives back says which undo it is; an empty one counts as one of messages."""
     if plan.operation == "reclaim" and plan.parent is not None:
         return named("reclaim of a deleted topic")
     if plan.operation != "undo" or plan.parent is None:

@@ -127,7 +127,7 @@ def _number(bound: bytes | None) -> int | None:
 
 # The gate's frames from the files of two snapshots: set differences and sums over columns, without an engine.
 #
-# `before` and `after` are tables as `evidence_files.FILES` says. Nothing of the planner's is used, so that one mistake is not
+# `before` and `after` are tables as `FILES` says. Nothing of the planner's is used, so that one mistake is not
 # made twice. None is "not known" throughout, and what is not known counts against the plan.
 
 

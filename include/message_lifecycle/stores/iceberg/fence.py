@@ -119,8 +119,8 @@ class Fence:
 
 
 def fenced_commit(session: SparkSession, updates: Iterable[tuple[Java, Judge]], *, what: str, transaction: Java | None = None) -> None:
-    """Commit snapshot-producing updates, each under its judge: one by itself, or several as one `transaction` that they are made
-    in. A transaction takes up an update only when the one before has been handed over, so they are made one by one. `what` names
+    """Commit snapshot-producing updates, each under its judge: one by itself, or several in one `transaction`. A
+    transaction takes an update only after the one before was committed to it, so `updates` makes each when it is asked for. `what` names
     the deed in errors.
 
     Raises a judge's own refusal; CommitRefused where Iceberg's own checks saw a conflict first; TableBusy when other commits
@@ -229,7 +229,7 @@ def _found_after(error: LifecycleError, table: Java, plan_id: str, since: int | 
         table.refresh()
         return find(table, plan_id, since=since)
     except Py4JError:
-        # Whoever did not answer may not answer this either: what is not known stays so.
+        # The catalog may fail again here: then the result stays unknown.
         if isinstance(error, CommitUnknown):
             raise error from error.__cause__
         raise

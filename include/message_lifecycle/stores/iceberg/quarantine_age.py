@@ -352,7 +352,7 @@ def bringing_back(session: SparkSession, io: FileIO, table: Java, plan: Plan) ->
 
 
 def looked_at(io: FileIO, prefix: str, plan: Plan, rows: Iterable[tuple[str, int]]) -> Iterator[dict[str, Any]]:
-    """The frame `back` of `gates.quarantine`. `rows`: new files by name, and how many rows each was read to hold."""
+    """The frame `back` of `gates.tables`. `rows`: new files by name, and how many rows each was read to hold."""
     named = dict(enumerate(plan.on_quarantine.files_back))
     for name, count in rows:
         at = copied_from(name)

@@ -243,7 +243,7 @@ def _words(action: Forget) -> str:
 # Snapshots taken out of a table's metadata: exactly those named, in one compare-and-swap, and no file is removed by it (DEL-7).
 #
 # Iceberg's own `expireSnapshots().commit()` removes files by walking what each snapshot changed, and takes live ones where a path came
-# back to life; which files may go is decided here by reachability alone (see `history`).
+# back to life; which files may go is decided by reachability alone (see `history`).
 
 
 _NO_SNAPSHOT = -1

@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
 
 class IcebergStore(IcebergReader, ChangeStore):
-    """Reader and store in one. Logs are read by PyIceberg here, too: it is quicker at it than Spark's metadata tables, and whoever
-    plans by the one and publishes by the other has two implementations that must agree.
+    """Reader and store in one. Logs are read by PyIceberg here, too: it is quicker than Spark's metadata tables. As planning
+    uses one library and publishing the other, each checks the other.
 
     `server`: the settings of the server file; with the topic's own they must still give the plan's policy. `steps` is told the
     name of each step of publishing as it is reached (`after_stage`, `before_commit`, `inside_commit`, `after_commit`).

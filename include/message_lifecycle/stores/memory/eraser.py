@@ -70,7 +70,7 @@ def rewritten(action: EraseRows, messages: Messages, matches: Matches) -> dict[s
 
 
 def beside(rows: int) -> dict[str, int]:
-    """One row of the frame `rewritten` about a file beside the log: what tells the key goes by the search that finds it."""
+    """One row of the frame `rewritten` about a file beside the log: the search that finds the key also takes it out, so nothing is left."""
     return {"rows": rows, "unnamed": 0, "left": 0, "changed": 0, "found": 0}
 
 
@@ -127,7 +127,7 @@ class MemoryEraser(ChangeStore):
             ErasedTable(
                 table=action.table,
                 table_uuid=now[action.table].table_uuid,
-                # Versions keep their numbers when they lose the key: none that the plan names is as it was.
+                # Versions keep their numbers though they are written again: those that the plan names are not there any more.
                 snapshots=tuple(set(now[action.table].snapshots) - set(action.snapshots)),
                 files_searched=max(1, len(now[action.table].snapshots)),
                 files_found=max(len(now[action.table].files), int(not now[action.table].clean)),

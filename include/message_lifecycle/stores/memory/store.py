@@ -212,7 +212,7 @@ class MemoryStore(ChangeStore):
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
         table, base = self.of(plan.topic).log, plan.requirements.snapshot_id
-        # From the removal alone: a run that died here may have left its markers.
+        # From the removal without markers: a run that died here may have staged some.
         before, after = table.at(base), _applied(table, base, plan)
         gone = owed(table, plan.on_log.sweep) if plan.on_log.sweep else removed_by(before, after, plan)
         made = markers_of(before, after, gone, plan, policy)
@@ -238,7 +238,7 @@ class MemoryStore(ChangeStore):
         table.require(plan)
         table.refuse_removals(plan)  # first: it names the rival, also where that has swept what was staged
         made, base = table.made_by(plan), table.at(plan.requirements.snapshot_id).messages
-        # A message that came since the plan makes its key's marker needless (MRK-3), and the older marker, which goes as staged (MRK-5).
+        # A message that came since the plan makes its key's new marker needless (MRK-3). The older marker goes all the same (MRK-5).
         came = difference(base, table.head.messages).came
         arrived = {message.key for message in came.values() if not is_marker(message.headers)}
         kept = tuple(marker for marker in made.markers if marker.key not in arrived)
