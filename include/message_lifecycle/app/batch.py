@@ -242,7 +242,7 @@ def run_application(main: Callable[[], int]) -> None:
     except LifecycleError as error:
         log.error("%s: %s", error.code, error)
         status = error.exit_code
-    except Exception:
+    except Exception:  # the boundary: whatever it is, its trace is printed and the status says so
         log.exception("internal error; nothing is retried, the ledger and the table tell what was done")
         status = EXIT_INTERNAL
     sys.stdout.flush()

@@ -73,7 +73,7 @@ def verify(s: Services, request_id: str) -> list[str]:
         wrong += [f"{topic.topic}: the archive {folder}, which it used before, holds the key" for folder in former]
         for table in topic.tables:
             now = found.get(table.table)  # type: ignore[call-overload]  # the receipt tells it as text
-            if now is None and TABLE_KINDS[table.table].by_setting:  # type: ignore[index]  # as above
+            if now is None and TABLE_KINDS[table.table].by_setting:  # type: ignore[index]  # the receipt tells it as text
                 continue  # it archives no more, and where it did was looked into
             if now is None or now.table_uuid != table.table_uuid:
                 now_there = "is another table now" if now else "is not there any more"

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from message_lifecycle import __version__
 from message_lifecycle.model.change import Commit, QuarantinedFile, that_change
 from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.instants import Instant, deadline, is_dead, seconds
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.plan import Expected, Held, Plan, Requirements, Selection
+from message_lifecycle.model.plan import Expected, Held, Plan, Selection
 from message_lifecycle.model.settings import Policy, Value
 from message_lifecycle.model.tables import CameBack, QuarantineFile, QuarantineReturning, QuarantineState
+from message_lifecycle.operations.required import required_of_table
 
 SETTING = "quarantine_max_age"
 
@@ -43,14 +43,7 @@ def plan(
         as_of=as_of,
         policy=tuple(sorted(policy.values.items())),
         # Of the quarantine, which has a history of its own: the log's has nothing to do with it.
-        requirements=Requirements(
-            table_uuid=state.table_uuid,
-            snapshot_id=state.snapshot_id,
-            end_offsets=(),
-            policy_hash=policy.hash,
-            code_version=__version__,
-            heeded=tuple(sorted(holds)),
-        ),
+        requirements=required_of_table(state.table_uuid, state.snapshot_id, policy, tuple(sorted(holds))),
         bounds=(),
         changes=that_change(
             Commit(
@@ -153,14 +146,7 @@ def plan_undo(
         topic=undone.topic,
         as_of=as_of,
         policy=tuple(sorted(policy.values.items())),
-        requirements=Requirements(
-            table_uuid=state.table_uuid,
-            snapshot_id=state.snapshot_id,
-            end_offsets=(),
-            policy_hash=policy.hash,
-            code_version=__version__,
-            heeded=heeded,
-        ),
+        requirements=required_of_table(state.table_uuid, state.snapshot_id, policy, heeded),
         bounds=(),
         changes=that_change(Commit(table="quarantine", files_back=files, source_id=found.source_id)),
         selection=Selection(),

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from message_lifecycle import __version__
 from message_lifecycle.model.change import Change, Forget, Move, MovedTable, RemoveFiles
 from message_lifecycle.model.errors import InvalidSetting, undo_window_open
 from message_lifecycle.model.instants import Instant, format_instant
@@ -28,6 +27,7 @@ from message_lifecycle.model.tables import (
     TableFiles,
     TableHistory,
 )
+from message_lifecycle.operations.required import required_of_table
 
 MAIN = "main"
 WINDOW = "undo_window"
@@ -220,14 +220,7 @@ def _asks(facts: ReclaimFacts, policy: Policy) -> tuple[str, ...]:
 
 def _required(facts: ReclaimFacts, policy: Policy) -> Requirements:
     uuid = next((table.table_uuid for table in facts.tables if not table.table), "")
-    return Requirements(
-        table_uuid=uuid,
-        snapshot_id=facts.snapshot_id,
-        end_offsets=(),
-        policy_hash=policy.hash,
-        code_version=__version__,
-        heeded=facts.heeded,
-    )
+    return required_of_table(uuid, facts.snapshot_id, policy, facts.heeded)
 
 
 def _earliest(at: int, other: Instant | None) -> Instant:
@@ -255,14 +248,7 @@ def plan_deleted(facts: DeletedFacts, policy: Policy, *, as_of: Instant) -> Plan
         topic=topic.topic,
         as_of=as_of,
         policy=tuple(sorted(policy.values.items())),
-        requirements=Requirements(
-            table_uuid=log.table_uuid,
-            snapshot_id=log.snapshot_id,
-            end_offsets=(),
-            policy_hash=policy.hash,
-            code_version=__version__,
-            heeded=facts.heeded,
-        ),
+        requirements=required_of_table(log.table_uuid, log.snapshot_id, policy, facts.heeded),
         bounds=(),
         changes=changes,
         selection=Selection(),

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from message_lifecycle import __version__
 from message_lifecycle.model.change import Move, MovedTable
 from message_lifecycle.model.errors import later_plan
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.plan import Expected, Plan, Requirements, Selection
+from message_lifecycle.model.plan import Expected, Plan, Selection
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import DeletedTopic, TopicTable
+from message_lifecycle.operations.required import required_of_table
 
 
 def plan(
@@ -118,14 +118,7 @@ def _whole(
         topic=name,
         as_of=as_of,
         policy=tuple(sorted(policy.values.items())),
-        requirements=Requirements(
-            table_uuid=log.table_uuid,
-            snapshot_id=log.snapshot_id,
-            end_offsets=tuple(sorted(end_offsets.items())),
-            policy_hash=policy.hash,
-            code_version=__version__,
-            heeded=heeded,
-        ),
+        requirements=required_of_table(log.table_uuid, log.snapshot_id, policy, heeded, end_offsets=end_offsets),
         bounds=(),
         changes=_changes("away" if parent is None else "back", tables),
         selection=Selection(),
