@@ -1,0 +1,70 @@
+"""Changes of a table's metadata alone, by Iceberg's own library: properties, refs, snapshots that leave the history.
+
+Each is one compare-and-swap by the catalog, whichever it is. What adds or removes files goes another way (`fence`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, cast
+
+from message_lifecycle.model.errors import CommitUnknown, TableBusy
+from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown
+from message_lifecycle.stores.iceberg.session import engine
+
+if TYPE_CHECKING:
+    from message_lifecycle.stores.iceberg.pointers import Place
+
+_ATTEMPTS = 20
+
+
+class TableGone(Exception):
+    """The catalog has no table of that name."""
+
+
+def change_metadata(place: Place, change: Callable[[Java, Java], None], *, what: str) -> Java:
+    """Commit what `change` does to Iceberg's `TableMetadata.Builder`, its second argument; its first is the `TableMetadata` that the attempt
+    builds on. It is asked anew for each attempt, does nothing where all is done, and may raise to leave all as it is.
+
+    The metadata that stand then. `what` names the deed in errors. Raises TableGone; TableBusy where other commits always come first;
+    CommitUnknown where the catalog does not say how the commit ended, and `change` would still change something."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    jvm = cast(Jvm, engine())
+    try:
+        operations = jvm.lake.loadTable(identifier(jvm, place)).operations()
+    except Py4JJavaError as error:
+        if java_class(error) in ("NoSuchTableException", "NoSuchNamespaceException"):
+            raise TableGone(".".join(place)) from None
+        raise
+    unknown: Py4JError | None = None
+    for _ in range(_ATTEMPTS):
+        base = operations.refresh()
+        builder = jvm._jvm.org.apache.iceberg.TableMetadata.buildFrom(base)
+        change(base, builder)
+        changed = builder.build()
+        if changed == base:
+            return base
+        if unknown is not None:
+            raise CommitUnknown(what) from unknown
+        try:
+            operations.commit(base, changed)
+        except Py4JError as error:
+            if result_unknown(error):
+                unknown = error
+            elif java_class(error) != "CommitFailedException":
+                raise
+        else:
+            return operations.current()
+    raise TableBusy(what, _ATTEMPTS)
+
+
+def set_properties(base: Java, builder: Java, changes: Mapping[str, str | None]) -> None:
+    """Within a change: set these, None removes one; nothing where they stand so."""
+    now = dict(base.properties())
+    new = {key: value for key, value in changes.items() if value is not None and now.get(key) != value}
+    if new:
+        builder.setProperties(new)
+    gone = {key for key, value in changes.items() if value is None and key in now}
+    if gone:
+        builder.removeProperties(gone)
