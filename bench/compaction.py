@@ -65,7 +65,7 @@ def sets(messages: int, keys: int) -> dict[str, Set]:
     unique = Log(messages=messages, partitions=PARTITIONS, keys=None)
     one, ten = (replace(unique, messages=messages // part, first=unique.rows) for part in (100, 10))
     return {
-        "log": Set(log=Log(messages=messages, partitions=PARTITIONS, keys=keys), cpu=1.8, wall=1.8),
+        "log": Set(log=Log(messages=messages, partitions=PARTITIONS, keys=keys), cpu=1.5, wall=1.5),
         "one partition": Set(log=Log(messages=messages, partitions=1, keys=keys), beside=("log", 1.5)),
         "unique": Set(log=unique, cpu=1.2, wall=1.2, memory_mb=MEMORY_MB),
         "1 % new": Set(log=unique, tail=one, cpu=0.3),

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.kill_points import ROOT
-from tests.spark.lake import EXPIRY_S, LEDGER, Lake, Rows, tables
+from tests.spark.lake import EXPIRY_S, LEDGER, SECOND, Lake, Rows, tables
 from tests.verdicts import by
 
+from message_lifecycle.app import steps
+from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.model.errors import CatalogUnavailable, CommitUnknown, PlanConflict, SparkUnavailable
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.stores.iceberg import java, session, view_file
+from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.fence import Ancestor, fenced_commit
 from message_lifecycle.stores.iceberg.session import engine, java_table, sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
@@ -81,6 +87,18 @@ def test_the_fence_is_asked_without_spark(lake: Lake, no_spark: SparkSession) ->
     assert lake.offsets(name) == [0, 2, 3]
 
 
+def test_a_topic_is_compacted_without_spark(lake: Lake, no_spark: SparkSession) -> None:
+    name = lake.topic(cleanup_policy="compact", message_expiry=0)
+    lake.append(name, Rows(base=0, times=(1, 2)), Rows(base=2, times=(3,)))
+    s = replace(lake.services(), store=store(), views=IcebergViews(_nobody, tables=tables()))
+    s.ledger.accept(name, LEDGER)
+    outcome = steps.run(
+        s, name, as_of=Instant(int(AS_OF * SECOND)), work="compaction", approver=lambda _plan, _report: (True, "tester", "yes")
+    )
+    assert (outcome.name, outcome.rows_kept) == ("published", 3), outcome
+    assert [message.offset for message in read_compacted(s, name)] == [0, 1, 2]
+
+
 def test_views_are_written_without_spark(lake: Lake, no_spark: SparkSession) -> None:
     name, settings = lake.topic(), {"max_age_seconds": 60.0}
     for at, policy in enumerate((lake.policy(name), resolve(topic=settings, server={}))):
@@ -120,6 +138,15 @@ def test_a_commit_whose_java_dies_is_unknown(lake: Lake, no_spark: SparkSession)
 
     with pytest.raises(CommitUnknown, match="a deed"):
         fenced_commit(no_spark, [(update, dies)], what="a deed")
+
+
+def test_a_java_that_has_ended_is_told_nothing_more(no_spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    kept = [no_spark._jvm.java.lang.Object() for _ in range(3)]  # type: ignore[union-attr,operator]  # Java has no types here
+    java.end()
+    with caplog.at_level("DEBUG", logger="py4j"):
+        del kept
+        gc.collect()
+    assert caplog.messages == []
 
 
 def test_nobody_without_the_secret_is_heard(no_spark: SparkSession) -> None:

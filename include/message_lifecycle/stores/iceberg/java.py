@@ -50,7 +50,7 @@ class Jvm:
     def end(self) -> None:
         """It keeps nothing that would be lost: what is committed is in the catalog."""
         if self._process is not None and self._owner == os.getpid():
-            self.gateway.close()
+            _leave(self.gateway)
             self._process.kill()
             self._process.wait()
 
@@ -230,11 +230,19 @@ def _start(found: Mapping[str, str]) -> Jvm:
     ours = first.jvm.py4j.GatewayServer.GatewayServerBuilder().javaPort(0).authToken(secret)
     server = ours.callbackClient(0, first.jvm.java.net.InetAddress.getLoopbackAddress(), secret).build()
     server.start()
-    parameters = GatewayParameters(port=server.getListeningPort(), auth_token=secret, auto_convert=True, read_timeout=DEADLINE_SECONDS)
+    port = server.getListeningPort()
+    _leave(first)
+    parameters = GatewayParameters(port=port, auth_token=secret, auto_convert=True, read_timeout=DEADLINE_SECONDS)
     gateway = JavaGateway(gateway_parameters=parameters)
     started = Jvm(gateway, found, process)
     atexit.register(started.end)
     return started
+
+
+def _leave(gateway: Java) -> None:
+    gateway.close()
+    # py4j would still tell it, at any collection of garbage, which objects nobody needs: by a port that may be another's by then.
+    gateway._gateway_client.is_connected = False
 
 
 def _pass_on(output: Any) -> None:

@@ -7,8 +7,9 @@ the embedded default and on a cluster.
 from __future__ import annotations
 
 import os
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -79,14 +80,29 @@ def spark_session(app_name: str) -> SparkSession:
     return cast("SparkSession", _of_process)
 
 
-def engine(session: Callable[[], SparkSession] | None = None) -> SparkSession:
+def engine(session: Callable[[], SparkSession] | None = None, *, tasks: bool = False) -> SparkSession:
     """Iceberg's Java library for a deed that asks no SQL: Spark's JVM where this process has one or was started by it; else one without
-    Spark, which costs a quarter. It is typed as a session, which would do as well. Raises SparkUnavailable."""
-    if _of_process is None and _SUBMITTED in os.environ:
-        return cast("SparkSession", _submitted())
-    if _of_process is not None or _ARGUMENTS in os.environ or _RESOLVED in settings():
-        return spark_session("lifecycle") if session is None else session()
-    return cast("SparkSession", jvm_of_process())
+    Spark, which costs a quarter. `tasks`: the deed has work for them, and where they run on a cluster, a session alone will do.
+
+    It is typed as a session, which would do as well. Raises SparkUnavailable."""
+    if _of_process is None and (not tasks or _tasks_here()):
+        if _SUBMITTED in os.environ:
+            return cast("SparkSession", _submitted())
+        if _ARGUMENTS not in os.environ and _RESOLVED not in settings():
+            return cast("SparkSession", jvm_of_process())
+    return spark_session("lifecycle") if session is None else session()
+
+
+def _tasks_here() -> bool:
+    return local_cores(_submitted()._settings if _SUBMITTED in os.environ else settings()) is not None
+
+
+def local_cores(settings: Mapping[str, str]) -> int | None:
+    """How many tasks run at once where Spark's master is this machine; None: it is a cluster, or none is named."""
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", settings.get("spark.master", ""))
+    if found is None:
+        return None
+    return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
 
 
 @cache
@@ -112,22 +128,25 @@ def end_session() -> None:
 
 
 def start_ahead(app_name: str) -> threading.Thread:
-    """Start what `spark_session` will need, Java and Python workers, while the caller does something else.
+    """Start what a deed with tasks will need, Java and a cluster's Python workers, while the caller does something else.
 
-    For an application that is sure to need tasks in Python. What goes wrong here, `spark_session` meets again, and raises.
+    What goes wrong here, `engine` and `spark_session` meet again, and raise.
     """
 
     def start() -> None:
-        from pyspark import SparkConf, SparkContext
+        with suppress(Exception):  # the deed meets it again, and names it
+            if _tasks_here():
+                _ = cast(Jvm, engine()).lake
+                return
+            from pyspark import SparkConf, SparkContext
 
-        _pass_no_arrays()
-        with suppress(Exception):  # the session meets it again, and names it
+            _pass_no_arrays()
             # Not the session: it belongs to the thread that makes it.
             context = SparkContext.getOrCreate(SparkConf().setAppName(app_name))
             cores = context.defaultParallelism
             context.parallelize(range(cores), cores).foreach(_nothing)
 
-    thread = threading.Thread(target=start, name="spark-start", daemon=True)
+    thread = threading.Thread(target=start, name="java-start", daemon=True)
     thread.start()
     return thread
 

@@ -1,8 +1,7 @@
 """What Spark's Python workers are forked from on the embedded default (`spark.python.daemon.module`); never imported.
 
 Spark puts its own Python code before everything else as an archive of sources: each start compiles it anew, and each task reads
-the archive's list of files again. The same code, compiled, is among the installed packages. What every fork would load for itself
-is loaded once, before.
+the archive's list of files again. The same code, compiled, is among the installed packages.
 """
 
 from __future__ import annotations
@@ -23,11 +22,7 @@ def main() -> None:
     for entry in set(sys.path_importer_cache) - set(sys.path):
         if entry.endswith(".zip"):
             del sys.path_importer_cache[entry]
-    # What tasks need is loaded once here, and not by every worker.
     from pyspark.daemon import manager
-
-    import message_lifecycle.stores.iceberg.compaction.engine
-    import message_lifecycle.stores.iceberg.compaction.kernel  # noqa: F401  # loaded, and not used here
 
     manager()  # type: ignore[no-untyped-call]  # PySpark gives its daemon no types
 

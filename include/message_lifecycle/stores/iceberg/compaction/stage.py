@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import asdict
 from secrets import token_hex
 from time import perf_counter
@@ -41,8 +42,8 @@ logger = logging.getLogger(__name__)
 STAGED_VIEW = "lifecycle.staged-view"
 
 
-def stage(session: SparkSession, tables: Tables, plan: Plan) -> Staged:
-    """Make the new view on the plan's branch; done before, it is found. Raises PlanConflict, TopicWithoutKeys,
+def stage(session: SparkSession, tables: Tables, plan: Plan, *, sql: Callable[[], SparkSession]) -> Staged:
+    """Make the new view on the plan's branch; done before, it is found. `sql`: asked for where the kernel cannot do it. Raises PlanConflict, TopicWithoutKeys,
     CompactionFailed, UndoSourceGone."""
     view_table.create(tables, plan.topic)
     table = java_table(session, plan.topic, kind=COMPACTED)
@@ -63,7 +64,7 @@ def stage(session: SparkSession, tables: Tables, plan: Plan) -> Staged:
         return _staged(plan, branch, table.snapshot(branch))
     by_kernel = Policy.of_values(plan.policy)["compaction_engine"] == "kernel"
     if not (by_kernel and _by_kernel(session, tables, plan, base_id, table, branch)):
-        _by_sql(session, plan, base_id, branch)
+        _by_sql(sql(), plan, base_id, branch)
     forget_cached(session, plan.topic, kind=COMPACTED)
     table.refresh()
     return _staged(plan, branch, table.snapshot(branch))

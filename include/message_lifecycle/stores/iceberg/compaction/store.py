@@ -41,7 +41,7 @@ from message_lifecycle.stores.iceberg.fence import (
 )
 from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, LATEST, SCRATCH_PROPERTY, by_partition, offsets_of
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries, files_of, picking
-from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.session import Java, engine, forget_cached, java_table, sql_table
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class IcebergViews(IcebergViewReader, ChangeStore):
         nothing = Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
         if plan.is_empty:
             return nothing
-        staged = stage(self._session(), self._tables, plan)
+        staged = stage(engine(self._session, tasks=True), self._tables, plan, sql=self._session)
         self._steps("after_stage")
         return staged if plan.on_view.compact else replace(nothing, view=staged.view)
 
@@ -94,7 +94,7 @@ class IcebergViews(IcebergViewReader, ChangeStore):
         return frames
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
-        done = publish(self._session(), self._tables, verdict, ledger=given.ledger(), steps=self._steps)
+        done = publish(engine(self._session), self._tables, verdict, sql=self._session, ledger=given.ledger(), steps=self._steps)
         if verdict.plan.on_view.back and verdict.plan.parent is not None:
             remove_branch(self._tables, verdict.plan, undo_ref(verdict.plan.parent), (COMPACTED,))
         return done
@@ -113,7 +113,15 @@ class IcebergViews(IcebergViewReader, ChangeStore):
 # Publishing a compaction: the staged view and its horizons in one fenced commit of the view's table (CMP-4, DEL-5).
 
 
-def publish(session: SparkSession, tables: Tables, verdict: Verdict, *, ledger: tuple[str, int], steps: Steps) -> Published:
+def publish(
+    session: SparkSession,
+    tables: Tables,
+    verdict: Verdict,
+    *,
+    sql: Callable[[], SparkSession],
+    ledger: tuple[str, int],
+    steps: Steps,
+) -> Published:
     """Make the plan's one commit on main, or report the one that is there. Raises PlanConflict, TableBusy, CommitUnknown."""
     plan, plan_id = verdict.plan, verdict.plan.plan_id
     table = java_table(session, plan.topic, kind=COMPACTED)
@@ -127,7 +135,7 @@ def publish(session: SparkSession, tables: Tables, verdict: Verdict, *, ledger: 
         raise PlanConflict(plan_id, f"nothing is staged for it (snapshot {staged_id})")
     change = StagedChange.of(session, table, chain(table, staged, base_id))
     update = change.with_added(table.newRowDelta(), base_id)
-    for key, value in _properties(session, tables, table, verdict, ledger).items():
+    for key, value in _properties(sql, tables, table, verdict, ledger).items():
         update.set(key, value)
 
     def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
@@ -144,7 +152,7 @@ def publish(session: SparkSession, tables: Tables, verdict: Verdict, *, ledger: 
     return view_published_by(plan_id, found.snapshot_id, found.summary)
 
 
-def _properties(session: SparkSession, tables: Tables, table: Java, verdict: Verdict, ledger: tuple[str, int]) -> dict[str, str]:
+def _properties(sql: Callable[[], SparkSession], tables: Tables, table: Java, verdict: Verdict, ledger: tuple[str, int]) -> dict[str, str]:
     plan = verdict.plan
     before = next((found for ancestor in main_ancestors(table) if (found := ancestor.get(HORIZONS)) is not None), "{}")
     horizons = offsets_of(before)
@@ -160,7 +168,7 @@ def _properties(session: SparkSession, tables: Tables, table: Java, verdict: Ver
         **properties(verdict, ledger, told.removed),
         HORIZONS: by_partition(horizons),
         SETTINGS: settings_hash_after(plan, _judged(table, plan)),
-        MEMORIES: str(_memories(session, table, verdict, staged.snapshot_id)),
+        MEMORIES: str(_memories(sql, table, verdict, staged.snapshot_id)),
         **({} if due is None else {DUE_AT: str(due)}),
     }
 
@@ -173,13 +181,13 @@ def _judged(table: Java, plan: Plan) -> Iterator[str]:
         yield "" if snapshot is None else str(snapshot.summary().get(SETTINGS) or "")
 
 
-def _memories(session: SparkSession, table: Java, verdict: Verdict, staged_id: int) -> int:
+def _memories(sql: Callable[[], SparkSession], table: Java, verdict: Verdict, staged_id: int) -> int:
     """Rows of the staged view that are no messages; there are none where the latest is that of the highest offset."""
     if not Policy.of_values(verdict.plan.policy).by_event_time and not memories(table):
         return 0
     from message_lifecycle.stores.iceberg.session import sql_table
 
-    frame = session.read.option("versionAsOf", str(staged_id)).table(sql_table(verdict.plan.topic, kind=COMPACTED))
+    frame = sql().read.option("versionAsOf", str(staged_id)).table(sql_table(verdict.plan.topic, kind=COMPACTED))
     return frame.where("coalesce(remembered, false)").count()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import StagedDocuments
-from message_lifecycle.model.errors import LifecycleError, PlanConflict, code_of, undo_source_gone
+from message_lifecycle.model.errors import PlanConflict, undo_source_gone
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
@@ -20,7 +19,6 @@ from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.branches import branch_of, drop_stage, make_branch
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.commit import commit
-from message_lifecycle.stores.iceberg.compaction.engine import MEMORY_BYTES
 from message_lifecycle.stores.iceberg.compaction.job import Resources
 from message_lifecycle.stores.iceberg.compaction.removals import Holding, Restored, bring_back
 from message_lifecycle.stores.iceberg.document import local_path
@@ -41,6 +39,7 @@ from message_lifecycle.stores.iceberg.documents.relations import database, relat
 from message_lifecycle.stores.iceberg.documents.tables import FoldingFailed, reading
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS, STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
+from message_lifecycle.stores.iceberg.tasks import Failed, in_tasks
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -181,7 +180,7 @@ def committed(
     return commit(session, table, results, branch=branch, properties=properties, unmarked=unmarked, partitioned_by=BUCKET)
 
 
-# Work on documents in Spark: one task per bucket, values in and values out.
+# Work on documents: one task per bucket, values in and values out.
 
 
 class _Bucket(Protocol):
@@ -193,42 +192,13 @@ Given = TypeVar("Given", bound=_Bucket)
 Made = TypeVar("Made")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Failed:
-    """Errors do not all survive the way back from a task."""
-
-    bucket: int
-    kind: str
-    reason: str
-
-
 def each_bucket(session: SparkSession, buckets: Sequence[Given], work: Callable[[Given, Resources], Made]) -> list[Made]:
     """The work of every bucket, each within its share of the machine. Raises FoldingFailed."""
-    if not buckets:
-        return []
-    context = session.sparkContext
-    cores = context.defaultParallelism
-    at_once = min(cores, len(buckets))
-    resources = Resources(
-        threads=max(1, cores // at_once),
-        memory_bytes=MEMORY_BYTES // at_once,
-        spill_folder=context.getConf().get("spark.local.dir") or tempfile.gettempdir(),
-    )
-
-    def task(bucket: Given) -> Made | _Failed:
-        import duckdb
-
-        try:
-            return work(bucket, resources)
-        except (LifecycleError, duckdb.Error, OSError) as error:
-            return _Failed(bucket=bucket.bucket, kind=code_of(error), reason=str(error))
-
-    # No data frame: files are read where they lie, and there is nothing for Spark's planner to plan.
-    found = context.parallelize(buckets, len(buckets)).map(task).collect()
-    failed = next((one for one in found if isinstance(one, _Failed)), None)
-    if failed is not None:
-        raise FoldingFailed(failed.bucket, failed.kind, failed.reason)
-    return [one for one in found if not isinstance(one, _Failed)]
+    found = in_tasks(session, buckets, work)
+    for bucket, failed in zip(buckets, found, strict=True):
+        if isinstance(failed, Failed):
+            raise FoldingFailed(bucket.bucket, failed.kind, failed.reason)
+    return [one for one in found if not isinstance(one, Failed)]
 
 
 # Staging the undo of a purge: changes and snapshots that it took, back on branches of both tables (DEL-7).

@@ -39,7 +39,7 @@ from message_lifecycle.stores.iceberg.fence import (
 )
 from message_lifecycle.stores.iceberg.layout import COUNTS, INGEST_ID, LEDGER, PLAN_ID, SNAPSHOTS, UNDOES, ancestors
 from message_lifecycle.stores.iceberg.read import published_by
-from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
+from message_lifecycle.stores.iceberg.session import Java, engine, forget_cached, java_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,7 +82,7 @@ class _OfDocuments(ChangeStore):
         if given.staged is not None and given.staged.documents is not None:
             return given.staged
         with engine_failures():
-            staged = (stage_returns if plan.parent is not None else stage)(self._session(), self._tables, plan)
+            staged = (stage_returns if plan.parent is not None else stage)(engine(self._session, tasks=True), self._tables, plan)
         self._steps("after_stage")
         return staged
 
@@ -127,7 +127,7 @@ class IcebergSnapshots(_OfDocuments):
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
         with engine_failures():
-            done = publish_snapshots(self._session(), verdict, ledger=given.ledger(), steps=self._steps)
+            done = publish_snapshots(engine(self._session), verdict, ledger=given.ledger(), steps=self._steps)
         self._forget_source(verdict.plan)
         return done
 
@@ -146,8 +146,8 @@ class IcebergChanges(_OfDocuments):
     def publish(self, verdict: Verdict, given: Given) -> Published:
         with engine_failures():
             if verdict.plan.on_snapshots.documents:
-                return purge(self._session(), verdict, ledger=given.ledger(), steps=self._steps, behind=given.behind)
-            done = return_changes(self._session(), verdict, ledger=given.ledger(), steps=self._steps)
+                return purge(engine(self._session), verdict, ledger=given.ledger(), steps=self._steps, behind=given.behind)
+            done = return_changes(engine(self._session), verdict, ledger=given.ledger(), steps=self._steps)
         if not verdict.plan.restored_snapshots:
             self._forget_source(verdict.plan)
         return done

@@ -1,0 +1,81 @@
+"""Work in tasks, one value in and one out, each within its share of the machine that it runs on.
+
+Where Spark's master is a cluster, its executors do it. Where it is this machine (`local[2]`), this process does, on as many threads as that
+master has cores: what the tasks run is DuckDB, which needs neither a context of Spark nor a worker beside it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from message_lifecycle.model.errors import LifecycleError, code_of
+from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE, Resources
+from message_lifecycle.stores.iceberg.java import Jvm
+from message_lifecycle.stores.iceberg.session import local_cores
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MEMORY_BYTES = 1024 * MEBIBYTE
+"""Of all tasks of one machine together. Beyond it they spill, so more is quicker only where values are many."""
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """What a task could not do. Errors do not all survive the way back from an executor."""
+
+    kind: str
+    reason: str
+
+
+def in_tasks(
+    session: SparkSession,
+    items: Sequence[Item],
+    work: Callable[[Item, Resources], Made],
+    *,
+    memory_bytes: int = MEMORY_BYTES,
+    read_bytes_per_second: int = 0,
+    write_bytes_per_second: int = 0,
+) -> list[Made | Failed]:
+    """What each item has come to, in order. Memory and rates (0: none) are those of all tasks together (CMP-11)."""
+    if not items:
+        return []
+    settings = session._settings if isinstance(session, Jvm) else dict(session.sparkContext.getConf().getAll())
+    here = local_cores(settings)
+    cores = session.sparkContext.defaultParallelism if here is None else here
+    at_once = min(cores, len(items))
+    share = Resources(
+        threads=max(1, cores // at_once),
+        memory_bytes=memory_bytes // at_once,
+        spill_folder=settings.get("spark.local.dir") or tempfile.gettempdir(),
+        # Of a rate below a byte for each task nobody makes anything; it must not become none.
+        read_bytes_per_second=-(-read_bytes_per_second // at_once),
+        write_bytes_per_second=-(-write_bytes_per_second // at_once),
+    )
+    task = partial(_done, work, share)
+    if here is None:
+        # No data frame: there is nothing for Spark's planner to plan, and it costs more than the tasks' start.
+        return session.sparkContext.parallelize(items, len(items)).map(task).collect()
+    threads = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="task")
+    try:
+        return list(threads.map(task, items))
+    finally:
+        # Who breaks this off does not wait for what runs: its files are nobody's until a commit names them.
+        threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _done(work: Callable[[Item, Resources], Made], share: Resources, item: Item) -> Made | Failed:
+    import duckdb
+
+    try:
+        return work(item, share)
+    except (LifecycleError, duckdb.Error, OSError) as error:
+        return Failed(kind=code_of(error), reason=str(error))

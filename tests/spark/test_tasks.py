@@ -1,0 +1,69 @@
+"""Tasks come to the same on Spark's executors as in this process, in order, and what one could not do is told (CMP-11)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import pytest
+from pyspark.sql import SparkSession
+
+from message_lifecycle.model.errors import invalid_append
+from message_lifecycle.stores.iceberg.compaction.job import Resources
+from message_lifecycle.stores.iceberg.session import local_cores
+from message_lifecycle.stores.iceberg.tasks import Failed, in_tasks
+
+pytestmark = pytest.mark.spark
+
+CLUSTER = "spark://a-cluster:7077"
+
+
+@pytest.fixture(params=["executors", "this process"])
+def session(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
+    """Spark's own executors are those of this machine in both."""
+    if request.param == "executors":
+        monkeypatch.setitem(spark._settings, "spark.master", CLUSTER)  # type: ignore[attr-defined]  # of our own session
+    return spark
+
+
+def test_each_item_is_done_within_its_share_and_failures_keep_their_place(session: SparkSession, request: pytest.FixtureRequest) -> None:
+    driver = os.getpid()
+
+    def work(item: int, share: Resources) -> tuple[int, int, int, int, bool]:
+        if item == 2:
+            raise invalid_append("the item is not done")
+        return item * item, share.memory_bytes, share.read_bytes_per_second, share.write_bytes_per_second, os.getpid() == driver
+
+    found = in_tasks(session, [1, 2, 3], work, memory_bytes=1000, read_bytes_per_second=3)
+
+    here = session.__dict__["_settings"]["spark.master"] != CLUSTER
+    assert found[0] == (1, 500, 2, 0, here)
+    assert found[2] == (9, 500, 2, 0, here)
+    assert isinstance(found[1], Failed)
+    assert "is not done" in found[1].reason
+    assert in_tasks(session, [], work) == []
+
+
+def test_what_no_task_may_meet_is_raised(session: SparkSession) -> None:
+    def work(_item: int, _share: Resources) -> None:
+        raise ZeroDivisionError("a fault of the program")
+
+    with pytest.raises(Exception, match="a fault of the program"):
+        in_tasks(session, [1], work)
+
+
+@pytest.mark.parametrize(
+    ("settings", "cores"),
+    [
+        ({"spark.master": "local"}, 1),
+        ({"spark.master": "local[3]"}, 3),
+        ({"spark.master": "local[3, 2]"}, 3),
+        ({"spark.master": "local[*]"}, os.cpu_count()),
+        ({"spark.master": "local-cluster[1,1,512]"}, None),
+        ({"spark.master": CLUSTER}, None),
+        ({"spark.master": "yarn"}, None),
+        ({}, None),
+    ],
+)
+def test_only_a_local_master_is_this_machine(settings: Mapping[str, str], cores: int | None) -> None:
+    assert local_cores(settings) == cores
