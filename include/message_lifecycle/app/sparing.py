@@ -25,8 +25,8 @@ from message_lifecycle.model.rows import RowAnswer, ranges_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.undo import QUARANTINE, Undone
 from message_lifecycle.model.view import ViewState
+from message_lifecycle.operations.planning import SparedRows, spare
 from message_lifecycle.operations.snapshot_with_purge import EVERY_DOCUMENT
-from message_lifecycle.operations.sparing import SparedRows, spare
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services

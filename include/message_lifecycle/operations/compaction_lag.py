@@ -14,10 +14,11 @@ from message_lifecycle.model.change import Commit, RemoveRows, that_change
 from message_lifecycle.model.facts import Facts, Lift, Progress
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
-from message_lifecycle.model.plan import Plan, ViewRequirements
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import AgeReason, DueRows, RowAnswer, offsets_of, ranges_of, ranges_text
 from message_lifecycle.model.view import NOTHING, Outlived, ViewState
 from message_lifecycle.operations.barriers import READER
+from message_lifecycle.operations.planning import on_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +109,8 @@ class Lag:
         made = replace(made, warnings=(*made.warnings, *warnings), next_due_at=self._next_due(made))
         if not takes_past(made, self.view):
             return made
-        view = self.view
-        return replace(
-            made,
-            changes=(*that_change(Commit(table="view", mark=tuple(_of_view(outlived)))), *made.changes),
-            view=ViewRequirements(table_uuid=view.table_uuid, snapshot_id=view.snapshot_id, rows=view.rows),
-        )
+        of_view = that_change(Commit(table="view", mark=tuple(_of_view(outlived))))
+        return replace(made, changes=(*of_view, *made.changes), view=on_view(self.view))
 
     def _next_due(self, made: Plan) -> Instant | None:
         """What compaction holds now may go once it is too far behind."""

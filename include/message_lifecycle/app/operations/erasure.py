@@ -25,7 +25,7 @@ from message_lifecycle.model.request import EraseKey
 from message_lifecycle.model.rows import offsets_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import erasure
-from message_lifecycle.operations.required import required, required_of_documents
+from message_lifecycle.operations.planning import required, required_of_documents
 from message_lifecycle.operations.verdict import Verdict
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
-from message_lifecycle.model.plan import Plan, ViewRequirements
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.rows import offsets_of, ranges_of
@@ -29,6 +29,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.undo import Range, Returning, ReturningView, Undone, ranges_in
 from message_lifecycle.model.view import ViewState
 from message_lifecycle.operations import undo
+from message_lifecycle.operations.planning import on_view
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
@@ -140,9 +141,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
         raise HeldByLegalHold(str(name), len(held), sorted({by.detail for by in held}))
     taken, heeded = record.outcome.removed_rows, sparing.ids_of(holds)
     made = undo.plan(log, policy, taken_back, found, as_of=as_of, taken=taken, heeded=heeded, of_view=of_view)
-    if view is None:
-        return made
-    return replace(made, view=ViewRequirements(table_uuid=view.table_uuid, snapshot_id=view.snapshot_id, rows=view.rows))
+    return made if view is None else replace(made, view=on_view(view))
 
 
 def markers_of(s: Services, record: PlanRecord, undone_by: str | None = None) -> Sequence[Range]:
