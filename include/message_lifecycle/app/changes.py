@@ -37,7 +37,8 @@ def make(s: Services, plan: Plan) -> Staged:
     for store in reversed(stores(s, plan)) if operation.gives_back else stores(s, plan):
         made = store.stage(plan, operation.given(s, plan, staged))
         staged = replace(made, view=made.view or staged.view, documents=made.documents or staged.documents)
-    archiving.archive(s, plan)  # what goes may be kept elsewhere (RET-7): found again before it goes, dropped unless it has gone
+    if plan.archives:
+        archiving.archive(s, plan)  # found again before what it keeps goes, dropped unless that has gone
     return staged
 
 
@@ -58,7 +59,7 @@ def drop(s: Services, plan: Plan) -> None:
     """Forget what was made; what is committed stays."""
     for store in stores(s, plan):
         store.discard(plan)
-    if archiving.archives(plan) and s.store.published(plan) is None:
+    if plan.archives and s.store.published(plan) is None:
         archiving.forget(plan)
 
 

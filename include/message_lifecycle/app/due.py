@@ -11,10 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast, get_args
 
 from message_lifecycle.app.changes import belongs_to_another
-from message_lifecycle.app.horizons import readers_of
 from message_lifecycle.app.operations import registry
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.app.sparing import spared_state
+from message_lifecycle.app.sparing import readers_of, spared_state
 from message_lifecycle.model.errors import BackendUnavailable, LifecycleError, Unavailable, UnknownTopic
 from message_lifecycle.model.facts import READERS
 from message_lifecycle.model.hold import SparedBy

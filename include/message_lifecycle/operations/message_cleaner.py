@@ -17,9 +17,9 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import OF_LIMITS, AskRows, Beyond, Place, Reason, RowAnswer, RowQuestion
 from message_lifecycle.model.rules import Either
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations import age_rules, expiry_walk
+from message_lifecycle.operations import age_rules
+from message_lifecycle.operations.age_rules import Expired, Walk
 from message_lifecycle.operations.barriers import Barriers, barriers
-from message_lifecycle.operations.expiry_walk import Expired, Walk
 from message_lifecycle.operations.removal import below, may_keep_some, place_of, removal, silent
 
 
@@ -36,8 +36,8 @@ def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
         if policy.message_expiry_us:
             for partition, group in groupby(facts.log.segments, key=lambda segment: segment.partition):
                 segments = tuple(group)
-                warnings += expiry_walk.warnings(segments, policy.message_expiry_us)
-                walks[partition] = expiry_walk.walk(partition, segments, readers, policy, as_of, spared)
+                warnings += age_rules.warnings(segments, policy.message_expiry_us)
+                walks[partition] = age_rules.walk(partition, segments, readers, policy, as_of, spared)
         question = _question(walks, facts, readers, policy, as_of)
         if question.reasons or question.beyond is not None:
             answer = ask(question)

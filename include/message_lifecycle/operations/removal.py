@@ -15,8 +15,8 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Bound, Held, Holder, Plan, Selection
 from message_lifecycle.model.rows import AgeReason, DueRows, LimitReason, Place, RemovalReason, RowAnswer, offsets_of
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations.age_rules import Expired, Walk
 from message_lifecycle.operations.barriers import Barriers
-from message_lifecycle.operations.expiry_walk import Expired, Walk
 from message_lifecycle.operations.planning import SparedRows, empty_plan_of_log, spare
 
 # What one pass may still take (EXP-7).

@@ -16,7 +16,7 @@ from message_lifecycle.model.errors import not_in_a_backend
 from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.view import NONE_OUTLIVED
 from message_lifecycle.operations import message_cleaner
-from message_lifecycle.operations.compaction_lag import NOTHING_WAITS, Lag, Waiting, held_back, takes_past, waiting_of
+from message_lifecycle.operations.barriers import NOTHING_WAITS, Lag, Waiting, held_back, takes_past, waiting_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

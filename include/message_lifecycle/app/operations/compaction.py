@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.app import sparing
 from message_lifecycle.app.due import Asked, Due, of_messages
-from message_lifecycle.app.horizons import at_risk, horizons_of
 from message_lifecycle.app.operations.base import Frames, Operation, Work, accept_one
 from message_lifecycle.app.operations.messages import OfMessages, facts_of
 from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.sparing import at_risk, horizons_of
 from message_lifecycle.app.topics import keep_view, latest_view
 from message_lifecycle.gates.compaction import compaction_suite
 from message_lifecycle.gates.messages import purge_compacted_suite

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, get_args
 
 from message_lifecycle.app import archiving, sparing
 from message_lifecycle.app.due import of_messages
-from message_lifecycle.app.horizons import horizons_of, readers_of
 from message_lifecycle.app.operations.base import Frames, Operation, Work
+from message_lifecycle.app.sparing import horizons_of, readers_of
 from message_lifecycle.app.topics import latest_view
 from message_lifecycle.model.change import DropSegments, RemoveRows
 from message_lifecycle.model.errors import PlanConflict, is_a_document_topic
@@ -106,10 +106,12 @@ class Cleaning(OfMessages):
     marks, undoable = True, True
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        return archiving.evidence(s, plan, super().evidence(s, plan, staged, policy))
+        frames = super().evidence(s, plan, staged, policy)
+        return archiving.evidence(s, plan, frames) if plan.archives else frames
 
     def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
-        archiving.require(s, verdict.plan)
+        if verdict.plan.archives:
+            archiving.require(s, verdict.plan)
         super().before(s, verdict, store)
 
     def heeds_horizon(self, s: Services, plan: Plan) -> bool:
@@ -129,7 +131,7 @@ class Cleaning(OfMessages):
             s.ledger.set_accepted(plan.topic, dict(plan.policy))
 
     def counted(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
-        return replace(outcome, archived=plan.expected.removed_rows if archiving.archives(plan) else 0)
+        return replace(outcome, archived=plan.expected.removed_rows if plan.archives else 0)
 
 
 def of_log_alone(plan: Plan, done: Published) -> Published:

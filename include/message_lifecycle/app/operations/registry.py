@@ -91,10 +91,10 @@ def names_of(so: Callable[[Operation], bool]) -> tuple[plans.Operation, ...]:
 
 def of_plan(s: Services, plan: Plan) -> Operation:
     """The operation that has made the plan. An undo with nothing left to do is told by its parent."""
-    operation = kind_of(plan)
-    if operation is named("undo") and plan.parent is not None and s.ledger.record(plan.parent).plan.operation == "topic_delete":
+    of_nothing = plan.operation == "undo" and plan.is_empty and plan.parent is not None
+    if of_nothing and s.ledger.record(str(plan.parent)).plan.operation == "topic_delete":
         return named("undo of topic_delete")
-    return operation
+    return kind_of(plan)
 
 
 def kind_of(plan: Plan) -> Operation:
