@@ -1,4 +1,5 @@
-"""The message cleaner: what goes from a topic at `as_of`, and what holds the rest (EXP-1 to EXP-7, TTL-5 to TTL-7, CLK-4, DEL-9).
+"""The message cleaner, and `retention`, which is all the cleaning that topics of backends have (RET-5): what goes from a topic at `as_of`, and
+what holds the rest (EXP-1 to EXP-7, TTL-5 to TTL-7, CLK-4, DEL-9).
 
 Whole segments first: per partition the leading run of expired ones, by metadata alone. Then single messages, which the store
 is asked for: those of an expired segment that keeps some, those past their own TTL, those past the topic's age, and of what is
