@@ -6,22 +6,19 @@ Each kind of change has its store, and all stores have the same words (`ports.Ch
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from message_lifecycle.app import archiving
 from message_lifecycle.app.operations.registry import of_plan, stores_of
+from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant, seconds
-from message_lifecycle.model.outcome import OutcomeName, Staged
+from message_lifecycle.model.outcome import OutcomeName, Published, Staged
 from message_lifecycle.model.plan import PLAN_FORMAT, Plan
 from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.settings import Policy
-
-if TYPE_CHECKING:
-    from message_lifecycle.app.services import Services
-    from message_lifecycle.model.outcome import Published
-    from message_lifecycle.operations.verdict import Verdict
-    from message_lifecycle.ports import ChangeStore
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import ChangeStore
 
 
 def stores(s: Services, plan: Plan) -> list[ChangeStore]:

@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from message_lifecycle.app import archiving, due
 from message_lifecycle.app.due import Asked, Due, not_before
 from message_lifecycle.app.operations.base import Frames, Work
 from message_lifecycle.app.operations.messages import OfMessages, facts_of, view_as_relied_on
-from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.sparing import holds_of, horizons_of, spared_in_view
 from message_lifecycle.gates.messages import message_cleaner_suite, retention_suite
+from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model.change import DropSegments, RemoveRows
 from message_lifecycle.model.errors import not_in_a_backend
+from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.hold import SparedBy, SparedOffsets
-from message_lifecycle.model.rows import LimitReason
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome, Published, Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.records import DueState
+from message_lifecycle.model.rows import LimitReason, RowAnswer, RowQuestion
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.view import NONE_OUTLIVED
 from message_lifecycle.operations import message_cleaner
 from message_lifecycle.operations.barriers import NOTHING_WAITS, READER, Lag, Waiting, held_back, takes_past, waiting_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from message_lifecycle.app.services import Services
-    from message_lifecycle.gates.suite import Suite
-    from message_lifecycle.model.facts import Facts, LogState
-    from message_lifecycle.model.instants import Instant
-    from message_lifecycle.model.names import TopicName
-    from message_lifecycle.model.outcome import Outcome, Published, Staged
-    from message_lifecycle.model.plan import Plan
-    from message_lifecycle.model.records import DueState
-    from message_lifecycle.model.rows import RowAnswer, RowQuestion
-    from message_lifecycle.operations.verdict import Verdict
-    from message_lifecycle.ports import ChangeStore
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import ChangeStore
 
 _TRIES = 4
 """How often what must wait is taken out of the plan: what stays may make more of it wait. Then everything waits."""

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from message_lifecycle.app import sparing
 from message_lifecycle.app.due import of_messages
 from message_lifecycle.app.operations.base import Frames, Operation, Work
+from message_lifecycle.app.services import Services
 from message_lifecycle.app.sparing import readers_of
 from message_lifecycle.app.topics import latest_view
 from message_lifecycle.model.errors import PlanConflict, is_a_document_topic
 from message_lifecycle.model.facts import Facts, LogState
+from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.settings import Policy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from message_lifecycle.app.services import Services
-    from message_lifecycle.model.hold import Hold
-    from message_lifecycle.model.names import TopicName
-    from message_lifecycle.model.outcome import Published, Staged
-    from message_lifecycle.model.plan import Plan
-    from message_lifecycle.model.records import PlanRecord
-    from message_lifecycle.model.view import ViewState
-    from message_lifecycle.operations.verdict import Verdict
-    from message_lifecycle.ports import ChangeStore
+from message_lifecycle.model.view import ViewState
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import ChangeStore
 
 
 class OfMessages(Operation):

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from message_lifecycle.app import changes, sparing
 from message_lifecycle.app.operations.base import Operation, Work
 from message_lifecycle.app.operations.messages import OfMessages, of_log_alone, view_as_relied_on
 from message_lifecycle.app.operations.registry import kind_of
+from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import latest_view
+from message_lifecycle.gates.suite import Suite
 from message_lifecycle.gates.undo import undo_suite
 from message_lifecycle.model import plan as plans
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict, later_plan, undo_source_gone
@@ -30,12 +32,8 @@ from message_lifecycle.model.undo import Range, Returning, ReturningView, Undone
 from message_lifecycle.model.view import ViewState
 from message_lifecycle.operations import undo
 from message_lifecycle.operations.planning import on_view
-
-if TYPE_CHECKING:
-    from message_lifecycle.app.services import Services
-    from message_lifecycle.gates.suite import Suite
-    from message_lifecycle.operations.verdict import Verdict
-    from message_lifecycle.ports import ChangeStore
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import ChangeStore
 
 
 class Undo(Operation):
