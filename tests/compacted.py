@@ -10,11 +10,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.horizons import horizons_of
 from message_lifecycle.app.operations.registry import Scheduled
 from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.sparing import horizons_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage

@@ -17,10 +17,10 @@ from tests.spark.tables import unheard
 from tests.verdicts import by, let_pass
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.horizons import horizons_of
 from message_lifecycle.app.operations.registry import Scheduled, preview
 from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.sparing import horizons_of
 from message_lifecycle.app.topics import alter_topic, create_topic, latest_view
 from message_lifecycle.app.wiring import lake as configured_lake
 from message_lifecycle.ledger.ledger import open_ledger

@@ -16,7 +16,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import BY_NAME
 from message_lifecycle.model.topic_config import altered, created
 from message_lifecycle.model.view import ViewState
-from message_lifecycle.operations.compaction_lag import Lag
+from message_lifecycle.operations.barriers import Lag
 from message_lifecycle.operations.verdict import Verdict, decide
 from tests.compacted import Log, Topic
 from tests.logs import SECOND

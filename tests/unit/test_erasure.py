@@ -25,7 +25,7 @@ from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.operations import erasure
-from message_lifecycle.operations.required import required
+from message_lifecycle.operations.planning import required
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.erasure import publish
 from message_lifecycle.stores.iceberg.erasure.heads import Heads, UndoWindow

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from message_lifecycle.model.rows import LimitReason
 from message_lifecycle.model.rules import Limits
-from message_lifecycle.operations.retention import Row, Walk, cuts, first_kept
+from message_lifecycle.operations.limits import Row, Walk, cuts, first_kept
 
 LIMITS = st.builds(
     Limits,

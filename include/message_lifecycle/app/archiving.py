@@ -26,21 +26,16 @@ if TYPE_CHECKING:
 FRAME = "archive"
 
 
-def archives(plan: Plan) -> bool:
-    """What a person asks to have removed is kept nowhere."""
-    return plan.on_log.keep is not None
+# Of a plan that archives (`Plan.archives`).
 
 
 def archive(s: Services, plan: Plan) -> None:
     """Write what the plan names. Again: the same. Raises StorageFull, UnsafePath."""
-    if archives(plan):
-        _archive(plan).write(plan.topic, plan.plan_id, _going(s, plan))
+    _archive(plan).write(plan.topic, plan.plan_id, _going(s, plan))
 
 
 def evidence(s: Services, plan: Plan, frames: Mapping[str, object]) -> Mapping[str, object]:
     """The store's frames, and `archive`: one row about the file, read once more and compared with what goes."""
-    if not archives(plan):
-        return frames
     kept = _kept(plan)
     rows = [] if kept is None else [{"rows": kept.rows, "same": kept == archived(_going(s, plan))}]
     return with_frame(frames, FRAME, rows)
@@ -48,8 +43,6 @@ def evidence(s: Services, plan: Plan, frames: Mapping[str, object]) -> Mapping[s
 
 def require(s: Services, plan: Plan) -> None:
     """Raises PlanConflict where the archive has not all of what goes any more, or has it otherwise: days may lie between gate and publish."""
-    if not archives(plan):
-        return
     kept, rows = _kept(plan), plan.expected.removed_rows
     if kept is None or kept.rows != rows:
         raise PlanConflict(plan.plan_id, f"the archive has {0 if kept is None else kept.rows} of the {rows} messages that go")
@@ -59,8 +52,10 @@ def require(s: Services, plan: Plan) -> None:
 
 def forget(plan: Plan) -> None:
     """Of a plan that has not been published: nothing has gone, so nothing is archived."""
-    if archives(plan):
-        _archive(plan).drop(plan.topic, plan.plan_id)
+    _archive(plan).drop(plan.topic, plan.plan_id)
+
+
+# Of a topic whose keys are looked for.
 
 
 def lost(s: Services, name: TopicName) -> list[Path]:

@@ -103,17 +103,24 @@ def _opened_beside(lake: Services, backend: ConfiguredBackend) -> Services:
 def opened(lake: Services, backend: ConfiguredBackend) -> Services:
     """The services of one backend, with its topics as the configuration wants them. Raises BackendUnavailable, InvalidSetting."""
     from message_lifecycle.stores.record_log.eraser import RecordLogEraser
-    from message_lifecycle.stores.record_log.frames import as_tables
     from message_lifecycle.stores.record_log.store import RecordLogStore
     from message_lifecycle.stores.redis_streams.logs import RedisLogs
 
     logs = _logs(backend)
-    store = RecordLogStore(logs, server=lake.server, frames=as_tables)
+    store = RecordLogStore(logs, server=lake.server, frames=_as_tables)
     groups = logs if isinstance(logs, RedisLogs) else None
-    eraser = RecordLogEraser(logs, server=lake.server, frames=as_tables)
+    eraser = RecordLogEraser(logs, server=lake.server, frames=_as_tables)
     services = record_log(store, logs, lake.server, ledger=lake.ledger, gate=lake.gate, eraser=eraser, groups=groups)
     _bring_up_to_date(services, backend)
     return services
+
+
+def _as_tables(evidence: Mapping[str, object]) -> Mapping[str, object]:
+    """Each list of rows as an Arrow table, which Great Expectations is given; of no rows, one without columns: how many there are is all that
+    is asked of it then."""
+    import pyarrow as pa
+
+    return {name: pa.Table.from_pylist(rows) if isinstance(rows, list) else rows for name, rows in evidence.items()}
 
 
 def record_log(

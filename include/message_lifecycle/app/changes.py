@@ -6,22 +6,19 @@ Each kind of change has its store, and all stores have the same words (`ports.Ch
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from message_lifecycle.app import archiving
 from message_lifecycle.app.operations.registry import of_plan, stores_of
+from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant, seconds
-from message_lifecycle.model.outcome import OutcomeName, Staged
+from message_lifecycle.model.outcome import OutcomeName, Published, Staged
 from message_lifecycle.model.plan import PLAN_FORMAT, Plan
 from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.settings import Policy
-
-if TYPE_CHECKING:
-    from message_lifecycle.app.services import Services
-    from message_lifecycle.model.outcome import Published
-    from message_lifecycle.operations.verdict import Verdict
-    from message_lifecycle.ports import ChangeStore
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import ChangeStore
 
 
 def stores(s: Services, plan: Plan) -> list[ChangeStore]:
@@ -37,7 +34,8 @@ def make(s: Services, plan: Plan) -> Staged:
     for store in reversed(stores(s, plan)) if operation.gives_back else stores(s, plan):
         made = store.stage(plan, operation.given(s, plan, staged))
         staged = replace(made, view=made.view or staged.view, documents=made.documents or staged.documents)
-    archiving.archive(s, plan)  # what goes may be kept elsewhere (RET-7): found again before it goes, dropped unless it has gone
+    if plan.archives:
+        archiving.archive(s, plan)  # found again before what it keeps goes, dropped unless that has gone
     return staged
 
 
@@ -58,7 +56,7 @@ def drop(s: Services, plan: Plan) -> None:
     """Forget what was made; what is committed stays."""
     for store in stores(s, plan):
         store.discard(plan)
-    if archiving.archives(plan) and s.store.published(plan) is None:
+    if plan.archives and s.store.published(plan) is None:
         archiving.forget(plan)
 
 

@@ -8,27 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, cast, get_args
+from typing import TypeVar, cast, get_args
 
 from message_lifecycle.app.changes import belongs_to_another
-from message_lifecycle.app.horizons import readers_of
 from message_lifecycle.app.operations import registry
-from message_lifecycle.app.services import policy_of
-from message_lifecycle.app.sparing import spared_state
+from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.sparing import readers_of, spared_state
 from message_lifecycle.model.errors import BackendUnavailable, LifecycleError, Unavailable, UnknownTopic
 from message_lifecycle.model.facts import READERS
 from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.records import DueState
+from message_lifecycle.model.records import DueState, PlanSummary
 from message_lifecycle.model.settings import Policy
-
-if TYPE_CHECKING:
-    from message_lifecycle.app.services import Services
-    from message_lifecycle.model.outcome import Outcome
-    from message_lifecycle.model.records import PlanSummary
-
 
 Found = TypeVar("Found")
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from message_lifecycle import __version__
 from message_lifecycle.app import archiving
 from message_lifecycle.app.erasure_secret import match_of
-from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, Receipt, TableReceipt, TopicReceipt
 from message_lifecycle.model.errors import UnknownTopic, unsupported_erasure
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Plan
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from message_lifecycle.app.services import Services
 
 
 def keep(s: Services, plan: Plan, found: Sequence[ErasedTable]) -> None:

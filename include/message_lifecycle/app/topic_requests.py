@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.operations import deleted_reclaim
 from message_lifecycle.app.operations.topics import TopicDelete, undo_until
+from message_lifecycle.app.services import Services
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.app.views.values import View, when
 from message_lifecycle.model.errors import NothingDeleted, UnknownTopic
@@ -16,9 +16,6 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import DeleteTopic, ReclaimDeleted
 from message_lifecycle.model.tables import DeletedTopic, Deletion
-
-if TYPE_CHECKING:
-    from message_lifecycle.app.services import Services
 
 
 def delete_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome:

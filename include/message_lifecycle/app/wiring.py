@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,6 @@ from message_lifecycle.app.config import CATALOG_HOME, load_config
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.backends import NO_OPTIONS, Backend, StoreOptions
 from message_lifecycle.model.erasure import MIN_SECRET_BYTES, KeySecret
-from message_lifecycle.model.errors import InvalidScenario
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Value
@@ -215,6 +214,7 @@ def record_log_world(logs: RecordLogs, server: Mapping[str, Value], close: Calla
 
 def json_file_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:  # noqa: ARG001  # it has no options
     """Scratch files in a folder of their own."""
+    from message_lifecycle.app.scenario import spoil
     from message_lifecycle.stores.json_file.files import JsonFiles
 
     folder = TemporaryDirectory(prefix="lifecycle-")
@@ -276,6 +276,7 @@ class _Clock:
 
 def rotating_file_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:
     """Scratch files in a folder of their own."""
+    from message_lifecycle.app.scenario import spoil
     from message_lifecycle.stores.rotating_file.files import MAX_BYTES, RotatingFiles
     from message_lifecycle.stores.rotating_file.manifest import read_manifest
 
@@ -300,19 +301,3 @@ WORLDS: Mapping[Backend, MakeWorld] = {
 """By backend; `iceberg`: in the lake that is configured."""
 SCRATCH_WORLDS: Mapping[Backend, MakeWorld] = {**WORLDS, "iceberg": scratch_lake_world}
 """What `--store` gives: the same, but tables in a lake that is made for the process."""
-
-
-# Damage that a scenario does to files of lines, as a failing disk or a careless hand would (`corrupt`).
-
-
-def spoil(files: Iterable[Path], line: int, text: str) -> None:
-    """Put `text` in the place of a line, counted from 1 through all files. Raises InvalidScenario where there is no such line."""
-    left = line
-    for file in files:
-        lines = file.read_bytes().split(b"\n")
-        if left <= len(lines) - 1:
-            lines[left - 1] = text.encode()
-            file.write_bytes(b"\n".join(lines))
-            return
-        left -= len(lines) - 1
-    raise InvalidScenario("corrupt.line", line, "a line that is there")

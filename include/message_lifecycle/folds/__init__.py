@@ -1,4 +1,4 @@
-"""How changes become the state of a document (SNP-10). One module a fold; `fold_of` finds it.
+"""How changes become the state of a document (SNP-10). `fold_of` finds a fold by its name.
 
 A fold starts from a stored state or from nothing, applies payloads in order of server_seq, and gives the state back: as bytes to store
 (from which it can go on), and as the JSON value that a person reads. Whether a stored state is the same is for the fold to say: a
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Protocol
+
+from message_lifecycle.folds.json_text import JsonFold, TextSpliceFold, last_write, merge
 
 
 class Folding(Protocol):
@@ -43,21 +45,15 @@ def fold_of(name: str, *, yjs_roots: Mapping[str, str]) -> Fold:
     """The fold of that name (setting `fold`). Imports its library only then."""
     match name:
         case "json_merge_patch":
-            from message_lifecycle.folds import json_merge_patch
-
-            return json_merge_patch.FOLD
+            return JsonFold(step=merge)
         case "json_patch":
-            from message_lifecycle.folds import json_patch
+            from message_lifecycle.folds.json_patch import patch
 
-            return json_patch.FOLD
+            return JsonFold(step=patch)
         case "last_write":
-            from message_lifecycle.folds import last_write
-
-            return last_write.FOLD
+            return JsonFold(step=last_write)
         case "text_splice":
-            from message_lifecycle.folds import text_splice
-
-            return text_splice.FOLD
+            return TextSpliceFold()
         case "yjs":
             from message_lifecycle.folds.yjs import Yjs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jsonpatch
 import jsonpointer
 
-from message_lifecycle.folds.json_text import DEPTH, JsonFold, check_depth, depth_of
+from message_lifecycle.folds.json_text import DEPTH, check_depth, depth_of
 
 
 def patch(state: object, change: object) -> object:
@@ -31,6 +31,3 @@ def _may_deepen(operation: dict[str, object]) -> bool:
             return below > str(operation["from"]).count("/")
         case _:
             return False
-
-
-FOLD = JsonFold(step=patch)

@@ -1,4 +1,4 @@
-"""JSON as folds read and keep it: strict in, canonical out."""
+"""JSON as folds read and keep it: strict in, canonical out; and the folds that need no library for it."""
 
 from __future__ import annotations
 
@@ -114,3 +114,76 @@ class JsonFold:
 
     def start(self, stored: bytes | None) -> JsonFolding:
         return JsonFolding(None if stored is None else read_json(stored), self.step)
+
+
+def merge(target: object, patch: object) -> object:
+    """JSON Merge Patch (RFC 7396): members of the change take the place of the state's, null takes a member away. The algorithm of section 2,
+    on `target` itself where it is an object."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = target if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge(merged.get(name), value)
+    return merged
+
+
+def last_write(_state: object, change: object) -> object:
+    """The last change is the state."""
+    return change
+
+
+# The fold whose state is text
+
+
+_ALLOWED = "a list of [position, deleted, inserted]"
+
+
+class TextSplice:
+    """One text while it is folded."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def apply(self, payload: bytes) -> None:
+        splices = read_json(payload)
+        if not isinstance(splices, list):
+            raise ValueError(f"{type(splices).__name__} is not {_ALLOWED}")
+        text = self._text
+        for splice in splices:
+            if not isinstance(splice, list) or len(splice) != 3:
+                raise ValueError(f"{splice!r} is not [position, deleted, inserted]")
+            position, deleted, inserted = splice
+            # Exactly int: true and 1.0 are equal to 1, and no positions.
+            if type(position) is not int or type(deleted) is not int or not isinstance(inserted, str):
+                raise ValueError(f"{splice!r} is not two whole numbers and a text")
+            end = position + deleted
+            if position < 0 or deleted < 0 or end > len(text):
+                raise ValueError(f"[{position}, {deleted}, ...] lies outside a text of {len(text)} code points")
+            text = text[:position] + inserted + text[end:]
+        self._text = text
+
+    def stored(self) -> bytes:
+        return canonical_json(self._text)
+
+    def same_as(self, stored: bytes) -> bool:
+        return is_canonically(self.stored(), stored)
+
+    def shown(self) -> object:
+        return self._text
+
+
+class TextSpliceFold:
+    """Text, and changes that are lists of `[position, deleted, inserted]`, applied in order (SNP-10). Begins with empty text.
+
+    Positions count Unicode code points, as Python's text does: one splice is two slices."""
+
+    def start(self, stored: bytes | None) -> TextSplice:
+        if stored is None:
+            return TextSplice("")
+        text = read_json(stored)
+        if not isinstance(text, str):
+            raise ValueError(f"a stored {type(text).__name__} is no text")
+        return TextSplice(text)

@@ -1,7 +1,6 @@
 """What a staged compacted view is held to (CMP-1 to CMP-4, CMP-7, CMP-8, CNT-1, DEL-2).
 
-Frames: `partitions`, one row per partition that the plan compacts, with what is wrong in it; `figures`, one row. Beside it the suites of
-what leaves the view, or goes from the log before it is compacted, by other operations (PRG-1, CMP-9).
+Frames: `partitions`, one row per partition that the plan compacts, with what is wrong in it; `figures`, one row.
 """
 
 from __future__ import annotations
@@ -38,45 +37,6 @@ _WRONG = (
     ("disordered", "Offsets ascend.", "messages out of order"),
     ("beyond", "No message in it is past the new horizon.", "messages past the horizon"),
 )
-
-
-def view_removals_suite(plan: Plan) -> Suite:
-    """What another operation takes from the compacted view: what the plan names, and nothing else (PRG-1, CMP-9). Frame `view`: one row per
-    partition that loses messages."""
-    if not plan.on_view.mark:
-        return ()
-    return (
-        rule("view", "The view loses messages of the planned partitions.", "partitions", count("view", len(plan.on_view.mark))),
-        rule(
-            "view_rows",
-            "Exactly as many messages go from the view as the plan names.",
-            "messages that go from the view",
-            ColumnSum(frame="view", column="rows", equals=sum(action.rows for action in plan.on_view.mark)),
-        ),
-        rule("view_named", "Each is named by the plan.", "messages not named", ColumnSum(frame="view", column="unnamed", equals=0)),
-        rule("view_added", "Nothing comes into the view.", "messages that came", ColumnSum(frame="view", column="added", equals=0)),
-    )
-
-
-def outlived_suite(plan: Plan) -> Suite:
-    """That nothing older comes back where an age takes what is not compacted yet (CMP-9, P3). Frame `outlived`: one row."""
-    if not plan.past_horizon:
-        return ()
-    return (
-        rule("outlived", "The keys of what goes from past the horizon were looked at.", "looks", count("outlived", 1)),
-        rule(
-            "outlived_view",
-            "The view keeps no older message of a key of which one goes that is not compacted yet.",
-            "messages that go before an older one of the view",
-            ColumnSum(frame="outlived", column="in_view", equals=0),
-        ),
-        rule(
-            "outlived_log",
-            "Nothing goes from past the horizon before an older message of its key.",
-            "messages that go before an older one of the log",
-            ColumnSum(frame="outlived", column="in_log", equals=0),
-        ),
-    )
 
 
 def compaction_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:

@@ -5,8 +5,15 @@ A suite counts rows before it judges them.
 
 from __future__ import annotations
 
-from message_lifecycle.gates.compaction import outlived_suite, view_removals_suite
-from message_lifecycle.gates.rows import archive_suite, kept_suite, markers_suite, purged_suite, rows_suite
+from message_lifecycle.gates.rows import (
+    archive_suite,
+    kept_suite,
+    markers_suite,
+    outlived_suite,
+    purged_suite,
+    rows_suite,
+    view_removals_suite,
+)
 from message_lifecycle.gates.suite import (
     FIGURES,
     AllAre,
@@ -40,7 +47,7 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
 
     Frames: `going`, one row per file of the segments that go whole; `rows`, one per file that loses single messages; `difference`
     and `order`, what is wrong; `sample`, messages that go; `left`, one row per segment with overdue messages that stay; `figures`,
-    one row; `markers` and `unmarked`, see `rows.markers_suite`; `view` and `outlived`, see `gates.compaction`.
+    one row; `markers` and `unmarked`, see `rows.markers_suite`; `view` and `outlived`, see `rows`.
     """
     return (
         same_settings(policy.hash, plan.requirements.policy_hash),

@@ -1,4 +1,5 @@
-"""What the operations on messages are held to alike: rows that go one by one, limits, what is archived first, markers."""
+"""What the operations on messages are held to alike: rows that go one by one, also from the compacted view, limits, what is archived
+first, markers."""
 
 from __future__ import annotations
 
@@ -66,6 +67,45 @@ def purged_suite(plan: Plan) -> Suite:
             "A purge takes no message without a key.",
             "files that lose messages without a key",
             ColumnSum(frame="purged", column="keyless", equals=0),
+        ),
+    )
+
+
+def view_removals_suite(plan: Plan) -> Suite:
+    """What another operation takes from the compacted view: what the plan names, and nothing else (PRG-1, CMP-9). Frame `view`: one row per
+    partition that loses messages."""
+    if not plan.on_view.mark:
+        return ()
+    return (
+        rule("view", "The view loses messages of the planned partitions.", "partitions", count("view", len(plan.on_view.mark))),
+        rule(
+            "view_rows",
+            "Exactly as many messages go from the view as the plan names.",
+            "messages that go from the view",
+            ColumnSum(frame="view", column="rows", equals=sum(action.rows for action in plan.on_view.mark)),
+        ),
+        rule("view_named", "Each is named by the plan.", "messages not named", ColumnSum(frame="view", column="unnamed", equals=0)),
+        rule("view_added", "Nothing comes into the view.", "messages that came", ColumnSum(frame="view", column="added", equals=0)),
+    )
+
+
+def outlived_suite(plan: Plan) -> Suite:
+    """That nothing older comes back where an age takes what is not compacted yet (CMP-9, P3). Frame `outlived`: one row."""
+    if not plan.past_horizon:
+        return ()
+    return (
+        rule("outlived", "The keys of what goes from past the horizon were looked at.", "looks", count("outlived", 1)),
+        rule(
+            "outlived_view",
+            "The view keeps no older message of a key of which one goes that is not compacted yet.",
+            "messages that go before an older one of the view",
+            ColumnSum(frame="outlived", column="in_view", equals=0),
+        ),
+        rule(
+            "outlived_log",
+            "Nothing goes from past the horizon before an older message of its key.",
+            "messages that go before an older one of the log",
+            ColumnSum(frame="outlived", column="in_log", equals=0),
         ),
     )
 

@@ -239,6 +239,11 @@ class Plan:
         return self.on_log is not NOTHING
 
     @property
+    def archives(self) -> bool:
+        """Whether what goes is kept elsewhere first (RET-7); what a person asks to have removed is kept nowhere."""
+        return self.on_log.keep is not None
+
+    @property
     def rewrites(self) -> tuple[Rewrite, ...]:
         return self._sorted[1]
 

@@ -1,14 +1,21 @@
-"""Who still needs a topic's messages: consumers, replicas, and compaction (EXP-6, TTL-6, CMP-9)."""
+"""Who still needs a topic's messages: consumers, replicas, and compaction (EXP-6, TTL-6, CMP-9); and compaction that is too far behind to be
+waited for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import get_args
 
-from message_lifecycle.model.facts import Progress, ReaderKind
-from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.plan import Bound
+from message_lifecycle.model.change import Commit, RemoveRows, that_change
+from message_lifecycle.model.facts import Facts, Lift, Progress, ReaderKind
+from message_lifecycle.model.hold import SparedOffsets
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
+from message_lifecycle.model.plan import Bound, Plan
+from message_lifecycle.model.rows import AgeReason, DueRows, RowAnswer, offsets_of, ranges_of, ranges_text
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.view import NOTHING, Outlived, ViewState
+from message_lifecycle.operations.planning import on_view
 
 READER = "compaction"
 """The name by which reports tell of the horizon (CMP-9)."""
@@ -81,3 +88,170 @@ def _silent_at(progress_of: dict[int, Progress], policy: Policy) -> Instant | No
     ends = [progress.silent_at(policy.consumer_expiry_us) for progress in progress_of.values()]
     known = [end for end in ends if end is not None]
     return max(known) if len(known) == len(ends) else None
+
+
+# The way out where compaction has stopped: past `max_compaction_lag` the cleaner no longer waits for it (CMP-9).
+#
+# What is dead past the horizon then goes as anywhere else, and in the same plan, before it, what is older of its keys in the view.
+# A message waits while an older one of its key, past the horizon too, stays: compaction, once it runs again, would take that for the latest.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """What waits for compaction all the same, by partition: `rows` single messages, `cuts` all from an offset on, for segments go whole.
+
+    They would go before an older message of their key, which would come back; or, by another limit than age, while they live."""
+
+    cuts: Mapping[int, int] = field(default_factory=dict)
+    rows: Mapping[int, frozenset[int]] = field(default_factory=dict)
+
+    def __or__(self, more: Waiting) -> Waiting:
+        rows = {
+            partition: self.rows.get(partition, frozenset()) | more.rows.get(partition, frozenset())
+            for partition in {*self.rows, *more.rows}
+        }
+        return Waiting(cuts={**self.cuts, **more.cuts}, rows=rows)
+
+    def __bool__(self) -> bool:
+        return bool(self.cuts or self.rows)
+
+    def heeded(self, answer: RowAnswer) -> RowAnswer:
+        """The answer with these messages held. What expires out of a segment is held by its segment alone."""
+        return replace(answer, due=tuple(self._held(entry) for entry in answer.due)) if self.rows else answer
+
+    def _held(self, entry: DueRows) -> DueRows:
+        waiting = self.rows.get(entry.partition)
+        if not waiting or entry.reason == "expiry":
+            return entry
+        taken = [offset for offset in offsets_of(entry.taken) if offset not in waiting]
+        if len(taken) == entry.rows:
+            return entry
+        return replace(entry, taken=ranges_text(taken), rows=len(taken), held=entry.held + entry.rows - len(taken))
+
+    def told(self, partition: int) -> str:
+        cut, rows = self.cuts.get(partition), self.rows.get(partition, frozenset())
+        parts = [f"from offset {cut} on all waits for it"] if cut is not None else []
+        parts += [f"{len(rows)} message(s) wait for it, the first at offset {min(rows)}"] if rows else []
+        if not parts:
+            return "nothing waits for it any more"
+        return f"{' and '.join(parts)}; their keys would else show older values, or be lost"
+
+
+NOTHING_WAITS = Waiting()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """How far compaction is behind. `oldest`: by partition, the oldest known append_time past the horizon; unknown is not old.
+    `limit_us`: above 0; a message that is exactly so old may wait."""
+
+    view: ViewState
+    oldest: Mapping[int, Instant]
+    limit_us: int
+    as_of: Instant
+
+    @property
+    def exceeded(self) -> dict[int, int]:
+        """Age in microseconds of the oldest message past the horizon, where it is greater than the limit; by partition."""
+        ages = ((partition, self.as_of - oldest) for partition, oldest in sorted(self.oldest.items()))
+        return {partition: age for partition, age in ages if age > self.limit_us}
+
+    def lifted(self, facts: Facts, waiting: Waiting) -> Facts:
+        """The facts by which compaction keeps nothing any more, but for what is `waiting`, where it is too far behind."""
+        ends = facts.log.end_offsets
+        # The last word of a reader on a partition stands (`barriers`).
+        lifted = (self._reader(partition, ends[partition], waiting) for partition in sorted(ends))
+        return replace(facts, consumers=(*facts.consumers, *lifted))
+
+    def _reader(self, partition: int, end: int, waiting: Waiting) -> Progress:
+        horizon, age = self.view.horizon(partition), self.exceeded.get(partition)
+        reader = Progress(consumer=READER, partition=partition, offset=horizon, at=None, kind="compaction")
+        if age is None:
+            return reader
+        reason = f"{_reached(horizon)}, and {self._told(age)}: {waiting.told(partition)}"
+        return replace(reader, lift=Lift(through=waiting.cuts.get(partition, end) - 1, reason=reason))
+
+    def _told(self, age: int) -> str:
+        return f"the oldest message past that is {_seconds(age)} s old, more than max_compaction_lag = {_seconds(self.limit_us)} s"
+
+    def completed(self, made: Plan, outlived: Outlived) -> Plan:
+        """The plan with what goes from the view, and what a person should know."""
+        warnings = tuple(
+            f"partition {partition}: compaction {_reached(self.view.horizon(partition))}, and {self._told(age)}; what is dead past it goes "
+            "without being compacted (CMP-9)"
+            for partition, age in self.exceeded.items()
+        )
+        made = replace(made, warnings=(*made.warnings, *warnings), next_due_at=self._next_due(made))
+        if not takes_past(made, self.view):
+            return made
+        of_view = that_change(Commit(table="view", mark=tuple(_of_view(outlived))))
+        return replace(made, changes=(*of_view, *made.changes), view=on_view(self.view))
+
+    def _next_due(self, made: Plan) -> Instant | None:
+        """What compaction holds now may go once it is too far behind."""
+        held = {entry.partition for entry in made.held if entry.holder == "compaction"}
+        begins = (Instant(self.oldest[partition] + self.limit_us + 1) for partition in held if partition in self.oldest)
+        times = [made.next_due_at, *(begin for begin in begins if begin > self.as_of)]
+        return min((time for time in times if time is not None), default=None)
+
+
+def takes_past(made: Plan, view: ViewState) -> bool:
+    """Whether the plan takes anything past a horizon; of a whole segment it may say so though all that is left in it is compacted."""
+    return any(run.last_offset > view.horizon(run.partition) for run in made.on_log.drop) or any(
+        _first_past(action, view) is not None for action in made.on_log.mark
+    )
+
+
+def waiting_of(made: Plan, view: ViewState, outlived: Outlived) -> Waiting:
+    """What the plan takes and must leave all the same."""
+    rows: dict[int, set[int]] = {}
+    single: dict[int, set[int]] = {}
+    for action in made.on_log.mark:
+        if _first_past(action, view) is None:
+            continue
+        past = {offset for offset in offsets_of(action.offsets) if offset > view.horizon(action.partition)}
+        # What an age takes is dead to the view, too. Any other limit bounds the log alone: what lives must be compacted first.
+        if action.reason not in get_args(AgeReason):
+            rows.setdefault(action.partition, set()).update(past)
+        elif action.reason != "expiry":
+            single.setdefault(action.partition, set()).update(past)
+    cuts: dict[int, int] = {}
+    for partition, offsets in outlived.in_log.items():
+        singly = single.get(partition, set()).intersection(offsets)
+        if singly:
+            rows.setdefault(partition, set()).update(singly)
+        with_segment = [offset for offset in offsets if offset not in singly and offset not in rows.get(partition, ())]
+        if with_segment:
+            cuts[partition] = min(with_segment)
+    return Waiting(cuts=cuts, rows={partition: frozenset(offsets) for partition, offsets in rows.items()})
+
+
+def held_back(outlived: Outlived, view: ViewState, of_view: SparedOffsets) -> Waiting:
+    """Where an older message of the view would have to go that is held, all past the horizon of its partition waits (DEL-8)."""
+    held = (
+        partition
+        for partition, offsets in outlived.of_view.items()
+        if any(of_view.touching(partition, offset, offset) for offset in offsets)
+    )
+    return Waiting(cuts={partition: view.horizon(partition) + 1 for partition in held})
+
+
+def _first_past(action: RemoveRows, view: ViewState) -> int | None:
+    """The first message past the horizon that the action takes."""
+    start = view.horizon(action.partition) + 1
+    return next((max(run.start, start) for run in ranges_of(action.offsets) if run.stop > start), None)
+
+
+def _of_view(outlived: Outlived) -> Iterator[RemoveRows]:
+    for partition, offsets in sorted(outlived.of_view.items()):
+        if offsets:
+            yield RemoveRows(partition=partition, offsets=ranges_text(offsets), rows=len(offsets), reason="superseded")
+
+
+def _reached(horizon: int) -> str:
+    return "has compacted nothing here yet" if horizon <= NOTHING else f"has compacted up to offset {horizon}"
+
+
+def _seconds(us: int) -> str:
+    whole, micros = divmod(us, MICROS_PER_SECOND)
+    return f"{whole}.{micros:06}".rstrip("0").rstrip(".")

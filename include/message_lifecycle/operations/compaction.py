@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from message_lifecycle.model.change import Commit, CompactPartition, DropSegments, that_change
@@ -14,8 +14,7 @@ from message_lifecycle.model.plan import Bound, Expected, Held, Holder, Plan, Se
 from message_lifecycle.model.settings import ACTS_ON_VIEW, Policy, Value
 from message_lifecycle.model.view import NOTHING, Tail, ViewState
 from message_lifecycle.operations.barriers import Barriers, barriers
-from message_lifecycle.operations.required import required
-from message_lifecycle.operations.sparing import markers_spare
+from message_lifecycle.operations.planning import empty_plan_of_log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +46,10 @@ def plan(facts: CompactionFacts, policy: Policy, *, as_of: Instant) -> Plan:
         if tail.through > tail.after or (due and tail.after > NOTHING)
     )
     rows = 0 if view is None else view.rows
-    return Plan(
-        operation="compaction",
-        topic=log.topic,
-        as_of=as_of,
-        policy=tuple(sorted(policy.values.items())),
-        requirements=required(log, policy, facts.heeded),
+    return replace(
+        empty_plan_of_log("compaction", Facts(log=log, heeded=facts.heeded), policy, as_of=as_of),
         bounds=tuple(_bounds(facts)),
         changes=that_change(Commit(table="view", compact=parts)),
-        selection=Selection(),
         expected=Expected(
             rows_in=rows + sum(tail.rows for tail in tails),
             # Which of them stay is found out by reading them: nothing is known before.
@@ -67,7 +61,6 @@ def plan(facts: CompactionFacts, policy: Policy, *, as_of: Instant) -> Plan:
         held=facts.waits,
         warnings=tuple(f"the compacted view waits, for it alone has what {held.detail} keeps" for held in facts.waits),
         asks=tightened if parts else (),
-        more=False,
         due_since=due_since,
         next_due_at=None if view is None or due else view.due_at,
         view=ViewRequirements(
@@ -165,30 +158,21 @@ def plan_purge(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_
                 )
     rows = sum(segment.rows for segment in going)
     asks = () if facts.accepted is None else policy.tightened_since(facts.accepted)
-    return Plan(
-        operation="purge_compacted",
-        topic=log.topic,
-        as_of=as_of,
-        policy=tuple(sorted(policy.values.items())),
-        requirements=required(log, policy, facts.heeded),
+    made = empty_plan_of_log("purge_compacted", facts, policy, as_of=as_of)
+    return replace(
+        made,
         bounds=tuple(_purge_bounds(log.end_offsets, horizons, readers)),
         changes=that_change(Commit(table="log", drop=tuple(_runs(going)))),
         selection=Selection(files=tuple(sorted(name for segment in going for name in segment.files))),
-        expected=Expected(
-            rows_in=sum(segment.rows for segment in log.segments),
+        expected=replace(
+            made.expected,
             removed=(("compacted", rows),) if rows else (),
             removed_bytes=sum(segment.size_bytes for segment in going),
-            bytes_in=sum(segment.size_bytes for segment in log.segments),
             segments=len(going),
         ),
         held=tuple(held),
-        warnings=(),
         asks=tuple(f"tightened since the last accepted run: {name}" for name in asks if name == "cleanup_policy") if going else (),
-        more=False,
-        due_since=None,
-        next_due_at=None,
         reasons=("compacted",),
-        spared=markers_spare(facts, policy),
     )
 
 

@@ -11,13 +11,15 @@ import binascii
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from message_lifecycle.model.change import EraseRows, Rewrite
 from message_lifecycle.model.erasure import TABLE_KINDS, ErasureOf, KeyInTable, Matches
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.plan import Expected, Plan, Requirements, Selection, ViewRequirements
+from message_lifecycle.model.plan import Expected, Plan, Requirements, ViewRequirements
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations.planning import empty_plan
 
 
 def plan(
@@ -30,16 +32,10 @@ def plan(
     # The log's commit carries the plan, also where the key is left in the view alone.
     chosen = [table for table in found if table is log or table in concerned] if concerned else []
     live = sum(file.live for file in log.files)
-    return Plan(
-        operation="erasure",
-        topic=topic,
-        as_of=as_of,
-        policy=tuple(sorted(policy.values.items())),
-        requirements=requirements,
-        bounds=(),
+    return replace(
+        empty_plan("erasure", topic, policy, requirements, as_of=as_of),
         # In the order of their commits: the view first (PRG-1).
         changes=tuple(_change(table) for table in reversed(chosen)),
-        selection=Selection(),
         expected=Expected(
             rows_in=log.rows,
             removed=(("erased", live),) if live else (),
@@ -47,12 +43,8 @@ def plan(
             bytes_in=log.size_bytes,
             segments=0,
         ),
-        held=(),
         warnings=() if concerned else ("no file of the topic's tables holds the key; keys are compared byte by byte",),
         asks=tuple(_question(table) for table in chosen),
-        more=False,
-        due_since=None,
-        next_due_at=None,
         view=None
         if view is None or view not in chosen
         else ViewRequirements(table_uuid=view.table_uuid, snapshot_id=view.snapshot_id, rows=view.rows),

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
 
 from message_lifecycle.model.change import Commit, that_change
 from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.marker import REASONS, Marker, MarkerReason, causes_none
 from message_lifecycle.model.message import Message
-from message_lifecycle.model.plan import Expected, Plan, Selection
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import RemovalReason
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.required import required
-from message_lifecycle.operations.sparing import markers_spare
+from message_lifecycle.operations.planning import empty_plan_of_log
 
 
 def markers(
@@ -62,31 +62,11 @@ def plan(facts: Facts, policy: Policy, removals: tuple[int, ...] | None, *, as_o
 
     Such a plan removes nothing but older markers of the keys it marks. Whether a key is owed one is found out with the markers.
     """
-    log = facts.log
     owed = removals if removals and policy.marker_ttl_us is not None and policy.cleaner_enabled else ()
-    return Plan(
-        operation="marker_generation",
-        topic=log.topic,
-        as_of=as_of,
-        policy=tuple(sorted(policy.values.items())),
-        requirements=required(log, policy, facts.heeded),
-        bounds=(),
+    return replace(
+        empty_plan_of_log("marker_generation", facts, policy, as_of=as_of),
         changes=that_change(Commit(table="log", sweep=owed)),
-        selection=Selection(),
-        expected=Expected(
-            rows_in=sum(segment.rows for segment in log.segments),
-            removed=(),
-            removed_bytes=0,
-            bytes_in=sum(segment.size_bytes for segment in log.segments),
-            segments=0,
-        ),
-        held=(),
         warnings=()
         if removals is not None
         else ("the history since the last sweep is gone from the table: markers owed for it, if any, are not made",),
-        asks=(),
-        more=False,
-        due_since=None,
-        next_due_at=None,
-        spared=markers_spare(facts, policy),
     )

@@ -1,4 +1,5 @@
-"""The message cleaner: what goes from a topic at `as_of`, and what holds the rest (EXP-1 to EXP-7, TTL-5 to TTL-7, CLK-4, DEL-9).
+"""The message cleaner, and `retention`, which is all the cleaning that topics of backends have (RET-5): what goes from a topic at `as_of`, and
+what holds the rest (EXP-1 to EXP-7, TTL-5 to TTL-7, CLK-4, DEL-9).
 
 Whole segments first: per partition the leading run of expired ones, by metadata alone. Then single messages, which the store
 is asked for: those of an expired segment that keeps some, those past their own TTL, those past the topic's age, and of what is
@@ -17,9 +18,9 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import OF_LIMITS, AskRows, Beyond, Place, Reason, RowAnswer, RowQuestion
 from message_lifecycle.model.rules import Either
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations import age_rules, expiry_walk
+from message_lifecycle.operations import age_rules
+from message_lifecycle.operations.age_rules import Expired, Walk
 from message_lifecycle.operations.barriers import Barriers, barriers
-from message_lifecycle.operations.expiry_walk import Expired, Walk
 from message_lifecycle.operations.removal import below, may_keep_some, place_of, removal, silent
 
 
@@ -36,8 +37,8 @@ def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
         if policy.message_expiry_us:
             for partition, group in groupby(facts.log.segments, key=lambda segment: segment.partition):
                 segments = tuple(group)
-                warnings += expiry_walk.warnings(segments, policy.message_expiry_us)
-                walks[partition] = expiry_walk.walk(partition, segments, readers, policy, as_of, spared)
+                warnings += age_rules.warnings(segments, policy.message_expiry_us)
+                walks[partition] = age_rules.walk(partition, segments, readers, policy, as_of, spared)
         question = _question(walks, facts, readers, policy, as_of)
         if question.reasons or question.beyond is not None:
             answer = ask(question)

@@ -7,15 +7,16 @@ keeps data. A legal hold on any part of the topic keeps its whole quarantine: wh
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from message_lifecycle.model.change import Commit, QuarantinedFile, that_change
 from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.instants import Instant, deadline, is_dead, seconds
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.plan import Expected, Held, Plan, Selection
+from message_lifecycle.model.plan import Held, Operation, Plan, Selection
 from message_lifecycle.model.settings import Policy, Value
 from message_lifecycle.model.tables import CameBack, QuarantineFile, QuarantineReturning, QuarantineState
-from message_lifecycle.operations.required import required_of_table
+from message_lifecycle.operations.planning import empty_plan, required_of_table
 
 SETTING = "quarantine_max_age"
 
@@ -37,14 +38,9 @@ def plan(
     going = [] if holds else [file for file in due if file.name not in kept_by]
     rows = sum(file.rows for file in going)
     later = [at for file in state.files if (at := _goes_at(file, policy)) is not None and not is_dead(at, as_of)]
-    return Plan(
-        operation="quarantine",
-        topic=topic,
-        as_of=as_of,
-        policy=tuple(sorted(policy.values.items())),
-        # Of the quarantine, which has a history of its own: the log's has nothing to do with it.
-        requirements=required_of_table(state.table_uuid, state.snapshot_id, policy, tuple(sorted(holds))),
-        bounds=(),
+    made = _empty_plan("quarantine", topic, state, policy, tuple(sorted(holds)), as_of=as_of)
+    return replace(
+        made,
         changes=that_change(
             Commit(
                 table="quarantine",
@@ -61,20 +57,26 @@ def plan(
             )
         ),
         selection=Selection(files=tuple(sorted(file.name for file in going))),
-        expected=Expected(
-            rows_in=sum(file.rows for file in state.files),
+        expected=replace(
+            made.expected,
             removed=(("quarantine_age", rows),) if rows else (),
             removed_bytes=sum(file.size_bytes for file in going),
-            bytes_in=sum(file.size_bytes for file in state.files),
-            segments=0,
         ),
         held=tuple(_held(due, "hold", _of_holds(holds), policy) if holds else _held_by_undo(due, kept_by, policy)),
         warnings=_unknown(state),
         asks=_asks(policy, accepted) if going else (),
-        more=False,
         due_since=min((_due_at(file, policy) for file in due), default=None),
         next_due_at=min(later, default=None),
     )
+
+
+def _empty_plan(
+    operation: Operation, topic: TopicName, state: QuarantineState, policy: Policy, heeded: tuple[str, ...], *, as_of: Instant
+) -> Plan:
+    """Of the quarantine, which has a history of its own: the log's has nothing to do with it."""
+    made = empty_plan(operation, topic, policy, required_of_table(state.table_uuid, state.snapshot_id, policy, heeded), as_of=as_of)
+    rows, size = sum(file.rows for file in state.files), sum(file.size_bytes for file in state.files)
+    return replace(made, expected=replace(made.expected, rows_in=rows, bytes_in=size))
 
 
 def _known(at: Instant | None) -> Instant:
@@ -141,28 +143,11 @@ def plan_undo(
         for file, (oldest, newest) in found.files
     )
     rows = sum(file.rows for file in files)
-    return Plan(
-        operation="undo",
-        topic=undone.topic,
-        as_of=as_of,
-        policy=tuple(sorted(policy.values.items())),
-        requirements=required_of_table(state.table_uuid, state.snapshot_id, policy, heeded),
-        bounds=(),
+    return replace(
+        _empty_plan("undo", undone.topic, state, policy, heeded, as_of=as_of),
         changes=that_change(Commit(table="quarantine", files_back=files, source_id=found.source_id)),
-        selection=Selection(),
-        expected=Expected(
-            rows_in=sum(file.rows for file in state.files),
-            removed=(),
-            removed_bytes=0,
-            bytes_in=sum(file.size_bytes for file in state.files),
-            segments=0,
-        ),
-        held=(),
         warnings=tuple(_warnings(found, rows, undone.expected.removed_rows)),
         asks=(f"plan {undone.plan_id} of operation quarantine is taken back: {rows} row(s) come back to the quarantine",),
-        more=False,
-        due_since=None,
-        next_due_at=None,
         parent=undone.plan_id,
     )
 

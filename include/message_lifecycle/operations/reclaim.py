@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from message_lifecycle.model.change import Change, Forget, Move, MovedTable, RemoveFiles
 from message_lifecycle.model.errors import InvalidSetting, undo_window_open
 from message_lifecycle.model.instants import Instant, format_instant
-from message_lifecycle.model.plan import Expected, Plan, Requirements, Selection
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import (
     AskLoose,
@@ -27,7 +27,7 @@ from message_lifecycle.model.tables import (
     TableFiles,
     TableHistory,
 )
-from message_lifecycle.operations.required import required_of_table
+from message_lifecycle.operations.planning import empty_plan, required_of_table
 
 MAIN = "main"
 WINDOW = "undo_window"
@@ -87,27 +87,20 @@ def plan(facts: ReclaimFacts, policy: Policy, *, as_of: Instant, ask: AskLoose) 
             changes.append(made)
             told.append(loose)
             left -= len(loose.files)
-    return Plan(
-        operation="reclaim",
-        topic=facts.topic,
-        as_of=as_of,
-        policy=tuple(sorted(policy.values.items())),
-        requirements=_required(facts, policy),
-        bounds=(),
+    uuid = next((table.table_uuid for table in facts.tables if not table.table), "")
+    requirements = required_of_table(uuid, facts.snapshot_id, policy, facts.heeded)
+    empty = empty_plan("reclaim", facts.topic, policy, requirements, as_of=as_of)
+    return replace(
+        empty,
         changes=tuple(changes),
-        selection=Selection(),
-        expected=Expected(
-            rows_in=0,
-            removed=(),
+        expected=replace(
+            empty.expected,
             removed_bytes=sum(files.size_bytes for change in changes for files in change.files),
             bytes_in=sum(loose.total_bytes for loose in told),
-            segments=0,
         ),
-        held=(),
         warnings=tuple(f"nothing is reclaimed: {holder}" for holder in facts.held),
         asks=_asks(facts, policy) if changes else (),
         more=any(loose.more for loose in told),
-        due_since=None,
         next_due_at=min(due_at, default=None),
     )
 
@@ -218,11 +211,6 @@ def _asks(facts: ReclaimFacts, policy: Policy) -> tuple[str, ...]:
     return (f"tightened since the last accepted run: {WINDOW}",) if shorter else ()
 
 
-def _required(facts: ReclaimFacts, policy: Policy) -> Requirements:
-    uuid = next((table.table_uuid for table in facts.tables if not table.table), "")
-    return required_of_table(uuid, facts.snapshot_id, policy, facts.heeded)
-
-
 def _earliest(at: int, other: Instant | None) -> Instant:
     return Instant(at if other is None else min(at, other))
 
@@ -243,17 +231,12 @@ def plan_deleted(facts: DeletedFacts, policy: Policy, *, as_of: Instant) -> Plan
     changes = () if stays else _changes(facts.tables)
     going = [removal for found in facts.tables for removal in removals(found.files)] if changes else []
     size, files = sum(removal.size_bytes for removal in going), sum(len(removal.files) for removal in going)
-    return Plan(
-        operation="reclaim",
-        topic=topic.topic,
-        as_of=as_of,
-        policy=tuple(sorted(policy.values.items())),
-        requirements=required_of_table(log.table_uuid, log.snapshot_id, policy, facts.heeded),
-        bounds=(),
+    requirements = required_of_table(log.table_uuid, log.snapshot_id, policy, facts.heeded)
+    made = empty_plan("reclaim", topic.topic, policy, requirements, as_of=as_of)
+    return replace(
+        made,
         changes=changes,
-        selection=Selection(),
-        expected=Expected(rows_in=0, removed=(), removed_bytes=size, bytes_in=size, segments=0),
-        held=(),
+        expected=replace(made.expected, removed_bytes=size, bytes_in=size),
         warnings=tuple(f"nothing is reclaimed: {why}" for why in stays),
         asks=(
             f"topic {topic.topic}, deleted by plan {topic.plan_id}, goes for good: {topic.rows} message(s), {files} file(s)",
@@ -261,9 +244,6 @@ def plan_deleted(facts: DeletedFacts, policy: Policy, *, as_of: Instant) -> Plan
         )
         if changes
         else (),
-        more=False,
-        due_since=None,
-        next_due_at=None,
         parent=topic.plan_id,
     )
 

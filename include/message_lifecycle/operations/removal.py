@@ -12,13 +12,12 @@ from message_lifecycle.model.change import Commit, DropSegments, RemoveRows, Sea
 from message_lifecycle.model.facts import READERS, Facts, Segment
 from message_lifecycle.model.hold import Spared, SparedBy, SparedOffsets
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.plan import Bound, Expected, Held, Holder, Plan, Selection
+from message_lifecycle.model.plan import Bound, Held, Holder, Plan, Selection
 from message_lifecycle.model.rows import AgeReason, DueRows, LimitReason, Place, RemovalReason, RowAnswer, offsets_of
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations.age_rules import Expired, Walk
 from message_lifecycle.operations.barriers import Barriers
-from message_lifecycle.operations.expiry_walk import Expired, Walk
-from message_lifecycle.operations.required import required
-from message_lifecycle.operations.sparing import SparedRows, markers_spare, spare
+from message_lifecycle.operations.planning import SparedRows, empty_plan_of_log, spare
 
 # What one pass may still take (EXP-7).
 
@@ -86,7 +85,6 @@ def removal(
     reasons: tuple[RemovalReason, ...],
 ) -> Plan:
     """The plan. `reasons`: as in it. `walks`: expired segments by partition; `answer`: single messages; `bounded`: whether readers were asked at all."""
-    log = facts.log
     answer, spared = spare(answer, SparedOffsets(facts.spared))
     taken = _take(walks, answer, readers, policy, spared)
     going = taken.whole + taken.by_row
@@ -95,20 +93,16 @@ def removal(
         removed[entry.reason] += entry.rows
     whole_files = _whole_files(answer, taken.rows)
     changes = that_change(_change(taken, facts, policy.archive_to if removed.total() else None))
-    return Plan(
-        operation=operation,
-        topic=log.topic,
-        as_of=as_of,
-        policy=tuple(sorted(policy.values.items())),
-        requirements=required(log, policy, facts.heeded),
-        bounds=tuple(_bounds(walks, readers, log.end_offsets) if bounded else ()) + tuple(taken.bounds),
+    made = empty_plan_of_log(operation, facts, policy, as_of=as_of)
+    return replace(
+        made,
+        bounds=tuple(_bounds(walks, readers, facts.log.end_offsets) if bounded else ()) + tuple(taken.bounds),
         changes=changes,
         selection=Selection(files=tuple(sorted([*(name for entry in taken.whole for name in entry.segment.files), *whole_files]))),
-        expected=Expected(
-            rows_in=sum(segment.rows for segment in log.segments),
+        expected=replace(
+            made.expected,
             removed=tuple((reason, removed[reason]) for reason in _REASONS if removed[reason]),
             removed_bytes=sum(entry.segment.size_bytes for entry in taken.whole) + sum(whole_files.values()),
-            bytes_in=sum(segment.size_bytes for segment in log.segments),
             segments=len(going),
         ),
         held=tuple(taken.held),
@@ -118,7 +112,6 @@ def removal(
         due_since=min([*_due_times(going, policy), *(entry.since for entry in taken.rows if entry.reason != "expiry")], default=None),
         next_due_at=_next_due(walks, answer, taken, readers, as_of),
         reasons=reasons,
-        spared=markers_spare(facts, policy),
     )
 
 

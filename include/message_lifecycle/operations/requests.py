@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, assert_never
 
 from message_lifecycle.model.change import Commit, RemoveRows, that_change
-from message_lifecycle.model.errors import offset_not_given, unknown_partition
+from message_lifecycle.model.errors import HeldByLegalHold, offset_not_given, unknown_partition
 from message_lifecycle.model.facts import Facts, LogState
+from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.plan import Expected, Plan, Selection, ViewRequirements
+from message_lifecycle.model.plan import Plan, Selection
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, span_of
-from message_lifecycle.model.rows import RowAnswer, ranges_text
+from message_lifecycle.model.rows import RowAnswer, offsets_of, ranges_text
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.view import ViewState
-from message_lifecycle.operations.required import required
-from message_lifecycle.operations.sparing import markers_spare, refuse_held
+from message_lifecycle.operations.planning import empty_plan_of_log, on_view
 
 
 def check(log: LogState, request: Request) -> None:
@@ -54,39 +55,38 @@ def plan(
     """The plan for the messages that were found. Empty where none are there (any more).
 
     `view`: the topic's compacted view, if it has one; `of_view`: offsets by partition of what goes from it. Raises HeldByLegalHold."""
-    log = facts.log
-    refuse_held(facts, found, of_view or {})
+    _refuse_held(facts, found, of_view or {})
     removed: dict[str, int] = {}
     for entry in found.due:
         removed[entry.reason] = removed.get(entry.reason, 0) + entry.rows
-    return Plan(
-        operation="message_request",
-        topic=log.topic,
-        as_of=as_of,
-        policy=tuple(sorted(policy.values.items())),
-        requirements=required(log, policy, facts.heeded),
-        bounds=(),
+    made = empty_plan_of_log("message_request", facts, policy, as_of=as_of)
+    return replace(
+        made,
         changes=that_change(
             Commit(table="view", mark=tuple(_of_view(request, of_view or {}))), Commit(table="log", mark=tuple(_of_log(found)))
         ),
         selection=Selection(files=tuple(sorted(found.whole))),
-        expected=Expected(
-            rows_in=sum(segment.rows for segment in log.segments),
-            removed=tuple(sorted(removed.items())),
-            removed_bytes=sum(found.whole.values()),
-            bytes_in=sum(segment.size_bytes for segment in log.segments),
-            segments=0,
-        ),
-        held=(),
+        expected=replace(made.expected, removed=tuple(sorted(removed.items())), removed_bytes=sum(found.whole.values())),
         warnings=_missing(request, sum(removed.values())) if not of_view else (),
-        asks=(),
-        more=False,
-        due_since=None,
-        next_due_at=None,
         reasons=("removed", "purged"),
-        spared=markers_spare(facts, policy),
-        view=None if view is None else ViewRequirements(table_uuid=view.table_uuid, snapshot_id=view.snapshot_id, rows=view.rows),
+        view=None if view is None else on_view(view),
     )
+
+
+def _refuse_held(facts: Facts, found: RowAnswer, of_view: Mapping[int, Collection[int]]) -> None:
+    """A request that names a held message among others is refused whole, in the log as in the compacted view (`of_view`: offsets); what an
+    undone plan keeps may go by a person's word. Raises HeldByLegalHold (DEL-8)."""
+    holds = SparedOffsets(spared for spared in facts.spared if spared.holder == "hold")
+    texts = [(entry.partition, entry.taken) for entry in found.due]
+    texts += [(partition, ranges_text(sorted(offsets))) for partition, offsets in of_view.items()]
+    held: set[tuple[int, int]] = set()
+    told: set[str] = set()
+    for partition, text in texts:
+        for by, kept in holds.split(partition, text)[1]:
+            told.add(by.detail)
+            held.update((partition, offset) for offset in offsets_of(kept))
+    if held:
+        raise HeldByLegalHold(str(facts.log.topic), len(held), sorted(told))
 
 
 def _of_view(request: Request, of_view: Mapping[int, Collection[int]]) -> Iterator[RemoveRows]:

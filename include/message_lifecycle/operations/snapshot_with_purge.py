@@ -10,10 +10,10 @@ from message_lifecycle.model.change import Commit, PurgeReason, RestoreDocument,
 from message_lifecycle.model.document import DocumentState, DocumentTables, Synced
 from message_lifecycle.model.errors import later_plan, undo_source_gone
 from message_lifecycle.model.instants import Instant, deadline, is_dead
-from message_lifecycle.model.plan import Expected, Held, Plan, Selection, SnapshotRequirements
+from message_lifecycle.model.plan import Held, Operation, Plan, SnapshotRequirements
 from message_lifecycle.model.settings import OWN_SETTINGS, Policy, Value
 from message_lifecycle.model.undo import DocumentsBefore
-from message_lifecycle.operations.required import required_of_documents
+from message_lifecycle.operations.planning import empty_plan, required_of_documents
 
 _REASONS: tuple[PurgeReason, ...] = ("purged_synced", "purged_age", "purged_count")
 _REASON_OF: Mapping[str, PurgeReason] = {
@@ -104,32 +104,34 @@ def plan(facts: DocumentFacts, policy: Policy, *, as_of: Instant) -> Plan:
         actions.append(action)
         if action.reason is not None:
             removed[action.reason] += action.purged
-    return Plan(
-        operation="snapshot_with_purge",
-        topic=facts.tables.topic,
-        as_of=as_of,
-        policy=tuple(sorted(policy.values.items())),
-        requirements=required_of_documents(facts.tables, policy, facts.heeded),
-        bounds=(),
+    made = _empty_plan("snapshot_with_purge", facts.tables, facts.states, policy, facts.heeded, as_of=as_of)
+    return replace(
+        made,
         changes=that_change(Commit(table="snapshots", documents=tuple(actions))),
-        selection=Selection(),
-        expected=Expected(
-            rows_in=sum(state.seq - state.first + 1 for state in facts.states if state.first is not None),
-            removed=tuple((reason, removed[reason]) for reason in _REASONS if removed[reason]),
-            removed_bytes=None,
-            bytes_in=None,
-            segments=0,
-        ),
+        expected=replace(made.expected, removed=tuple((reason, removed[reason]) for reason in _REASONS if removed[reason])),
         held=tuple(held),
         warnings=tuple(_some(warnings)),
         asks=tuple(_tightened(facts, policy, [action for action in actions if action.purged or action.dropped])),
-        more=False,
-        due_since=None,
         next_due_at=min(next_due, default=None),
         snapshots=SnapshotRequirements(
             table_uuid=facts.tables.snapshots_uuid, snapshot_id=facts.tables.snapshots_id, settings_hash=facts.settings_hash
         ),
     )
+
+
+def _empty_plan(
+    operation: Operation,
+    tables: DocumentTables,
+    states: Iterable[DocumentState],
+    policy: Policy,
+    heeded: tuple[str, ...],
+    *,
+    as_of: Instant,
+) -> Plan:
+    """Of changes of documents, whose bytes nobody counts."""
+    rows = sum(state.seq - state.first + 1 for state in states if state.first is not None)
+    made = empty_plan(operation, tables.topic, policy, required_of_documents(tables, policy, heeded), as_of=as_of)
+    return replace(made, expected=replace(made.expected, rows_in=rows, removed_bytes=None, bytes_in=None))
 
 
 def _held(action: SnapshotDocument, holder: str) -> Held:
@@ -328,13 +330,8 @@ def plan_undo(
     changes, snapshots = sum(one.changes for one in back), sum(len(one.snapshots) for one in back)
     sources = (None, None) if taken is None else (taken.before.changes_id, taken.before.snapshots_id)
     gone = 0 if taken is None else sum(action.document not in now for action in taken.actions)
-    return Plan(
-        operation="undo",
-        topic=tables.topic,
-        as_of=as_of,
-        policy=tuple(sorted(policy.values.items())),
-        requirements=required_of_documents(tables, policy, heeded),
-        bounds=(),
+    return replace(
+        _empty_plan("undo", tables, states, policy, heeded, as_of=as_of),
         changes=that_change(
             Commit(table="changes", documents_back=tuple(replace(one, snapshots=()) for one in back if one.changes), source_id=sources[0]),
             Commit(
@@ -343,15 +340,6 @@ def plan_undo(
                 source_id=sources[1],
             ),
         ),
-        selection=Selection(),
-        expected=Expected(
-            rows_in=sum(state.seq - state.first + 1 for state in states if state.first is not None),
-            removed=(),
-            removed_bytes=None,
-            bytes_in=None,
-            segments=0,
-        ),
-        held=(),
         # No document is named: an erasure leaves a word in the place of its name.
         warnings=(f"{gone} document(s) that the plan took from are not there any more and do not come back",) if gone else (),
         asks=(
@@ -360,9 +348,6 @@ def plan_undo(
         )
         if back
         else (),
-        more=False,
-        due_since=None,
-        next_due_at=None,
         parent=undone.plan_id,
         snapshots=SnapshotRequirements(table_uuid=tables.snapshots_uuid, snapshot_id=tables.snapshots_id),
     )

@@ -7,16 +7,17 @@ it plan again: they would go unseen (DEL-4).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from message_lifecycle.model.change import Move, MovedTable
 from message_lifecycle.model.errors import later_plan
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.plan import Expected, Plan, Selection
+from message_lifecycle.model.plan import Expected, Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import DeletedTopic, TopicTable
-from message_lifecycle.operations.required import required_of_table
+from message_lifecycle.operations.planning import empty_plan, required_of_table
 
 
 def plan(
@@ -113,24 +114,9 @@ def _whole(
     parent: str | None,
     heeded: tuple[str, ...] = (),
 ) -> Plan:
-    return Plan(
-        operation="topic_delete" if parent is None else "undo",
-        topic=name,
-        as_of=as_of,
-        policy=tuple(sorted(policy.values.items())),
-        requirements=required_of_table(log.table_uuid, log.snapshot_id, policy, heeded, end_offsets=end_offsets),
-        bounds=(),
-        changes=_changes("away" if parent is None else "back", tables),
-        selection=Selection(),
-        expected=expected,
-        held=(),
-        warnings=(),
-        asks=asks,
-        more=False,
-        due_since=None,
-        next_due_at=None,
-        parent=parent,
-    )
+    requirements = required_of_table(log.table_uuid, log.snapshot_id, policy, heeded, end_offsets=end_offsets)
+    made = empty_plan("topic_delete" if parent is None else "undo", name, policy, requirements, as_of=as_of)
+    return replace(made, changes=_changes("away" if parent is None else "back", tables), expected=expected, asks=asks, parent=parent)
 
 
 def _changes(to: Literal["away", "back"], tables: Sequence[TopicTable]) -> tuple[Move, ...]:

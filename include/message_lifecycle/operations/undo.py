@@ -7,18 +7,19 @@ active segments are as they are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from message_lifecycle.model.change import Commit, that_change
 from message_lifecycle.model.errors import later_plan, not_published, not_undoable, undo_window_passed
-from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.outcome import OutcomeName
-from message_lifecycle.model.plan import Expected, Operation, Plan, Selection
+from message_lifecycle.model.plan import Operation, Plan
 from message_lifecycle.model.rows import ranges_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.undo import Range, Returning, ReturningView, ranges_in
-from message_lifecycle.operations.required import required
+from message_lifecycle.operations.planning import empty_plan_of_log
 
 TAKEN_BACK: frozenset[Operation] = frozenset(
     ("message_cleaner", "retention", "message_request", "purge_compacted", "snapshot_with_purge", "quarantine", "topic_delete")
@@ -129,23 +130,11 @@ def plan(
     to_view = sum(action.rows for action in of_view.rows)
     restored = 0 if found is None else sum(action.rows for action in found.rows)
     markers = 0 if found is None else sum(action.rows for action in found.markers)
-    return Plan(
-        operation="undo",
-        topic=log.topic,
-        as_of=as_of,
-        policy=tuple(sorted(policy.values.items())),
-        requirements=required(log, policy, heeded),
-        bounds=(),
+    made = empty_plan_of_log("undo", Facts(log=log, heeded=heeded), policy, as_of=as_of)
+    return replace(
+        made,
         changes=changes,
-        selection=Selection(),
-        expected=Expected(
-            rows_in=sum(segment.rows for segment in log.segments),
-            removed=(("undone", markers),) if markers else (),
-            removed_bytes=0,
-            bytes_in=sum(segment.size_bytes for segment in log.segments),
-            segments=0,
-        ),
-        held=(),
+        expected=replace(made.expected, removed=(("undone", markers),) if markers else ()),
         warnings=() if found is None else tuple(_warnings(found, restored, taken, of_view.gone)),
         asks=(
             f"plan {undone.plan_id} of operation {undone.operation} is taken back: {restored} message(s) come back"
@@ -153,9 +142,6 @@ def plan(
         )
         if changes
         else (),
-        more=False,
-        due_since=None,
-        next_due_at=None,
         parent=undone.plan_id,
     )
 

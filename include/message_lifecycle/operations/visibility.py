@@ -16,7 +16,7 @@ from message_lifecycle.model.rows import RowAnswer, ranges_of
 from message_lifecycle.model.rules import Limits, holds, predicate
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import age_rules
-from message_lifecycle.operations.retention import Row, ranked
+from message_lifecycle.operations.limits import Row, ranked
 
 
 def is_hidden(message: Message, policy: Policy, at: Instant) -> bool:

@@ -11,15 +11,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from message_lifecycle.app.operations import words
-from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.backends import check_operation
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
-from message_lifecycle.ports import Given
+from message_lifecycle.ports import ChangeStore, Given, Topic
 
 if TYPE_CHECKING:
     from message_lifecycle.app.due import Asked, Due
     from message_lifecycle.app.operations.words import Removed
-    from message_lifecycle.app.services import Services
     from message_lifecycle.gates.suite import Suite
     from message_lifecycle.model import plan as plans
     from message_lifecycle.model.hold import Hold
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from message_lifecycle.model.records import PlanRecord
     from message_lifecycle.model.settings import Policy
     from message_lifecycle.operations.verdict import Verdict
-    from message_lifecycle.ports import ChangeStore, Topic
 
 Scheduled = Literal[
     "message_cleaner", "retention", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge", "reclaim", "quarantine"

@@ -9,31 +9,28 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from message_lifecycle.app import sparing
 from message_lifecycle.app.frames import with_figures
 from message_lifecycle.app.operations import words
 from message_lifecycle.app.operations.base import Frames, OfSpace, Work
 from message_lifecycle.app.operations.topics import deleted_by, policy_of_deleted, undo_until
+from message_lifecycle.app.services import Services
+from message_lifecycle.gates.suite import Suite
 from message_lifecycle.gates.tables import deleted_reclaim_suite
 from message_lifecycle.model import plan as plans
 from message_lifecycle.model.errors import NothingDeleted, PlanConflict, UnknownPlan, UnknownTopic, files_left, not_deletable
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Outcome, Published, Staged
+from message_lifecycle.model.outcome import Check, Outcome, Published, Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.request import ReclaimDeleted
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import BegunReclaim, DeletedFacts, DeletedTopic
 from message_lifecycle.operations import reclaim
-
-if TYPE_CHECKING:
-    from message_lifecycle.app.services import Services
-    from message_lifecycle.gates.suite import Suite
-    from message_lifecycle.model.outcome import Check
-    from message_lifecycle.model.records import PlanRecord
-    from message_lifecycle.ports import DeletedReclaimer, Topic
+from message_lifecycle.ports import DeletedReclaimer, Topic
 
 log = logging.getLogger("lifecycle")
 _DELETION: tuple[plans.Operation, ...] = ("topic_delete",)

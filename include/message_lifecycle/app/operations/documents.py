@@ -8,8 +8,9 @@ more places to begin a document's history from.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from message_lifecycle.app import sparing
 from message_lifecycle.app.document_facts import (
@@ -26,30 +27,24 @@ from message_lifecycle.app.frames import with_frame
 from message_lifecycle.app.operations import words
 from message_lifecycle.app.operations.base import Frames, Operation, Work
 from message_lifecycle.app.operations.undo import Undo, check, later, remember
-from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.gates.documents import documents_suite
+from message_lifecycle.gates.suite import Suite
+from message_lifecycle.model.change import SnapshotDocument
+from message_lifecycle.model.document import Synced
 from message_lifecycle.model.errors import LifecycleError, PlanConflict, Unavailable, not_a_document_topic
-from message_lifecycle.model.records import DueState
+from message_lifecycle.model.hold import Hold
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Check, Published, Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.records import DueState, PlanRecord
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import snapshot_with_purge
 from message_lifecycle.operations.snapshot_with_purge import live_clients, lowest_synced, needs_more, tightened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from message_lifecycle.app.services import Services
-    from message_lifecycle.gates.suite import Suite
-    from message_lifecycle.model.change import SnapshotDocument
-    from message_lifecycle.model.document import Synced
-    from message_lifecycle.model.hold import Hold
-    from message_lifecycle.model.instants import Instant
-    from message_lifecycle.model.names import TopicName
-    from message_lifecycle.model.outcome import Check, Published, Staged
-    from message_lifecycle.model.plan import Plan
-    from message_lifecycle.model.records import PlanRecord
-    from message_lifecycle.operations.verdict import Verdict
-    from message_lifecycle.ports import ChangeStore, Given
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import ChangeStore, Given
 
 _AGE = "changes_max_age"
 

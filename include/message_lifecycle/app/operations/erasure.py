@@ -16,7 +16,7 @@ from message_lifecycle.app.sparing import holds_of, ids_of
 from message_lifecycle.gates.tables import erasure_suite
 from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, ErasureOf, ErasureRequest, HeldFile, KeyInTable, Matches
 from message_lifecycle.model.errors import HeldByLegalHold, UnknownTopic, erasure_unfinished, unsupported_erasure
-from message_lifecycle.model.hold import HeldKey
+from message_lifecycle.model.hold import HeldKey, Hold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
@@ -25,13 +25,12 @@ from message_lifecycle.model.request import EraseKey
 from message_lifecycle.model.rows import offsets_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import erasure
-from message_lifecycle.operations.required import required, required_of_documents
+from message_lifecycle.operations.planning import required, required_of_documents
 from message_lifecycle.operations.verdict import Verdict
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
     from message_lifecycle.gates.suite import Suite
-    from message_lifecycle.model.hold import Hold
     from message_lifecycle.model.records import PlanRecord
     from message_lifecycle.ports import ChangeStore, Eraser, Given
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from message_lifecycle.app.due import Asked, Due
 from message_lifecycle.app.operations.base import Work
 from message_lifecycle.app.operations.messages import OfMessages, facts_of
-from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.gates.messages import marker_generation_suite
+from message_lifecycle.gates.suite import Suite
+from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import markers
-
-if TYPE_CHECKING:
-    from message_lifecycle.app.services import Services
-    from message_lifecycle.gates.suite import Suite
-    from message_lifecycle.model.facts import LogState
-    from message_lifecycle.model.instants import Instant
-    from message_lifecycle.model.names import TopicName
-    from message_lifecycle.model.outcome import Staged
-    from message_lifecycle.model.plan import Plan
-    from message_lifecycle.model.settings import Policy
 
 
 class MarkerGeneration(OfMessages):

@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, get_args
 
-from message_lifecycle.app import archiving, sparing
+from message_lifecycle.app import sparing
 from message_lifecycle.app.due import of_messages
-from message_lifecycle.app.horizons import horizons_of, readers_of
 from message_lifecycle.app.operations.base import Frames, Operation, Work
+from message_lifecycle.app.services import Services
+from message_lifecycle.app.sparing import readers_of
 from message_lifecycle.app.topics import latest_view
-from message_lifecycle.model.change import DropSegments, RemoveRows
 from message_lifecycle.model.errors import PlanConflict, is_a_document_topic
 from message_lifecycle.model.facts import Facts, LogState
-from message_lifecycle.model.hold import SparedBy
+from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.rows import LimitReason
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.barriers import READER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from message_lifecycle.app.services import Services
-    from message_lifecycle.model.hold import Hold
-    from message_lifecycle.model.names import TopicName
-    from message_lifecycle.model.outcome import Outcome, Published, Staged
-    from message_lifecycle.model.plan import Plan
-    from message_lifecycle.model.records import PlanRecord
-    from message_lifecycle.model.view import ViewState
-    from message_lifecycle.operations.verdict import Verdict
-    from message_lifecycle.ports import ChangeStore
-
-_LIMITS = get_args(LimitReason)
+from message_lifecycle.model.view import ViewState
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import ChangeStore
 
 
 class OfMessages(Operation):
@@ -100,38 +89,6 @@ class OfMessages(Operation):
         return f"The compacted view is without what it took from there: `lifecycle undo {plan.plan_id}` brings that back"
 
 
-class Cleaning(OfMessages):
-    """What removes by the topic's own rules. Nothing of what these take is left afterwards but what somebody holds (DEL-6)."""
-
-    marks, undoable = True, True
-
-    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        return archiving.evidence(s, plan, super().evidence(s, plan, staged, policy))
-
-    def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
-        archiving.require(s, verdict.plan)
-        super().before(s, verdict, store)
-
-    def heeds_horizon(self, s: Services, plan: Plan) -> bool:
-        """Where the cleaner does not wait for compaction it relies on the view as it was; else any horizon binds it, for horizons only rise."""
-        if plan.past_horizon or any(bound.name == READER for bound in plan.bounds):
-            return not plan.past_horizon or view_as_relied_on(s, plan)
-        return not horizons_of(s, plan.topic)
-
-    def look_again(self, s: Services, plan: Plan) -> tuple[Plan | None, list[str]]:
-        after = self.preview(s, plan.topic, self.again(plan), as_of=plan.as_of)
-        return after, _overdue_without_holder(plan, after)
-
-    def closed(self, s: Services, plan: Plan, after: Plan) -> None:
-        """What was removed under these settings was accepted with them; with nothing removed, only a loosening needs no word (DEL-3)."""
-        accepted = s.ledger.accepted(plan.topic)
-        if not plan.is_empty or (accepted is not None and not Policy.of_values(plan.policy).tightened_since(accepted)):
-            s.ledger.set_accepted(plan.topic, dict(plan.policy))
-
-    def counted(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
-        return replace(outcome, archived=plan.expected.removed_rows if archiving.archives(plan) else 0)
-
-
 def of_log_alone(plan: Plan, done: Published) -> Published:
     """An outcome counts nothing that goes from the view, or comes back to it, for the log may have it still; but what compaction leaves out."""
     return done if plan.of_log or plan.on_view.compact else replace(done, removed=())
@@ -149,36 +106,6 @@ def view_as_relied_on(s: Services, plan: Plan) -> bool:
     # A run that died between its two commits has changed the view itself.
     relied_on = done.snapshot_id if done is not None else None if plan.view is None else plan.view.snapshot_id
     return (None if view is None else view.snapshot_id) == relied_on
-
-
-def _overdue_without_holder(plan: Plan, after: Plan) -> list[str]:
-    """Messages that a new plan at the same `as_of` would still take, that were there when the first was made and had no holder then.
-
-    Three things wait for the next run. A reader may have moved on, or the segment before may have lost its last message in this very run:
-    what they held. What messages that came since, the run's own markers among them, have pushed beyond a limit by number or size. And what
-    a held message beyond a limit has: by the times of those that went it may have ranked behind, and before by those that are left (RET-4)."""
-    ends = dict(plan.requirements.end_offsets)
-    ranks_anew = dict(after.requirements.end_offsets) != ends or any(held.holder in get_args(SparedBy) for held in plan.held)
-    going: tuple[DropSegments | RemoveRows, ...] = (*after.on_log.drop, *after.on_log.mark)
-    left = [
-        action
-        for action in going
-        if action.last_offset < ends.get(action.partition, 0)
-        and not _was_held(plan, action)
-        and not (ranks_anew and action.reason in _LIMITS)
-    ]
-    if not left or plan.more:
-        return []
-    return [
-        f"partition {action.partition}: messages up to offset {action.last_offset} are still overdue and nothing named holds them"
-        for action in left
-    ]
-
-
-def _was_held(plan: Plan, action: DropSegments | RemoveRows) -> bool:
-    first = action.first_base if isinstance(action, DropSegments) else action.base_offset
-    held = [entry for entry in plan.held if entry.partition == action.partition]
-    return all(any(entry.first_base <= offset <= entry.last_offset for entry in held) for offset in (first, action.last_offset))
 
 
 def _view_differences(s: Services, plan: Plan, staged: Staged) -> list[str]:

@@ -5,34 +5,30 @@ A name may have had topics that were deleted, and have another one now. One of t
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from message_lifecycle.app.due import Asked, Due
 from message_lifecycle.app.operations import words
 from message_lifecycle.app.operations.base import Frames, OfSpace, Work, accept_one
 from message_lifecycle.app.operations.deleted_reclaim import DeletedReclaim, begun_plan, due_by_name, forget_ended
 from message_lifecycle.app.operations.registry import names_of
+from message_lifecycle.app.services import Services
 from message_lifecycle.app.sparing import holds_of, ids_of
+from message_lifecycle.gates.suite import Suite
 from message_lifecycle.gates.tables import reclaim_suite
 from message_lifecycle.model import plan as plans
 from message_lifecycle.model.errors import UnknownTopic
 from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Check, Outcome, Published, Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.records import PlanRecord
+from message_lifecycle.model.request import ReclaimDeleted
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import ReclaimFacts
 from message_lifecycle.operations import reclaim
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from message_lifecycle.app.services import Services
-    from message_lifecycle.gates.suite import Suite
-    from message_lifecycle.model.names import TopicName
-    from message_lifecycle.model.outcome import Check, Outcome, Published, Staged
-    from message_lifecycle.model.plan import Plan
-    from message_lifecycle.model.records import PlanRecord
-    from message_lifecycle.model.request import ReclaimDeleted
 
 _RECLAIM: tuple[plans.Operation, ...] = ("reclaim",)
 

@@ -5,28 +5,23 @@ Each module is loaded when its operation is first met.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from message_lifecycle.app.operations.base import Operation, Scheduled, Work
-from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.sparing import is_undone
-from message_lifecycle.gates.suite import holds_suite
+from message_lifecycle.gates.suite import Suite, holds_suite
+from message_lifecycle.model import plan as plans
 from message_lifecycle.model.change import Commit
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Staged
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from message_lifecycle.app.services import Services
-    from message_lifecycle.gates.suite import Suite
-    from message_lifecycle.model import plan as plans
-    from message_lifecycle.model.instants import Instant
-    from message_lifecycle.model.names import TopicName
-    from message_lifecycle.model.outcome import Staged
-    from message_lifecycle.model.plan import Plan
-    from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.settings import Policy
 
 OPERATIONS = {
     "message_cleaner": "cleaner.MessageCleaner",
@@ -91,10 +86,10 @@ def names_of(so: Callable[[Operation], bool]) -> tuple[plans.Operation, ...]:
 
 def of_plan(s: Services, plan: Plan) -> Operation:
     """The operation that has made the plan. An undo with nothing left to do is told by its parent."""
-    operation = kind_of(plan)
-    if operation is named("undo") and plan.parent is not None and s.ledger.record(plan.parent).plan.operation == "topic_delete":
+    of_nothing = plan.operation == "undo" and plan.is_empty and plan.parent is not None
+    if of_nothing and s.ledger.record(str(plan.parent)).plan.operation == "topic_delete":
         return named("undo of topic_delete")
-    return operation
+    return kind_of(plan)
 
 
 def kind_of(plan: Plan) -> Operation:

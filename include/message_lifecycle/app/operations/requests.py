@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from message_lifecycle.app.operations.base import Work
 from message_lifecycle.app.operations.messages import OfMessages, facts_of, view_as_relied_on
+from message_lifecycle.app.services import Services
 from message_lifecycle.gates.messages import message_request_suite
+from message_lifecycle.gates.suite import Suite
+from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.outcome import Staged
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import PurgeKey, RemoveNullKeys, Request, TruncateLog, span_of
 from message_lifecycle.model.rows import RowAnswer, offsets_of
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.view import ViewState
 from message_lifecycle.operations import requests
-
-if TYPE_CHECKING:
-    from message_lifecycle.app.services import Services
-    from message_lifecycle.gates.suite import Suite
-    from message_lifecycle.model.facts import LogState
-    from message_lifecycle.model.instants import Instant
-    from message_lifecycle.model.outcome import Staged
-    from message_lifecycle.model.plan import Plan
-    from message_lifecycle.model.settings import Policy
-    from message_lifecycle.model.view import ViewState
 
 Offsets = dict[int, set[int]]
 """By partition."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from message_lifecycle.app import changes, sparing
 from message_lifecycle.app.operations.base import Operation, Work
 from message_lifecycle.app.operations.messages import OfMessages, of_log_alone, view_as_relied_on
 from message_lifecycle.app.operations.registry import kind_of
+from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import latest_view
+from message_lifecycle.gates.suite import Suite
 from message_lifecycle.gates.undo import undo_suite
 from message_lifecycle.model import plan as plans
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict, later_plan, undo_source_gone
@@ -21,7 +23,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
-from message_lifecycle.model.plan import Plan, ViewRequirements
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.rows import offsets_of, ranges_of
@@ -29,12 +31,9 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.undo import Range, Returning, ReturningView, Undone, ranges_in
 from message_lifecycle.model.view import ViewState
 from message_lifecycle.operations import undo
-
-if TYPE_CHECKING:
-    from message_lifecycle.app.services import Services
-    from message_lifecycle.gates.suite import Suite
-    from message_lifecycle.operations.verdict import Verdict
-    from message_lifecycle.ports import ChangeStore
+from message_lifecycle.operations.planning import on_view
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import ChangeStore
 
 
 class Undo(Operation):
@@ -140,9 +139,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
         raise HeldByLegalHold(str(name), len(held), sorted({by.detail for by in held}))
     taken, heeded = record.outcome.removed_rows, sparing.ids_of(holds)
     made = undo.plan(log, policy, taken_back, found, as_of=as_of, taken=taken, heeded=heeded, of_view=of_view)
-    if view is None:
-        return made
-    return replace(made, view=ViewRequirements(table_uuid=view.table_uuid, snapshot_id=view.snapshot_id, rows=view.rows))
+    return made if view is None else replace(made, view=on_view(view))
 
 
 def markers_of(s: Services, record: PlanRecord, undone_by: str | None = None) -> Sequence[Range]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.backends import StoreOptions
+from message_lifecycle.model.errors import InvalidScenario
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Value
@@ -35,3 +37,18 @@ class MakeWorld(Protocol):
     """A world with these server settings and options of its store."""
 
     def __call__(self, server: Mapping[str, Value], options: StoreOptions = ...) -> World: ...
+
+
+def spoil(files: Iterable[Path], line: int, text: str) -> None:
+    """Damage as a failing disk or a careless hand does it: put `text` in the place of a line, counted from 1 through all files.
+
+    Raises InvalidScenario where there is no such line."""
+    left = line
+    for file in files:
+        lines = file.read_bytes().split(b"\n")
+        if left <= len(lines) - 1:
+            lines[left - 1] = text.encode()
+            file.write_bytes(b"\n".join(lines))
+            return
+        left -= len(lines) - 1
+    raise InvalidScenario("corrupt.line", line, "a line that is there")

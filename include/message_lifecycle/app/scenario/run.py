@@ -9,7 +9,6 @@ from typing import Any
 from message_lifecycle.app import steps
 from message_lifecycle.app.copying import copy_topic
 from message_lifecycle.app.erasure_secret import forbidden_keys
-from message_lifecycle.app.horizons import horizons_of
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.reading import read
 from message_lifecycle.app.scenario import MakeWorld, World, verbs
@@ -25,6 +24,7 @@ from message_lifecycle.app.scenario.file import (
     text_of,
 )
 from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.sparing import horizons_of
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.model.backends import store_options
 from message_lifecycle.model.errors import InvalidScenario, LifecycleError, is_a_document_topic

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.rows import Beyond, LimitReason, Reason
 from message_lifecycle.model.rules import Limits
-from message_lifecycle.operations.retention import Walk
+from message_lifecycle.operations.limits import Walk
 from message_lifecycle.stores.iceberg import rule_bounds, rule_columns
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Longs, Vectors, keys_at, read_rows
 from message_lifecycle.stores.iceberg.rule_columns import UNKNOWN
@@ -43,7 +43,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """Messages of one file that are there and that no rule of age has; `lapsed`: those or the others (see `operations.retention`).
+    """Messages of one file that are there and that no rule of age has; `lapsed`: those or the others (see `operations.limits`).
 
     `all`: every message that is there, so that the file's bounds are of no others but removed ones. `reasons`: what has some of them."""
 

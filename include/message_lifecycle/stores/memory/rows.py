@@ -15,8 +15,8 @@ from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNull
 from message_lifecycle.model.rows import Beyond, DueRows, LimitReason, Reason, RemovalReason, RowAnswer, RowQuestion, ranges_text
 from message_lifecycle.model.rules import holds, holds_from
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations.limits import Cuts, Row, cuts
 from message_lifecycle.operations.markers import markers
-from message_lifecycle.operations.retention import Cuts, Row, cuts
 from message_lifecycle.stores.memory.log import Position, Version, by_segment, file_of, in_order, segment_of
 from message_lifecycle.stores.memory.table import Table, difference
 

@@ -1,0 +1,111 @@
+"""What every plan has, whatever its operation: the plan that changes nothing, what must still be true where it is applied, and what stays
+in it because a legal hold or an undone plan keeps it (DEL-7, DEL-8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from message_lifecycle import __version__
+from message_lifecycle.model.document import DocumentTables
+from message_lifecycle.model.facts import Facts, LogState
+from message_lifecycle.model.hold import Spared, SparedOffsets, spared_text
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.plan import Expected, Operation, Plan, Requirements, Selection, ViewRequirements
+from message_lifecycle.model.rows import DueRows, RowAnswer, ranges_of
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.view import ViewState
+
+
+def empty_plan(operation: Operation, topic: TopicName, policy: Policy, requirements: Requirements, *, as_of: Instant) -> Plan:
+    """The plan that changes nothing and counts nothing: each planner says what in it is otherwise."""
+    return Plan(
+        operation=operation,
+        topic=topic,
+        as_of=as_of,
+        policy=tuple(sorted(policy.values.items())),
+        requirements=requirements,
+        bounds=(),
+        changes=(),
+        selection=Selection(),
+        expected=Expected(rows_in=0, removed=(), removed_bytes=0, bytes_in=0, segments=0),
+        held=(),
+        warnings=(),
+        asks=(),
+        more=False,
+        due_since=None,
+        next_due_at=None,
+    )
+
+
+def empty_plan_of_log(operation: Operation, facts: Facts, policy: Policy, *, as_of: Instant) -> Plan:
+    """The same of a log, whose messages and bytes are counted. Only who makes markers replaces older ones, and is told what is spared."""
+    log = facts.log
+    made = empty_plan(operation, log.topic, policy, required(log, policy, facts.heeded), as_of=as_of)
+    rows, size = sum(segment.rows for segment in log.segments), sum(segment.size_bytes for segment in log.segments)
+    spared = () if policy.marker_ttl_us is None else spared_text(facts.spared, log.end_offsets)
+    return replace(made, expected=replace(made.expected, rows_in=rows, bytes_in=size), spared=spared)
+
+
+def on_view(view: ViewState) -> ViewRequirements:
+    """The view as a plan builds on it that does not write it anew."""
+    return ViewRequirements(table_uuid=view.table_uuid, snapshot_id=view.snapshot_id, rows=view.rows)
+
+
+def required(log: LogState, policy: Policy, heeded: tuple[str, ...] = ()) -> Requirements:
+    """The table, its snapshot and its ends, the settings, and the legal holds that the plan heeds."""
+    return required_of_table(log.table_uuid, log.snapshot_id, policy, heeded, end_offsets=log.end_offsets)
+
+
+def required_of_documents(tables: DocumentTables, policy: Policy, heeded: tuple[str, ...] = ()) -> Requirements:
+    """The table of changes, its snapshot, the settings, and the legal holds that the plan heeds."""
+    return required_of_table(tables.changes_uuid, tables.changes_id, policy, heeded)
+
+
+def required_of_table(
+    table_uuid: str,
+    snapshot_id: int | None,
+    policy: Policy,
+    heeded: tuple[str, ...] = (),
+    *,
+    end_offsets: Mapping[int, int] = MappingProxyType({}),
+) -> Requirements:
+    """The same of any table. `end_offsets` by partition; empty: its rows have none."""
+    return Requirements(
+        table_uuid=table_uuid,
+        snapshot_id=snapshot_id,
+        end_offsets=tuple(sorted(end_offsets.items())),
+        policy_hash=policy.hash,
+        code_version=__version__,
+        heeded=heeded,
+    )
+
+
+# Single messages that are kept, taken out of what a store was asked for.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparedRows:
+    """`rows` messages of what was due of one file, which stay because of `by`."""
+
+    entry: DueRows
+    by: Spared
+    rows: int
+
+
+def spare(answer: RowAnswer, spared: SparedOffsets) -> tuple[RowAnswer, tuple[SparedRows, ...]]:
+    """The answer without what is spared, which it only counts; and that."""
+    if not spared:
+        return answer, ()
+    due: list[DueRows] = []
+    kept: list[SparedRows] = []
+    for entry in answer.due:
+        free, held = spared.split(entry.partition, entry.taken)
+        mine = [SparedRows(entry=entry, by=by, rows=sum(len(run) for run in ranges_of(text))) for by, text in held]
+        rows = sum(found.rows for found in mine)
+        left = replace(entry, taken=free, rows=entry.rows - rows, spared=rows, since=entry.free_since or entry.since)
+        due.append(left if mine else entry)
+        kept += mine
+    return replace(answer, due=tuple(due)), tuple(kept)
