@@ -15,19 +15,10 @@ from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan, SnapshotRequirements, ViewRequirements
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import ChangeStore, Given
+from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, chain, make_branch, remove_branch, staged_on, undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.fence import (
-    Ancestor,
-    Judge,
-    Steps,
-    commit_once,
-    fenced_commit,
-    find,
-    nothing_since,
-    only_appends_since,
-    properties,
-)
+from message_lifecycle.stores.iceberg.fence import Ancestor, Judge
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, UNDOES, commit_that_says, summary_of
 from message_lifecycle.stores.iceberg.read import published_by
 from message_lifecycle.stores.iceberg.session import Java, forget_cached
@@ -37,6 +28,22 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
     from pyspark.sql import SparkSession
+
+
+Walk = Callable[[], Iterator[Ancestor]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What a commit does to main: an update of Iceberg's, and the condition that each attempt asks. `tells`: what the summary says beside
+    what every plan's does; `removed`: by reason, where it is not what the outcome counts. `since`: the snapshot that the plan was made of,
+    where others may append."""
+
+    update: Java
+    condition: Judge
+    tells: Mapping[str, str] = field(default_factory=dict)
+    removed: Sequence[tuple[str, int]] | None = None
+    since: int | None = None
 
 
 class TableStore(ChangeStore):
@@ -88,9 +95,26 @@ class TableStore(ChangeStore):
         kind: str = "",
         of: str = "commit",
     ) -> Published:
-        """See `publish`."""
-        found = publish(session, table, verdict, given, make, steps=self._steps, kind=kind, of=of)
-        return self._tells(verdict.plan.plan_id, found.snapshot_id, found.summary)
+        """The plan's one commit on main: the one that is there, or that which `make` gives, after its own checks. `kind`: of the table; `of`:
+        what the steps are called. Raises PlanConflict, TableBusy, CommitUnknown."""
+        plan_id, found = verdict.plan.plan_id, fence.find(table, verdict.plan.plan_id)
+        if found is None:
+            made = make()
+            for key, value in {**fence.properties(verdict, given.ledger(), made.removed), **made.tells}.items():
+                made.update.set(key, value)
+
+            def judge(walk: Walk) -> None:
+                self._steps(f"inside_{of}")
+                made.condition(walk)
+
+            def attempt() -> None:
+                fence.fenced_commit(session, [(made.update, judge)], what=f"publishing plan {plan_id}")
+
+            try:
+                found = fence.commit_once(table, plan_id, attempt, steps=self._steps, of=of, since=made.since)
+            finally:
+                forget_cached(session, verdict.plan.topic, kind=kind)  # also where nobody knows whether it is there
+        return self._tells(plan_id, found.snapshot_id, found.summary)
 
 
 # Staging
@@ -142,56 +166,6 @@ def staged_change(session: SparkSession, table: Java, plan_id: str, staged_id: i
     return StagedChange.of(session, table, chain(table, staged, base_id))
 
 
-# Publishing
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
-    """What a commit does to main: an update of Iceberg's, and the condition that each attempt asks. `tells`: what the summary says beside
-    what every plan's does; `removed`: by reason, where it is not what the outcome counts. `since`: the snapshot that the plan was made of,
-    where others may append."""
-
-    update: Java
-    condition: Judge
-    tells: Mapping[str, str] = field(default_factory=dict)
-    removed: Sequence[tuple[str, int]] | None = None
-    since: int | None = None
-
-
-def publish(
-    session: SparkSession,
-    table: Java,
-    verdict: Verdict,
-    given: Given,
-    make: Callable[[], Update],
-    *,
-    steps: Steps,
-    kind: str = "",
-    of: str = "commit",
-) -> Ancestor:
-    """The plan's one commit on main: the one that is there, or that which `make` gives, after its own checks. `kind`: of the table; `of`:
-    what the steps are called. Raises PlanConflict, TableBusy, CommitUnknown."""
-    plan_id = verdict.plan.plan_id
-    done = find(table, plan_id)
-    if done is not None:
-        return done
-    made = make()
-    for key, value in {**properties(verdict, given.ledger(), made.removed), **made.tells}.items():
-        made.update.set(key, value)
-
-    def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
-        steps(f"inside_{of}")
-        made.condition(walk)
-
-    def attempt() -> None:
-        fenced_commit(session, [(made.update, judge)], what=f"publishing plan {plan_id}")
-
-    try:
-        return commit_once(table, plan_id, attempt, steps=steps, of=of, since=made.since)
-    finally:
-        forget_cached(session, verdict.plan.topic, kind=kind)  # also where nobody knows whether it is there
-
-
 def undoing(plan: Plan) -> dict[str, str]:
     """What an undo's commit says of the plan that it takes back."""
     return {} if plan.parent is None else {UNDOES: plan.parent}
@@ -202,9 +176,9 @@ def undoing(plan: Plan) -> dict[str, str]:
 
 def appends_pass(plan_id: str, base_id: int) -> Judge:
     """Only appends have come since the plan's snapshot."""
-    return lambda walk: only_appends_since(walk(), plan_id, base_id)
+    return lambda walk: fence.only_appends_since(walk(), plan_id, base_id)
 
 
 def head_is(plan_id: str, base_id: int, *, table: str) -> Judge:
     """Nothing has come since the plan's snapshot. `table`: its name in words."""
-    return lambda walk: nothing_since(walk(), plan_id, base_id, table=table)
+    return lambda walk: fence.nothing_since(walk(), plan_id, base_id, table=table)

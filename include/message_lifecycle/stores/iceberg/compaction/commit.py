@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -32,8 +33,8 @@ def commit(
     session: SparkSession,
     table: Java,
     results: Sequence[Written],
-    *,
     branch: str,
+    *,
     properties: Mapping[str, str],
     unmarked: Collection[str] = (),
     partitioned_by: str = "partition",
@@ -63,8 +64,9 @@ def commit(
     for result in results:
         for new in result.files:
             update.addRows(data_file(session, table, f"{partitioned_by}={result.partition}", new))
-        for new_vector in result.vectors:
-            update.addDeletes(_vector(session, table, f"{partitioned_by}={result.partition}", new_vector))
+    places = {vector.data_file: f"{partitioned_by}={result.partition}" for result in results for vector in result.vectors}
+    for _, described in vector_files(session, table, (vector for result in results for vector in result.vectors), places):
+        update.addDeletes(described)
     for key, value in properties.items():
         update.set(key, value)
     what = f"committing {sum(len(result.files) for result in results)} files to branch {branch}"
@@ -93,12 +95,16 @@ def data_file(session: SparkSession, table: Java, place: str, new: NewFile) -> J
     return described.withPartitionPath(place).withMetrics(metrics).withSortOrder(table.sortOrder()).build()
 
 
-def _vector(session: SparkSession, table: Java, place: str, new: NewVector) -> Java:
+def vector_files(session: SparkSession, table: Java, vectors: Iterable[NewVector], places: Mapping[str, str]) -> Iterator[tuple[str, Java]]:
+    """The path of each data file, and its vector as Iceberg describes it. `places`: the partition of each data file, as a path."""
     jvm: Java = session._jvm
-    file = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.spec()).ofPositionDeletes().withFormat("puffin")
-    file = file.withPath(new.puffin.path).withFileSizeInBytes(new.puffin.bytes).withPartitionPath(place)
-    file = file.withReferencedDataFile(new.data_file).withContentOffset(new.offset).withContentSizeInBytes(new.length)
-    return file.withRecordCount(new.rows).build()
+    build = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder
+    for puffin, group in groupby(vectors, key=lambda vector: vector.puffin):
+        file = build(table.spec()).ofPositionDeletes().withFormat("puffin").withPath(puffin.path).withFileSizeInBytes(puffin.bytes)
+        for new in group:
+            file = file.withPartitionPath(places[new.data_file]).withReferencedDataFile(new.data_file)
+            file = file.withContentOffset(new.offset).withContentSizeInBytes(new.length).withRecordCount(new.rows)
+            yield new.data_file, file.build()
 
 
 def written_paths(results: Sequence[Written]) -> list[Path]:

@@ -143,17 +143,20 @@ def _each_vector(table: Table, snapshot: Snapshot) -> Iterator[tuple[str, Vector
 
 def _past_horizon(table: Table, snapshot: Snapshot, rules: Rules) -> dict[str, bool]:
     """Which files of a view may hold a tombstone whose time has come (CMP-7)."""
+    return {path: horizon is None or horizon <= rules.as_of for path, horizon in delete_horizons(table, snapshot)}
+
+
+def delete_horizons(table: Table, snapshot: Snapshot) -> Iterator[tuple[str, int | None]]:
+    """The earliest delete horizon of each file of a view that may have one; None: the metadata do not say."""
     from pyiceberg.manifest import ManifestContent
 
     from message_lifecycle.stores.iceberg.manifests import DELETED, entries, picking
 
     if DELETE_HORIZON not in {field.field_id for field in table.schema().fields}:
-        return {}
-    found: dict[str, bool] = {}
+        return
     for manifest in snapshot.manifests(table.io):
         if manifest.content == ManifestContent.DATA:
             for status, _, (path, rows, nulls, lower) in entries(table.io, manifest, picking(*_BOUNDS)):
                 if status != DELETED and (nulls or {}).get(DELETE_HORIZON) != rows:
                     bound = (lower or {}).get(DELETE_HORIZON)
-                    found[path] = bound is None or int.from_bytes(bound, "little", signed=True) <= rules.as_of
-    return found
+                    yield path, None if bound is None else int.from_bytes(bound, "little", signed=True)
