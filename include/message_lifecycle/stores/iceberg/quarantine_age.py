@@ -31,7 +31,7 @@ from message_lifecycle.stores.iceberg.evidence_files import longs, schema
 from message_lifecycle.stores.iceberg.failures import engine_failures
 from message_lifecycle.stores.iceberg.fence import main_ancestors
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, STAGED_PLAN_ID, UNDOES, commit_that_says, summary_of
-from message_lifecycle.stores.iceberg.manifests import DELETED, entries, picking
+from message_lifecycle.stores.iceberg.manifests import listed, picking
 from message_lifecycle.stores.iceberg.quarantine import KIND
 from message_lifecycle.stores.iceberg.session import Java, java_table
 from message_lifecycle.stores.iceberg.table_folder import absolute, is_erased_copy, location_prefix
@@ -178,22 +178,18 @@ class IcebergQuarantine(TableStore):
 
 
 def _files(table: Table, snapshot: Snapshot, *, heeding_marks: bool = True) -> Iterator[QuarantineFile]:
-    manifests = snapshot.manifests(table.io)
     # Another writer has marked rows: how many a file still has is not for this metadata to say, so all of it stays.
-    marked = heeding_marks and any(manifest.content == ManifestContent.DELETES for manifest in manifests)
+    marked = heeding_marks and any(manifest.content == ManifestContent.DELETES for manifest in snapshot.manifests(table.io))
     prefix = location_prefix(table.location())
-    for manifest in manifests:
-        if manifest.content == ManifestContent.DATA:
-            for status, _, (path, rows, size, lower, upper, nulls) in entries(table.io, manifest, _PICK):
-                if status != DELETED:
-                    known = not marked and not (nulls or {}).get(_AT)
-                    yield QuarantineFile(
-                        name=path.removeprefix(prefix),
-                        rows=rows,
-                        size_bytes=size,
-                        oldest_at=_instant((lower or {}).get(_AT)) if known else None,
-                        newest_at=_instant((upper or {}).get(_AT)) if known else None,
-                    )
+    for path, rows, size, lower, upper, nulls in listed(table, snapshot, _PICK):
+        known = not marked and not (nulls or {}).get(_AT)
+        yield QuarantineFile(
+            name=path.removeprefix(prefix),
+            rows=rows,
+            size_bytes=size,
+            oldest_at=_instant((lower or {}).get(_AT)) if known else None,
+            newest_at=_instant((upper or {}).get(_AT)) if known else None,
+        )
 
 
 def _instant(bound: bytes | None) -> Instant | None:
