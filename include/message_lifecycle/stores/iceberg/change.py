@@ -7,10 +7,11 @@ A store says which tables, what comes and goes, which condition, and what the co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.errors import LifecycleError, PlanConflict
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan, SnapshotRequirements, ViewRequirements
 from message_lifecycle.operations.verdict import Verdict
@@ -112,8 +113,11 @@ class TableStore(ChangeStore):
 
             try:
                 found = fence.commit_once(table, plan_id, attempt, steps=self._steps, of=of, since=made.since)
-            finally:
-                forget_cached(session, verdict.plan.topic, kind=kind)  # also where nobody knows whether it is there
+            except LifecycleError:
+                with suppress(Exception):  # of a catalog that has gone: how the commit ended is what counts
+                    forget_cached(session, verdict.plan.topic, kind=kind)
+                raise
+            forget_cached(session, verdict.plan.topic, kind=kind)
         return self._tells(plan_id, found.snapshot_id, found.summary)
 
 
