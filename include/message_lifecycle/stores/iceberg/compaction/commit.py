@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import CommitUnknown, PlanConflict, TableBusy
-from message_lifecycle.stores.iceberg.compaction.job import NewFile, NewVector
+from message_lifecycle.stores.iceberg.compaction.job import NewFile, NewVector, Written
 from message_lifecycle.stores.iceberg.data_files import files_named, vectors_of
 from message_lifecycle.stores.iceberg.java import Java, java_class, java_message, result_unknown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-class Written(Protocol):
-    """What one task has come to, in one partition of the table. `dropped`: paths of data files that go whole."""
-
-    @property
-    def partition(self) -> int: ...
-    @property
-    def files(self) -> Sequence[NewFile]: ...
-    @property
-    def vectors(self) -> Sequence[NewVector]: ...
-    @property
-    def dropped(self) -> Sequence[str]: ...
 
 
 def commit(
@@ -36,19 +23,19 @@ def commit(
     branch: str,
     *,
     properties: Mapping[str, str],
-    unmarked: Collection[str] = (),
     partitioned_by: str = "partition",
 ) -> int:
-    """Add new files and vectors, take out what they replace; the new snapshot's id. `properties` go to its summary. `unmarked`: paths of
-    data files that lose their vectors and get none. `partitioned_by`: name of the table's one partition field.
+    """Add new files and vectors, take out what they replace; the new snapshot's id. `properties` go to its summary. `partitioned_by`: name of
+    the table's one partition field.
 
     Raises PlanConflict where a file to be replaced is not there any more, TableBusy, CommitUnknown."""
     from py4j.protocol import Py4JError
 
     head = table.snapshot(branch)
     update = table.newRowDelta().toBranch(branch)
-    replaced = {path for result in results for path in (*result.dropped, *(vector.data_file for vector in result.vectors))}
-    replaced |= set(unmarked)
+    replaced = {
+        path for result in results for path in (*result.dropped, *result.unmarked, *(vector.data_file for vector in result.vectors))
+    }
     if head is not None:
         update.validateFromSnapshot(head.snapshotId())
     if replaced:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from secrets import token_hex
-from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -20,7 +19,7 @@ from message_lifecycle.model.undo import ReturningView
 from message_lifecycle.model.view import StagedView
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.inputs import columns_of, files_by_partition
-from message_lifecycle.stores.iceberg.compaction.job import InputFile, NewFile, NewVector, PartitionResult
+from message_lifecycle.stores.iceberg.compaction.job import InputFile, NewFile, NewVector, Written
 from message_lifecycle.stores.iceberg.compaction.relations import create_relation, database, duckdb_types
 from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA
 from message_lifecycle.stores.iceberg.data_files import copy_file, write_file
@@ -38,34 +37,23 @@ if TYPE_CHECKING:
 _NONE = np.empty(0, np.int64)
 
 
-def marks(view: Table, snapshot_id: int, removals: Sequence[RemoveRows]) -> list[PartitionResult]:
+def marks(view: Table, snapshot_id: int, removals: Sequence[RemoveRows]) -> list[Written]:
     """New deletion vectors for the named messages, written beside the view's data, with those that were there before."""
     files = files_by_partition(view, view.snapshot_by_id(snapshot_id))
     return [_of_partition(view, files.get(action.partition, []), action) for action in removals]
 
 
-def _of_partition(view: Table, files: Sequence[InputFile], action: RemoveRows) -> PartitionResult:
+def _of_partition(view: Table, files: Sequence[InputFile], action: RemoveRows) -> Written:
     positions: dict[str, Positions] = {}
-    live = going = 0
+    going = 0
     for file in files:
         before = _NONE if file.vector is None else marked(file.vector)
         offsets = read_rows(view.io, file.path, before, ()).offsets
         named = np.setdiff1d(np.flatnonzero(within(offsets, action.offsets)), before)
-        live, going = live + len(offsets) - len(before), going + len(named)
+        going += len(named)
         if len(named):
             positions[file.path] = np.union1d(before, named)
-    return PartitionResult(
-        partition=action.partition,
-        through=-1,
-        files=(),
-        vectors=write_marks(view, f"partition={action.partition}", positions),
-        dropped=(),
-        view_rows=live,
-        tail_rows=0,
-        keys=0,
-        rows_out=live - going,
-        removed={cast(ViewReason, action.reason): going},
-    )
+    return Written(partition=action.partition, vectors=write_marks(view, f"partition={action.partition}", positions), rows=going)
 
 
 def write_marks(table: Table, place: str, positions: Mapping[str, Positions]) -> tuple[NewVector, ...]:
@@ -74,9 +62,13 @@ def write_marks(table: Table, place: str, positions: Mapping[str, Positions]) ->
     return write_vectors(path, positions.items(), partial(write_file, table.io))
 
 
-def staged(plan: Plan, *, engine: str, removed: Mapping[ViewReason, int] = MappingProxyType({}), come: int = 0) -> StagedView:
+def staged(plan: Plan, results: Sequence[Written], *, engine: str) -> StagedView:
     """What single messages that went or came have made of the view. Those that come are what a compaction's tail is: it takes them up."""
     assert plan.view is not None
+    removed: Counter[ViewReason] = Counter()
+    for action, result in zip(plan.on_view.mark, results, strict=False):
+        removed[cast(ViewReason, action.reason)] += result.rows
+    come = 0 if plan.on_view.mark else sum(result.rows for result in results)
     return StagedView(
         view_rows=plan.view.rows,
         tail_rows=come,
@@ -99,23 +91,7 @@ Holding = tuple[InputFile, Positions, int]
 """A file of the table's history, positions in it that come back, and how many rows it has."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
-    """What comes back to one partition (`compaction.commit.Written`). `unmarked`: paths of files of which nothing is marked any more."""
-
-    partition: int
-    files: tuple[NewFile, ...]
-    vectors: tuple[NewVector, ...]
-    unmarked: tuple[str, ...]
-    rows: int
-    dropped: tuple[str, ...] = ()
-
-    @property
-    def is_nothing(self) -> bool:
-        return not (self.files or self.vectors or self.unmarked)
-
-
-def bring_back(table: Table, partition: int, holding: Iterable[Holding], now: Sequence[InputFile], *, field: str = "partition") -> Restored:
+def bring_back(table: Table, partition: int, holding: Iterable[Holding], now: Sequence[InputFile], *, field: str = "partition") -> Written:
     """Write copies and vectors beside the table's data. `now`: its files of the partition. `field`: name of the partition field. Raises
     FileNotFoundError where a file of its history is lost."""
     standing = {file.path: NONE if file.vector is None else marked(file.vector) for file in now}
@@ -138,7 +114,7 @@ def bring_back(table: Table, partition: int, holding: Iterable[Holding], now: Se
         elif path in standing:
             unmarked.append(path)
     vectors = write_marks(table, f"{field}={partition}", positions)
-    return Restored(partition=partition, files=tuple(copies), vectors=vectors, unmarked=tuple(unmarked), rows=rows)
+    return Written(partition=partition, files=tuple(copies), vectors=vectors, unmarked=tuple(unmarked), rows=rows)
 
 
 # What an undo brings back to a compacted view: single messages, found in the view's history by their offsets (DEL-7).
@@ -176,7 +152,7 @@ def returning(view: Table, snapshot_id: int, plan: Plan) -> ReturningView:
     return ReturningView(source_id=source.snapshot_id, rows=tuple(rows), newest=newest, gone=gone)
 
 
-def restore(view: Table, base_id: int, plan: Plan) -> list[Restored]:
+def restore(view: Table, base_id: int, plan: Plan) -> list[Written]:
     """Write what brings back the named messages to the view's snapshot `base_id`, if any: copies and vectors, beside its data. Raises
     UndoSourceGone where a file is lost, PlanConflict where other messages would come than are named."""
     if not plan.on_view.back:

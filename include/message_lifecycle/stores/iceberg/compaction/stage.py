@@ -58,14 +58,10 @@ def _work(session: SparkSession, tables: Tables, plan: Plan, base_id: int, table
     view = tables.load(plan.topic, kind=COMPACTED)
     back = removals.restore(view, base_id, plan)
     if plan.on_view.mark:
-        results = removals.marks(view, base_id, plan.on_view.mark)
-        return partial(
-            commit, session, table, results, properties=_told(plan, removals.staged(plan, engine="request", removed=totals(results)))
-        )
+        marks = removals.marks(view, base_id, plan.on_view.mark)
+        return partial(commit, session, table, marks, properties=_told(plan, removals.staged(plan, marks, engine="request")))
     if plan.on_view.back:
-        unmarked = [path for part in back for path in part.unmarked]
-        told = removals.staged(plan, engine="undo", come=plan.restored_view_rows)
-        return partial(commit, session, table, back, properties=_told(plan, told), unmarked=unmarked)
+        return partial(commit, session, table, back, properties=_told(plan, removals.staged(plan, back, engine="undo")))
     return partial(_compact, session, tables, plan, base_id, table)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.stores.iceberg.compaction.inputs import vectors_by_file
-from message_lifecycle.stores.iceberg.compaction.job import InputFile, NewFile, NewVector
+from message_lifecycle.stores.iceberg.compaction.job import InputFile, Written
 from message_lifecycle.stores.iceberg.documents.columns import DOCUMENT, SERVER_SEQ
 from message_lifecycle.stores.iceberg.manifests import listed, picking
 
@@ -101,20 +101,6 @@ class FoldJob:
     changes_folder: str
     snapshots_folder: str
     buckets: tuple[FoldBucket, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """What changes in one bucket of one table (`compaction.commit.Written`)."""
-
-    partition: int
-    files: tuple[NewFile, ...] = ()
-    vectors: tuple[NewVector, ...] = ()
-    dropped: tuple[str, ...] = ()
-
-    @property
-    def is_nothing(self) -> bool:
-        return not (self.files or self.vectors or self.dropped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

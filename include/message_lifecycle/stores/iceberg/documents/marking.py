@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from message_lifecycle.stores.iceberg.compaction.job import Written
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.documents.columns import BUCKET
-from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile, Written
+from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile
 from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_here, write_vectors
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.change import snapshot_at
 from message_lifecycle.stores.iceberg.compaction.commit import commit
 from message_lifecycle.stores.iceberg.compaction.engine import MEMORY_BYTES
-from message_lifecycle.stores.iceberg.compaction.job import Resources
+from message_lifecycle.stores.iceberg.compaction.job import Resources, Written
 from message_lifecycle.stores.iceberg.compaction.relations import database
-from message_lifecycle.stores.iceberg.compaction.removals import Holding, Restored, bring_back
+from message_lifecycle.stores.iceberg.compaction.removals import Holding, bring_back
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.documents import tables as places
 from message_lifecycle.stores.iceberg.documents.columns import BUCKET, bucket_of
@@ -34,7 +34,6 @@ from message_lifecycle.stores.iceberg.documents.inputs import (
     FoldedBucket,
     Folder,
     FoldJob,
-    Written,
     files_at,
     of_buckets,
 )
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 STAGED_DOCUMENTS = "lifecycle.staged-documents"
 
 
-_Parts = tuple[StagedDocuments, Sequence[Written | Restored], Sequence[Written | Restored]]
+_Parts = tuple[StagedDocuments, Sequence[Written], Sequence[Written]]
 """What was made, and what differs in the table of changes and in that of snapshots."""
 
 
@@ -174,7 +173,7 @@ def _totals(results: Sequence[FoldedBucket]) -> StagedDocuments:
 
 
 def committed(
-    session: SparkSession, plan: Plan, table: Java, results: Sequence[Written | Restored], base_id: int | None, words: dict[str, str]
+    session: SparkSession, plan: Plan, table: Java, results: Sequence[Written], base_id: int | None, words: dict[str, str]
 ) -> int | None:
     """The branch's new snapshot; None: nothing of the table changes."""
     results = [one for one in results if not one.is_nothing]
@@ -183,8 +182,7 @@ def committed(
     branch = make_branch(table, plan, base_id)
     table.refresh()
     properties = {STAGED_PLAN_ID: plan.plan_id, **words}
-    unmarked = [path for one in results if isinstance(one, Restored) for path in one.unmarked]
-    return commit(session, table, results, branch=branch, properties=properties, unmarked=unmarked, partitioned_by=BUCKET)
+    return commit(session, table, results, branch=branch, properties=properties, partitioned_by=BUCKET)
 
 
 # Work on documents in Spark: one task per bucket, values in and values out.
@@ -296,7 +294,7 @@ def source_files(table: Table, part: Part, plan: Plan) -> dict[int, list[Documen
     return found
 
 
-def _restored(table: Table, base_id: int | None, part: Part, plan: Plan) -> list[Restored]:
+def _restored(table: Table, base_id: int | None, part: Part, plan: Plan) -> list[Written]:
     source = source_files(table, part, plan)
     now = of_buckets(files_at(table, snapshot_at(table, base_id, plan.plan_id)))
     back = [
