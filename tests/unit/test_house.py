@@ -56,7 +56,7 @@ ALLOWED = {
         "a table's history names operations, and the store reads it; the registry says the same (a test holds it)",
     ),
     "ledger/erasures.py Erasures.document_topics": (1, "a question to the database, whose rows name operations"),
-    "stores/iceberg/compaction/read.py IcebergViewReader.has_begun": (1, "a table's history names the operation that has ended it"),
+    "stores/iceberg/compaction/store.py IcebergViews.has_begun": (1, "a table's history names the operation that has ended it"),
     "stores/iceberg/erasure/store.py _KINDS": (1, "where this store has the tables of each kind"),
     "stores/memory/eraser.py MemoryEraser.evidence": (1, "where this store has the messages of each kind of table"),
     "stores/memory/eraser.py _documents_evidence": (1, "where this store has the tables of documents, by kind"),

@@ -15,12 +15,13 @@ passed since the erasure was planned (`max-ref-age-ms`), which is not before the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import CommitUnknown, TableBusy
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.stores.iceberg.java import each
 from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.session import Java
 
@@ -158,13 +159,13 @@ class StagedChange:
         for snapshot in reversed(staged):
             changes = jvm.org.apache.iceberg.SnapshotChanges.builderFor(table).snapshot(snapshot).build()
             dropped.addAll(jvm.org.apache.iceberg.util.DataFileSet.of(changes.removedDataFiles()))
-            for vector in _each(changes.removedDeleteFiles()):
+            for vector in each(changes.removedDeleteFiles()):
                 # Also those of files that go: Iceberg looks for them where it has other vectors to replace, and nowhere else.
                 if vectors.pop(_place(vector), None) is None:
                     replaced.append(vector)
-            for vector in _each(changes.addedDeleteFiles()):
+            for vector in each(changes.addedDeleteFiles()):
                 vectors[_place(vector)] = vector
-            added += _each(changes.addedDataFiles())
+            added += each(changes.addedDataFiles())
         return cls(dropped=dropped, vectors=tuple(vectors.values()), replaced=tuple(replaced), added=tuple(added))
 
     def update(self, session: SparkSession, on: Java, base_id: int) -> Java:
@@ -199,7 +200,7 @@ class StagedChange:
         return update
 
     def _removals(self, update: Java) -> Java:
-        for file in _each(self.dropped):
+        for file in each(self.dropped):
             update.removeRows(file)
         for vector in self.vectors:
             update.addDeletes(vector)
@@ -211,9 +212,3 @@ class StagedChange:
 def _place(vector: Java) -> tuple[str, int]:
     # A Puffin file holds many vectors.
     return str(vector.location()), int(vector.contentOffset())
-
-
-def _each(java_iterable: Java) -> Iterator[Java]:
-    iterator = java_iterable.iterator()
-    while iterator.hasNext():
-        yield iterator.next()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from message_lifecycle.model.errors import PlanConflict, undo_source_gone
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.document import is_local, local_path
+from message_lifecycle.stores.iceberg.java import each
 from message_lifecycle.stores.iceberg.session import Java
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
@@ -49,7 +50,7 @@ def files_named(session: SparkSession, table: Java, snapshot: Java, paths: Itera
     for manifest in snapshot.dataManifests(table.io()):
         reader = jvm.org.apache.iceberg.ManifestFiles.read(manifest, table.io(), table.specs())
         try:
-            found += [file.copy() for file in _each(_guava(jvm).collect.Iterables.filter(reader, named))]
+            found += [file.copy() for file in each(_guava(jvm).collect.Iterables.filter(reader, named))]
         finally:
             reader.close()
     return found
@@ -67,7 +68,7 @@ def vectors_of(session: SparkSession, table: Java, snapshot: Java, paths: Iterab
         reader = jvm.org.apache.iceberg.ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())
         try:
             mine = _guava(jvm).collect.Iterables.filter(reader, getattr(predicates, "or")(named, unnamed))
-            found += [file.copy() for file in _each(mine)]
+            found += [file.copy() for file in each(mine)]
         finally:
             reader.close()
     vectors = [file for file in found if file.content().name() == "POSITION_DELETES"]
@@ -116,12 +117,6 @@ def _text_of(jvm: Java, of_class: str, method: str) -> Java:
     return jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(function, handle)
 
 
-def _each(java_iterable: Java) -> Iterator[Java]:
-    iterator = java_iterable.iterator()
-    while iterator.hasNext():
-        yield iterator.next()
-
-
 def _guava(jvm: Java) -> Java:
     """Iceberg's own copy."""
     return jvm.org.apache.iceberg.relocated.com.google.common
@@ -141,6 +136,12 @@ def copy_file(io: FileIO, source: str, target: str) -> int:
             stream.write(chunk)
             written += len(chunk)
     return written
+
+
+def write_file(io: FileIO, path: str, content: bytes) -> None:
+    """`path` must not be there yet."""
+    with io.new_output(path).create() as stream:
+        stream.write(content)
 
 
 def digest_of(io: FileIO, path: str) -> str:

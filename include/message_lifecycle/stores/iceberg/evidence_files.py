@@ -6,7 +6,7 @@ the decoding of Avro, not what is made of a file's bounds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +123,16 @@ def _row(file: Row, spec_id: int) -> Row:
 def _number(bound: bytes | None) -> int | None:
     """A whole number or a time as a manifest writes it: two's complement, the lowest byte first."""
     return None if not bound else int.from_bytes(bound, "little", signed=True)
+
+
+def schema(*longs: str, **others: pa.DataType) -> pa.Schema:
+    """Columns of a frame: whole numbers, and others."""
+    return pa.schema({**dict.fromkeys(longs, pa.int64()), **others})
+
+
+def longs(rows: Sequence[Mapping[str, int]], names: Iterable[str] | None = None) -> pa.Table:
+    """A frame of whole numbers. `names`: of its columns, where there may be no row to tell them."""
+    return pa.Table.from_pylist(list(rows), schema=schema(*(names or rows[0])))
 
 
 # The gate's frames from the files of two snapshots: set differences and sums over columns, without an engine.
@@ -313,4 +323,4 @@ def figures(before: pa.Table, after: pa.Table, removed: int, *, asks: int) -> pa
         "asks": asks,
     }
     types = {"fraction_rows": pa.float64(), "fraction_bytes": pa.float64(), "asks": pa.int32()}
-    return pa.Table.from_pylist([row], schema=pa.schema([(name, types.get(name, pa.int64())) for name in row]))
+    return pa.Table.from_pylist([row], schema=schema(*row, **types))

@@ -27,6 +27,7 @@ from message_lifecycle.model.view import NOTHING
 from message_lifecycle.operations import age_rules
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Positions, Vectors, keys_at, read_rows
 from message_lifecycle.stores.iceberg.due_rows import due_rows
+from message_lifecycle.stores.iceberg.evidence_files import schema
 from message_lifecycle.stores.iceberg.row_deletes import within
 from message_lifecycle.stores.iceberg.rule_columns import UNKNOWN
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 # may fit again, where a larger message before it has gone (RET-4, DEL-9).
 
 
-LIMITS = pa.schema([(name, pa.int64()) for name in ("most_records", "most_bytes", "within", "beyond")])
+LIMITS = schema("most_records", "most_bytes", "within", "beyond")
 BY_LIMIT = ("retention_count", "retention_bytes")
 
 

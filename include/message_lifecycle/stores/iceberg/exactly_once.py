@@ -17,6 +17,7 @@ from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.branches import set_refs
 from message_lifecycle.stores.iceberg.fence import Ancestor, fenced_commit, main_ancestors, newest_state
+from message_lifecycle.stores.iceberg.java import each
 from message_lifecycle.stores.iceberg.layout import INGEST_ID, LogSummary
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
 
@@ -86,7 +87,7 @@ class Stage:
         head = self.table.snapshot(self.branch)
         jvm: Java = self.session._jvm
         changes = jvm.org.apache.iceberg.SnapshotChanges.builderFor(self.table).snapshot(head).build()
-        files = [] if head.snapshotId() == self.base_id else list(_each(changes.addedDataFiles()))
+        files = [] if head.snapshotId() == self.base_id else list(each(changes.addedDataFiles()))
         segments: dict[tuple[int, int], int] = {}
         for file in files:
             place = file.partition()
@@ -165,12 +166,6 @@ def commit_staged(
                 update.set(key, value)
 
     fenced_commit(session, [(update, judge)], what=f"batch {batch_id}")
-
-
-def _each(java_iterable: Java) -> Iterator[Java]:
-    iterator = java_iterable.iterator()
-    while iterator.hasNext():
-        yield iterator.next()
 
 
 def _value(place: Java, position: int) -> Java:

@@ -249,3 +249,9 @@ def _pass_on(output: Any) -> None:
     """What Java says is no result of ours: with its warnings, to standard error."""
     for line in output:
         sys.stderr.write(line.decode(errors="replace"))
+
+
+def each(java_iterable: Java) -> Iterator[Java]:
+    iterator = java_iterable.iterator()
+    while iterator.hasNext():
+        yield iterator.next()

@@ -188,6 +188,16 @@ class LogSummary:
         return current is not None and base_offset < current.base_offset
 
 
+def summary_of(snapshot: Snapshot | None) -> Mapping[str, str]:
+    """What a snapshot says of itself; nothing where there is none, or it says nothing."""
+    return {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
+
+
+def commit_that_says(table: Table, key: str, value: str) -> Snapshot | None:
+    """The newest snapshot of main that has the property."""
+    return next((snapshot for snapshot in ancestors(table) if summary_of(snapshot).get(key) == value), None)
+
+
 def by_partition(offsets: Mapping[int, int]) -> str:
     """As `offsets_of` reads it."""
     return json.dumps({str(partition): offset for partition, offset in sorted(offsets.items())})

@@ -103,6 +103,15 @@ def entries(io: FileIO, manifest: ManifestFile, pick: Pick = _pick) -> Iterator[
             yield status, added_by if snapshot_id is None else snapshot_id, picked
 
 
+def listed(table: Table, snapshot: Snapshot, pick: Pick, *, content: ManifestContent = ManifestContent.DATA) -> Iterator[Row]:
+    """The fields of `pick` of every data file that the snapshot has, or of its delete files."""
+    for manifest in snapshot.manifests(table.io):
+        if manifest.content == content:
+            for status, _, file in entries(table.io, manifest, pick):
+                if status != DELETED:
+                    yield file
+
+
 class _Tuples(avro.StructReader):
     """Reads a struct as a tuple of the fields of `pick`, and a struct in it as one of `inner`, empty for all.
 

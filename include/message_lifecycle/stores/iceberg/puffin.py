@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -111,12 +111,20 @@ def marked(vector: Vector) -> Positions:
     return np.array(BitMap64.deserialize(body[4:]), np.int64)
 
 
-def write_vectors(path: Path, positions: Mapping[str, Positions]) -> list[NewVector]:
-    """One file with a vector for each data file; none where there are no positions, which are in ascending order."""
-    if not positions:
-        return []
-    content, blobs = puffin_file(positions.items())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    puffin = NewFile(path=str(path), rows=sum(blob.rows for blob in blobs), bytes=len(content))
-    return [NewVector(data_file=blob.data_file, puffin=puffin, offset=blob.offset, length=blob.length, rows=blob.rows) for blob in blobs]
+def write_vectors(path: str, vectors: Iterable[tuple[str, Positions]], write: Callable[[str, bytes], object]) -> tuple[NewVector, ...]:
+    """One file with a vector for each data file, its positions in ascending order; none where there are no vectors. `write` puts the bytes
+    at the path."""
+    content, blobs = puffin_file(vectors)
+    if not blobs:
+        return ()
+    write(path, content)
+    puffin = NewFile(path=path, rows=sum(blob.rows for blob in blobs), bytes=len(content))
+    return tuple(
+        NewVector(data_file=blob.data_file, puffin=puffin, offset=blob.offset, length=blob.length, rows=blob.rows) for blob in blobs
+    )
+
+
+def write_here(path: str, content: bytes) -> None:
+    """A file of this machine."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_bytes(content)

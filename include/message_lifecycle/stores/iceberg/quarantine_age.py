@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,17 +22,20 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import QuarantineFile, QuarantineReturning, QuarantineState
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.iceberg.branches import branch_of, make_branch, remove_branch, staged_on, undo_ref
-from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.data_files import copied_from, copies, digest_of, originals
+from message_lifecycle.ports import NOTHING_GIVEN, Given
+from message_lifecycle.stores.iceberg import change
+from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, undo_ref
+from message_lifecycle.stores.iceberg.change import TableStore, Update, appends_pass, undoing
+from message_lifecycle.stores.iceberg.data_files import copied_from, copies, digest_of, files_named, originals
+from message_lifecycle.stores.iceberg.evidence_files import longs, schema
 from message_lifecycle.stores.iceberg.failures import engine_failures
-from message_lifecycle.stores.iceberg.fence import Ancestor, fenced_commit, main_ancestors
-from message_lifecycle.stores.iceberg.layout import PLAN_ID, STAGED_PLAN_ID, UNDOES
-from message_lifecycle.stores.iceberg.manifests import DELETED, entries, picking
+from message_lifecycle.stores.iceberg.fence import main_ancestors
+from message_lifecycle.stores.iceberg.layout import PLAN_ID, STAGED_PLAN_ID, UNDOES, commit_that_says, summary_of
+from message_lifecycle.stores.iceberg.manifests import listed, picking
 from message_lifecycle.stores.iceberg.quarantine import KIND
-from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
+from message_lifecycle.stores.iceberg.session import Java, java_table
 from message_lifecycle.stores.iceberg.table_folder import absolute, is_erased_copy, location_prefix
+from message_lifecycle.stores.iceberg.undo_sources import source_of
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -42,21 +46,28 @@ if TYPE_CHECKING:
 
 _AT = 1
 """The id of the column `at`, the table's first."""
+_GOING = schema("rows", "newest_at", planned=pa.bool_())
+_BACK = schema("rows", planned=pa.bool_(), same=pa.bool_())
 _PICK = picking("file_path", "record_count", "file_size_in_bytes", "lower_bounds", "upper_bounds", "null_value_counts")
 
 
-class IcebergQuarantine(ChangeStore):
-    """`ports.QuarantineStore`. `steps` as `IcebergStore` has them."""
+class IcebergQuarantine(TableStore):
+    """`ports.QuarantineStore`."""
 
-    def __init__(
-        self, session: Callable[[], SparkSession], *, tables: Tables | None = None, steps: Callable[[str], None] | None = None
-    ) -> None:
-        self._session, self._tables, self._steps = session, tables or Tables(), steps or (lambda _: None)
+    kinds = (KIND,)
+
+    def _table(self, plan: Plan) -> Table | None:
+        return self._of(plan.topic)
+
+    def _of(self, name: TopicName) -> Table | None:
+        try:
+            return self._tables.load(name, kind=KIND)
+        except UnknownTopic:
+            return None
 
     def quarantine(self, name: TopicName) -> QuarantineState | None:
-        try:
-            table = self._tables.load(name, kind=KIND)
-        except UnknownTopic:
+        table = self._of(name)
+        if table is None:
             return None
         snapshot = table.current_snapshot()
         return QuarantineState(
@@ -65,37 +76,11 @@ class IcebergQuarantine(ChangeStore):
             files=() if snapshot is None else tuple(sorted(_files(table, snapshot), key=lambda file: file.name)),
         )
 
-    def published(self, plan: Plan) -> Published | None:
-        from message_lifecycle.stores.iceberg.layout import ancestors
-        from message_lifecycle.stores.iceberg.read import published_by
-
-        try:
-            table = self._tables.load(plan.topic, kind=KIND)
-        except UnknownTopic:
-            return None
-        for snapshot in ancestors(table):
-            summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
-            if summary.get(PLAN_ID) == plan.plan_id:
-                return published_by(plan.plan_id, snapshot.snapshot_id, summary)
-        return None
-
-    def has_begun(self, plan: Plan) -> bool:
-        from message_lifecycle.stores.iceberg.undo_sources import has_committed
-
-        try:
-            return has_committed(self._tables.load(plan.topic, kind=KIND), plan.plan_id)
-        except UnknownTopic:
-            return False
-
     def returning(self, plan: Plan) -> QuarantineReturning:
-        from message_lifecycle.stores.iceberg.layout import ancestors
-        from message_lifecycle.stores.iceberg.undo_sources import source_of
-
         table = self._tables.load(plan.topic, kind=KIND)
-        for snapshot in ancestors(table):
-            summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
-            if summary.get(UNDOES) == plan.plan_id:
-                raise undo_source_gone(plan.plan_id, f"plan {summary.get(PLAN_ID)} has brought back what it removed")
+        taken_back = commit_that_says(table, UNDOES, plan.plan_id)
+        if taken_back is not None:
+            raise undo_source_gone(plan.plan_id, f"plan {summary_of(taken_back).get(PLAN_ID)} has brought back what it removed")
         source, now = source_of(table, plan), table.current_snapshot()
         try:
             there = () if now is None else tuple(_files(table, now))
@@ -129,103 +114,57 @@ class IcebergQuarantine(ChangeStore):
             return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=base_id)
         with engine_failures():
             session, table = self._required(plan)
-            branch = branch_of(plan.plan_id)
-            if staged_on(table, plan.plan_id) is None:
-                update = self._coming(session, table, plan) if plan.on_quarantine.files_back else _going(session, table, plan, base_id)
-                make_branch(table, plan, base_id)
-                update.set(STAGED_PLAN_ID, plan.plan_id).toBranch(branch).commit()
-                table.refresh()
-            found = int(table.snapshot(branch).snapshotId())
+
+            def work() -> Callable[[str], object]:
+                if plan.on_quarantine.files_back:
+                    update = bringing_back(session, self._tables.load(plan.topic, kind=KIND).io, table, plan)
+                else:
+                    update = _going(session, table, plan, base_id)
+                return lambda branch: update.set(STAGED_PLAN_ID, plan.plan_id).toBranch(branch).commit()
+
+            staged = change.stage(session, table, plan, base_id, work, kind=KIND)
+            found = int(staged.snapshotId())
         self._steps("after_stage")
-        return Staged(plan_id=plan.plan_id, branch=branch, snapshot_id=found)
+        return Staged(plan_id=plan.plan_id, branch=branch_of(plan.plan_id), snapshot_id=found)
 
     def evidence(self, plan: Plan, staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
-        """Read by PyIceberg from what Java staged; of the files that go the times are read, not their bounds."""
-        if plan.on_quarantine.files_back:
-            return self._evidence_of_undo(plan, staged)
-        before, after, rows = dict[str, int](), dict[str, int](), dict[str, tuple[int, int | None]]()
-        if plan.requirements.snapshot_id is not None:
+        """Read by PyIceberg from what Java staged: of the files that go the times, not their bounds; of those that come back each byte.
+        That the rest is as it was their names tell, for no file is ever changed."""
+        before_id, back = plan.requirements.snapshot_id, bool(plan.on_quarantine.files_back)
+        table, before, after = None, dict[str, int](), dict[str, int]()
+        if back or before_id is not None:
             table = self._tables.load(plan.topic, kind=KIND)
-            before, after = _at(table, plan.requirements.snapshot_id, plan), _at(table, staged.snapshot_id, plan)
-            prefix = location_prefix(table.location())
-            rows = {name: _times(table, absolute(prefix, name)) for name in sorted(before.keys() - after.keys())}
-        named = set(plan.selection.files)
-        others = sorted((after.keys() - before.keys()) | {name for name in after if after[name] != before.get(name)})
-        rows_in, removed = sum(before.values()), sum(count for count, _ in rows.values())
-        figures = {"rows_in": rows_in, "rows_removed": removed, "rows_kept": sum(after.values()), "asks": len(plan.asks)}
+            before, after = _at(table, before_id, plan), _at(table, staged.snapshot_id, plan)
+        gone, new = before.keys() - after.keys(), after.keys() - before.keys()
+        prefix = "" if table is None else location_prefix(table.location())
+        rows = {} if table is None else {name: _times(table, absolute(prefix, name)) for name in sorted(new if back else gone)}
+        others = sorted((gone if back else new) | {name for name in before.keys() & after.keys() if before[name] != after[name]})
+        rows_in, rows_kept, asks = sum(before.values()), sum(after.values()), len(plan.asks)
+        if back and table is not None:
+            found = list(looked_at(table.io, prefix, plan, ((name, count) for name, (count, _) in rows.items())))
+            figures = {"rows_in": rows_in, "rows_kept": rows_kept, "asks": asks, "rows_restored": rows_kept - rows_in}
+        else:
+            named = set(plan.selection.files)
+            found = [{"rows": count, "newest_at": newest, "planned": name in named} for name, (count, newest) in rows.items()]
+            removed = sum(count for count, _ in rows.values())
+            figures = {"rows_in": rows_in, "rows_removed": removed, "rows_kept": rows_kept, "asks": asks}
         return {
-            "going": pa.table(
-                {
-                    "rows": pa.array([count for count, _ in rows.values()], pa.int64()),
-                    "newest_at": pa.array([newest for _, newest in rows.values()], pa.int64()),
-                    "planned": pa.array([name in named for name in rows], pa.bool_()),
-                }
-            ),
+            "back" if back else "going": pa.Table.from_pylist(found, schema=_BACK if back else _GOING),
             "difference": pa.table({"name": pa.array(others, pa.string())}),
-            "figures": pa.table({name: pa.array([value], pa.int64()) for name, value in figures.items()}),
+            "figures": longs([figures]),
         }
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
-        from message_lifecycle.stores.iceberg.fence import commit_once, only_appends_since, properties
-        from message_lifecycle.stores.iceberg.read import published_by
-
         plan, base_id = verdict.plan, verdict.plan.requirements.snapshot_id
         done = self.published(plan)
-        if done is not None:
-            self._forget_source(plan)
-            return done
-        if base_id is None or plan.is_empty:
-            raise PlanConflict(plan.plan_id, "nothing is staged for it")
-        with engine_failures():
-            session, table = self._required(plan)
-            if plan.on_quarantine.files_back:
-                update = _returned(session, table, verdict)
-            else:
-                update = _going(session, table, plan, base_id).validateFromSnapshot(base_id).validateNoConflictingDeletes()
-            undoes = {UNDOES: plan.parent} if plan.parent is not None else {}
-            for key, value in {**properties(verdict, given.ledger()), **undoes}.items():
-                update.set(key, value)
-
-            def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
-                self._steps("inside_commit")
-                only_appends_since(walk(), plan.plan_id, base_id)
-
-            def attempt() -> None:
-                fenced_commit(session, [(update, judge)], what=f"publishing plan {plan.plan_id}")
-
-            found = commit_once(table, plan.plan_id, attempt, steps=self._steps, since=base_id)
-            forget_cached(session, plan.topic, kind=KIND)
+        if done is None:
+            if base_id is None or plan.is_empty:
+                raise PlanConflict(plan.plan_id, "nothing is staged for it")
+            with engine_failures():
+                session, table = self._required(plan)
+                done = self._commit(session, table, verdict, given, partial(_update, session, table, verdict, base_id), kind=KIND)
         self._forget_source(plan)
-        return published_by(plan.plan_id, found.snapshot_id, found.summary)
-
-    def discard(self, plan: Plan) -> None:
-        """Needs no JVM."""
-        remove_branch(self._tables, plan, branch_of(plan.plan_id), (KIND,))
-
-    def _forget_source(self, plan: Plan) -> None:
-        """What an erasure has left for an undo, once that is done."""
-        if plan.parent is not None:
-            remove_branch(self._tables, plan, undo_ref(plan.parent), (KIND,))
-
-    def _coming(self, session: SparkSession, table: Java, plan: Plan) -> Java:
-        return bringing_back(session, self._tables.load(plan.topic, kind=KIND).io, table, plan)
-
-    def _evidence_of_undo(self, plan: Plan, staged: Staged) -> Mapping[str, object]:
-        """What comes back is read, row by row and byte by byte; that the rest is as it was its names tell, for no file is ever changed."""
-        table = self._tables.load(plan.topic, kind=KIND)
-        before, after = _at(table, plan.requirements.snapshot_id, plan), _at(table, staged.snapshot_id, plan)
-        prefix = location_prefix(table.location())
-        rows = [(name, _times(table, absolute(prefix, name))[0]) for name in sorted(after.keys() - before.keys())]
-        others = sorted((before.keys() - after.keys()) | {name for name in before.keys() & after.keys() if before[name] != after[name]})
-        back = list(looked_at(table.io, prefix, plan, rows))
-        figures = {"rows_in": sum(before.values()), "rows_kept": sum(after.values()), "asks": len(plan.asks)}
-        figures["rows_restored"] = figures["rows_kept"] - figures["rows_in"]
-        columns = {"rows": pa.int64(), "planned": pa.bool_(), "same": pa.bool_()}
-        return {
-            "back": pa.Table.from_pylist(back, schema=pa.schema(columns)),
-            "difference": pa.table({"name": pa.array(others, pa.string())}),
-            "figures": pa.table({name: pa.array([value], pa.int64()) for name, value in figures.items()}),
-        }
+        return done
 
     def _required(self, plan: Plan) -> tuple[SparkSession, Java]:
         """Raises PlanConflict where the quarantine is another table, or its history has lost the plan's snapshot."""
@@ -239,22 +178,18 @@ class IcebergQuarantine(ChangeStore):
 
 
 def _files(table: Table, snapshot: Snapshot, *, heeding_marks: bool = True) -> Iterator[QuarantineFile]:
-    manifests = snapshot.manifests(table.io)
     # Another writer has marked rows: how many a file still has is not for this metadata to say, so all of it stays.
-    marked = heeding_marks and any(manifest.content == ManifestContent.DELETES for manifest in manifests)
+    marked = heeding_marks and any(manifest.content == ManifestContent.DELETES for manifest in snapshot.manifests(table.io))
     prefix = location_prefix(table.location())
-    for manifest in manifests:
-        if manifest.content == ManifestContent.DATA:
-            for status, _, (path, rows, size, lower, upper, nulls) in entries(table.io, manifest, _PICK):
-                if status != DELETED:
-                    known = not marked and not (nulls or {}).get(_AT)
-                    yield QuarantineFile(
-                        name=path.removeprefix(prefix),
-                        rows=rows,
-                        size_bytes=size,
-                        oldest_at=_instant((lower or {}).get(_AT)) if known else None,
-                        newest_at=_instant((upper or {}).get(_AT)) if known else None,
-                    )
+    for path, rows, size, lower, upper, nulls in listed(table, snapshot, _PICK):
+        known = not marked and not (nulls or {}).get(_AT)
+        yield QuarantineFile(
+            name=path.removeprefix(prefix),
+            rows=rows,
+            size_bytes=size,
+            oldest_at=_instant((lower or {}).get(_AT)) if known else None,
+            newest_at=_instant((upper or {}).get(_AT)) if known else None,
+        )
 
 
 def _instant(bound: bytes | None) -> Instant | None:
@@ -279,8 +214,6 @@ def _times(table: Table, path: str) -> tuple[int, int | None]:
 
 def _going(session: SparkSession, table: Java, plan: Plan, base_id: int) -> Java:
     """The update that takes the plan's files out: those very names in its snapshot, each of them."""
-    from message_lifecycle.stores.iceberg.data_files import files_named
-
     prefix = location_prefix(str(table.location()))
     found = files_named(session, table, table.snapshot(base_id), [absolute(prefix, name) for name in plan.selection.files])
     if len(found) != len(plan.selection.files):
@@ -292,18 +225,19 @@ def _going(session: SparkSession, table: Java, plan: Plan, base_id: int) -> Java
     return table.newOverwrite().deleteFiles(going, jvm.org.apache.iceberg.util.DeleteFileSet.create())
 
 
-def _returned(session: SparkSession, table: Java, verdict: Verdict) -> Java:
-    """The update that adds what was staged. Raises PlanConflict where that is gone."""
-    from message_lifecycle.stores.iceberg.branches import StagedChange
-
+def _update(session: SparkSession, table: Java, verdict: Verdict, base_id: int) -> Update:
+    """What the commit does. Raises PlanConflict where what was staged to come back is gone."""
     plan, staged_id = verdict.plan, verdict.staged.snapshot_id
-    staged = None if staged_id is None else table.snapshot(staged_id)
-    if staged is None:
-        raise PlanConflict(plan.plan_id, f"what was staged for it (snapshot {staged_id}) is gone")
-    update = table.newAppend()
-    for file in StagedChange.of(session, table, [staged]).added:
-        update.appendFile(file)
-    return update
+    if plan.on_quarantine.files_back:
+        staged = None if staged_id is None else table.snapshot(staged_id)
+        if staged is None:
+            raise PlanConflict(plan.plan_id, f"what was staged for it (snapshot {staged_id}) is gone")
+        update = table.newAppend()
+        for file in StagedChange.of(session, table, [staged]).added:
+            update.appendFile(file)
+    else:
+        update = _going(session, table, plan, base_id).validateFromSnapshot(base_id).validateNoConflictingDeletes()
+    return Update(update=update, condition=appends_pass(plan.plan_id, base_id), tells=undoing(plan), since=base_id)
 
 
 # What a plan took out of the quarantine, found in its history and brought back (DEL-7, QUA-1).

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,10 @@ from numpy.typing import NDArray
 from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.rows import Place, ranges_of
-from message_lifecycle.stores.iceberg.data_files import vectors_of
+from message_lifecycle.stores.iceberg.compaction.commit import vector_files
+from message_lifecycle.stores.iceberg.data_files import vectors_of, write_file
 from message_lifecycle.stores.iceberg.data_rows import Positions, read_rows, vectors_in
-from message_lifecycle.stores.iceberg.puffin import puffin_file
+from message_lifecycle.stores.iceberg.puffin import write_vectors as write_vectors_at
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
@@ -64,20 +66,9 @@ def write_vectors(
 ) -> Iterator[tuple[str, Java]]:
     """One small file of vectors: the path of each data file, and Iceberg's description of its vector. `places`: the segment of each
     data file by its path."""
-    content, blobs = puffin_file(vectors)
-    if not blobs:
-        return
     path = str(table.locationProvider().newDataLocation(f"{uuid.uuid4()}-deletes.puffin"))
-    with io.new_output(path).create() as stream:
-        stream.write(content)
-    jvm: Java = session._jvm
-    file = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.spec()).ofPositionDeletes().withFormat("puffin")
-    file = file.withPath(path).withFileSizeInBytes(len(content))
-    for blob in blobs:
-        partition, segment = places[blob.data_file]
-        file = file.withPartitionPath(f"partition={partition}/segment={segment}").withReferencedDataFile(blob.data_file)
-        file = file.withContentOffset(blob.offset).withContentSizeInBytes(blob.length).withRecordCount(blob.rows)
-        yield blob.data_file, file.build()
+    written = write_vectors_at(path, vectors, partial(write_file, io))
+    yield from vector_files(session, table, written, {path: f"partition={at[0]}/segment={at[1]}" for path, at in places.items()})
 
 
 def _vectors(io: FileIO, by_file: Mapping[str, Sequence[RemoveRows]], before: Mapping[str, Java]) -> Iterator[tuple[str, Positions]]:

@@ -19,7 +19,7 @@ from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction.relations import duckdb_types, literal
 from message_lifecycle.stores.iceberg.data_rows import vectors_in
 from message_lifecycle.stores.iceberg.document import is_local, local_path
-from message_lifecycle.stores.iceberg.manifests import DELETED, VECTORS, entries, files_of
+from message_lifecycle.stores.iceberg.manifests import VECTORS, files_of, listed
 from message_lifecycle.stores.iceberg.scratch_database import scratch_database
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
@@ -99,16 +99,11 @@ class SnapshotRows:
             if found is None:
                 raise PlanConflict(self._plan_id, f"its snapshot {snapshot_id} is gone")
             vectors: dict[str, tuple[str, int]] = {}
-            for manifest in found.manifests(self._table.io):
-                if manifest.content == ManifestContent.DELETES:
-                    for status, _, (content, path, _, referenced, offset, _) in entries(self._table.io, manifest, VECTORS):
-                        if status == DELETED:
-                            continue
-                        if content != DataFileContent.POSITION_DELETES.value or referenced is None:
-                            raise PlanConflict(
-                                self._plan_id, "the table holds deletes of another kind than deletion vectors; rewrite them first"
-                            )
-                        vectors[referenced] = path, offset
+            deletes = listed(self._table, found, VECTORS, content=ManifestContent.DELETES)
+            for content, path, _, referenced, offset, _ in deletes:
+                if content != DataFileContent.POSITION_DELETES.value or referenced is None:
+                    raise PlanConflict(self._plan_id, "the table holds deletes of another kind than deletion vectors; rewrite them first")
+                vectors[referenced] = path, offset
             self._snapshots[snapshot_id] = _Snapshot(files=tuple(files_of(self._table, found)), vectors=vectors)
         return self._snapshots[snapshot_id]
 

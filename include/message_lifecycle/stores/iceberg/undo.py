@@ -5,7 +5,7 @@ A file that the table let go comes back as a copy. Where the table has the file 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +16,9 @@ from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import Place
 from message_lifecycle.model.settings import Value
+from message_lifecycle.stores.iceberg import change, fence
 from message_lifecycle.stores.iceberg import evidence_files as frames
-from message_lifecycle.stores.iceberg import fence
-from message_lifecycle.stores.iceberg.branches import branch_of, drop_stage, make_branch, staged_on
+from message_lifecycle.stores.iceberg.branches import branch_of, drop_stage
 from message_lifecycle.stores.iceberg.data_files import copied_from, copies, digest_of, originals, vectors_of
 from message_lifecycle.stores.iceberg.data_rows import Longs, Positions, Vectors, read_rows, vectors_in
 from message_lifecycle.stores.iceberg.evidence_files import files_of_both
@@ -26,7 +26,7 @@ from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.read import removed_rows
 from message_lifecycle.stores.iceberg.row_deletes import within, write_vectors
-from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
+from message_lifecycle.stores.iceberg.session import Java, java_table
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 from message_lifecycle.stores.iceberg.undo_sources import Live, given, marked
 
@@ -49,28 +49,25 @@ def stage_undo(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, serv
     base_id = plan.requirements.snapshot_id
     if plan.is_empty or base_id is None or plan.on_log.source_id is None:
         return Staged(plan_id=plan_id, branch=None, snapshot_id=base_id)
-    found = staged_on(table, plan_id)
-    if found is not None:
-        return Staged(plan_id=plan_id, branch=branch_of(plan_id), snapshot_id=int(found.snapshotId()))
     prefix, undone = location_prefix(str(table.location())), plan.parent or plan_id
     wanted = {absolute(prefix, action.file): at for at, action in enumerate(plan.on_log.back) if not action.standing}
-    lost = originals(session, io, table, plan.on_log.source_id, wanted, undone=undone)
-    branch = make_branch(table, plan, base_id)
-    update = table.newRowDelta().validateFromSnapshot(base_id)
-    back = dict(copies(session, io, table, lost, undone=undone))
-    for _, file in back.values():
-        update.addRows(file)
-    for vector in _vectors(session, io, table, plan, {at: path for at, (path, _) in back.items()}, update):
-        update.addDeletes(vector)
-    update.set(STAGED_PLAN_ID, plan_id).toBranch(branch).commit()
-    forget_cached(session, plan.topic)
-    table.refresh()
-    staged = table.snapshot(branch)
+
+    def work() -> Callable[[str], object]:
+        lost = originals(session, io, table, plan.on_log.source_id, wanted, undone=undone)
+        update = table.newRowDelta().validateFromSnapshot(base_id)
+        back = dict(copies(session, io, table, lost, undone=undone))
+        for _, file in back.values():
+            update.addRows(file)
+        for vector in _vectors(session, io, table, plan, {at: path for at, (path, _) in back.items()}, update):
+            update.addDeletes(vector)
+        return lambda branch: update.set(STAGED_PLAN_ID, plan_id).toBranch(branch).commit()
+
+    staged = change.stage(session, table, plan, base_id, work)
     come_back = plan.expected.removed_rows - removed_rows(dict(staged.summary()))
     if come_back != plan.restored_rows:
         drop_stage(table, plan_id)
         raise PlanConflict(plan_id, f"its work brought back {come_back} messages, the plan names {plan.restored_rows}")
-    return Staged(plan_id=plan_id, branch=branch, snapshot_id=int(staged.snapshotId()))
+    return Staged(plan_id=plan_id, branch=branch_of(plan_id), snapshot_id=int(staged.snapshotId()))
 
 
 def _vectors(session: SparkSession, io: FileIO, table: Java, plan: Plan, copies: Mapping[int, str], update: Java) -> Iterator[Java]:
@@ -151,12 +148,12 @@ def undo_evidence(table: Table, plan: Plan, staged: Staged) -> Mapping[str, pa.T
     twice = [offset for at, action in enumerate(plan.on_log.back) for offset in _twice(live, prefix, plan, at, copies)]
     left = [int(offset) for _, offsets in marked(live, spans) for offset in offsets]
     return {
-        "restored": _table(restored, {"rows": pa.int64(), "missing": pa.int64(), "unnamed": pa.int64(), "same": pa.bool_()}),
-        "rows": _table(rows, {"rows": pa.int64(), "unnamed": pa.int64()}),
+        "restored": pa.Table.from_pylist(restored, schema=frames.schema("rows", "missing", "unnamed", same=pa.bool_())),
+        "rows": frames.longs(rows, ("rows", "unnamed")),
         "twice": pa.table({"offset": pa.array(twice, pa.int64())}),
         "markers_left": pa.table({"offset": pa.array(left, pa.int64())}),
         "difference": frames.difference(before, others, set(), touched),
-        "figures": _table(
+        "figures": frames.longs(
             [
                 {
                     "rows_in": pc.sum(live_before["rows"]).as_py() or 0,
@@ -165,8 +162,7 @@ def undo_evidence(table: Table, plan: Plan, staged: Staged) -> Mapping[str, pa.T
                     "rows_kept": pc.sum(live_after["rows"]).as_py() or 0,
                     "asks": len(plan.asks),
                 }
-            ],
-            dict.fromkeys(("rows_in", "rows_restored", "rows_removed", "rows_kept", "asks"), pa.int64()),
+            ]
         ),
     }
 
@@ -192,9 +188,3 @@ def _twice(live: Live, prefix: str, plan: Plan, at: int, copies: Mapping[int, st
     own = action.file if action.standing else copies.get(at, "").removeprefix(prefix)
     there = live.alive((action.partition, action.base_offset), action.first_offset, action.last_offset, but=own)
     return [int(offset) for offset in there[within(there, action.offsets)]]
-
-
-def _table(rows: list[dict[str, Any]], columns: Mapping[str, pa.DataType]) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.Table.from_pylist(rows, schema=pa.schema(dict(columns)))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import CommitUnknown, PlanConflict, TableBusy
-from message_lifecycle.stores.iceberg.compaction.job import NewFile, NewVector
+from message_lifecycle.stores.iceberg.compaction.job import NewFile, NewVector, Written
 from message_lifecycle.stores.iceberg.data_files import files_named, vectors_of
 from message_lifecycle.stores.iceberg.java import Java, java_class, java_message, result_unknown
 
@@ -15,39 +16,26 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Written(Protocol):
-    """What one task has come to, in one partition of the table. `dropped`: paths of data files that go whole."""
-
-    @property
-    def partition(self) -> int: ...
-    @property
-    def files(self) -> Sequence[NewFile]: ...
-    @property
-    def vectors(self) -> Sequence[NewVector]: ...
-    @property
-    def dropped(self) -> Sequence[str]: ...
-
-
 def commit(
     session: SparkSession,
     table: Java,
     results: Sequence[Written],
-    *,
     branch: str,
+    *,
     properties: Mapping[str, str],
-    unmarked: Collection[str] = (),
     partitioned_by: str = "partition",
 ) -> int:
-    """Add new files and vectors, take out what they replace; the new snapshot's id. `properties` go to its summary. `unmarked`: paths of
-    data files that lose their vectors and get none. `partitioned_by`: name of the table's one partition field.
+    """Add new files and vectors, take out what they replace; the new snapshot's id. `properties` go to its summary. `partitioned_by`: name of
+    the table's one partition field.
 
     Raises PlanConflict where a file to be replaced is not there any more, TableBusy, CommitUnknown."""
     from py4j.protocol import Py4JError
 
     head = table.snapshot(branch)
     update = table.newRowDelta().toBranch(branch)
-    replaced = {path for result in results for path in (*result.dropped, *(vector.data_file for vector in result.vectors))}
-    replaced |= set(unmarked)
+    replaced = {
+        path for result in results for path in (*result.dropped, *result.unmarked, *(vector.data_file for vector in result.vectors))
+    }
     if head is not None:
         update.validateFromSnapshot(head.snapshotId())
     if replaced:
@@ -63,8 +51,9 @@ def commit(
     for result in results:
         for new in result.files:
             update.addRows(data_file(session, table, f"{partitioned_by}={result.partition}", new))
-        for new_vector in result.vectors:
-            update.addDeletes(_vector(session, table, f"{partitioned_by}={result.partition}", new_vector))
+    places = {vector.data_file: f"{partitioned_by}={result.partition}" for result in results for vector in result.vectors}
+    for _, described in vector_files(session, table, (vector for result in results for vector in result.vectors), places):
+        update.addDeletes(described)
     for key, value in properties.items():
         update.set(key, value)
     what = f"committing {sum(len(result.files) for result in results)} files to branch {branch}"
@@ -93,12 +82,16 @@ def data_file(session: SparkSession, table: Java, place: str, new: NewFile) -> J
     return described.withPartitionPath(place).withMetrics(metrics).withSortOrder(table.sortOrder()).build()
 
 
-def _vector(session: SparkSession, table: Java, place: str, new: NewVector) -> Java:
+def vector_files(session: SparkSession, table: Java, vectors: Iterable[NewVector], places: Mapping[str, str]) -> Iterator[tuple[str, Java]]:
+    """The path of each data file, and its vector as Iceberg describes it. `places`: the partition of each data file, as a path."""
     jvm: Java = session._jvm
-    file = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(table.spec()).ofPositionDeletes().withFormat("puffin")
-    file = file.withPath(new.puffin.path).withFileSizeInBytes(new.puffin.bytes).withPartitionPath(place)
-    file = file.withReferencedDataFile(new.data_file).withContentOffset(new.offset).withContentSizeInBytes(new.length)
-    return file.withRecordCount(new.rows).build()
+    build = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder
+    for puffin, group in groupby(vectors, key=lambda vector: vector.puffin):
+        file = build(table.spec()).ofPositionDeletes().withFormat("puffin").withPath(puffin.path).withFileSizeInBytes(puffin.bytes)
+        for new in group:
+            file = file.withPartitionPath(places[new.data_file]).withReferencedDataFile(new.data_file)
+            file = file.withContentOffset(new.offset).withContentSizeInBytes(new.length).withRecordCount(new.rows)
+            yield new.data_file, file.build()
 
 
 def written_paths(results: Sequence[Written]) -> list[Path]:

@@ -7,7 +7,6 @@ anew the digest is of all columns. The questions are asked of the files by DuckD
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +14,18 @@ import numpy as np
 import pyarrow as pa
 
 from message_lifecycle.model.change import CompactPartition
-from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.marker import REASON_HEADER
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.compaction_fold import rules_of
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.change import snapshot_at
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import rule_duckdb
 from message_lifecycle.stores.iceberg.compaction.inputs import files_by_partition
-from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE, InputFile
-from message_lifecycle.stores.iceberg.compaction.relations import create_relation, duckdb_types
+from message_lifecycle.stores.iceberg.compaction.job import InputFile
+from message_lifecycle.stores.iceberg.compaction.relations import create_relation, database, duckdb_types
 from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA
 from message_lifecycle.stores.iceberg.data_rows import read_rows
 from message_lifecycle.stores.iceberg.layout import COMPACTED
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     import duckdb
     from pyiceberg.table import Table
 
-MEMORY_BYTES = 1024 * MEBIBYTE
 Sums = dict[int, dict[str, Any]]
 """Sums by partition."""
 _TOPIC = ", ".join(f'"{field.name}"' for field in TOPIC_SCHEMA.fields)
@@ -44,16 +42,12 @@ _NONE: Mapping[str, Any] = {}
 
 def evidence(tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
     """The frames of `gates.compaction`. Raises PlanConflict where what was staged is gone."""
-    import duckdb
-
     if plan.is_empty or staged.view is None:
         figures = {"rows_in": plan.expected.rows_in, "rows_removed": 0, "rows_kept": plan.expected.rows_in, "fraction_lost": 0.0}
         parts = pa.table({"partition": pa.array([], pa.int32())})
         return {"partitions": parts, "figures": pa.Table.from_pylist([{**figures, "asks": len(plan.asks)}])}
-    with tempfile.TemporaryDirectory() as spill:
-        settings: dict[str, Any] = {"memory_limit": f"{MEMORY_BYTES}B", "temp_directory": spill, "autoinstall_known_extensions": False}
-        with duckdb.connect(config=settings) as connection:
-            return _Evidence(connection, tables, plan, staged, policy).frames()
+    with database() as connection:
+        return _Evidence(connection, tables, plan, staged, policy).frames()
 
 
 class _Evidence:
@@ -75,9 +69,7 @@ class _Evidence:
 
     def _files(self, table: Table, snapshot_id: int | None) -> Mapping[int, list[InputFile]]:
         """Of the plan's partitions; None: of no snapshot."""
-        snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
-        if snapshot_id is not None and snapshot is None:
-            raise PlanConflict(self._plan.plan_id, f"snapshot {snapshot_id} of {'.'.join(table.name())} is gone")
+        snapshot = snapshot_at(table, snapshot_id, self._plan.plan_id)
         mine = {action.partition for action in self._plan.on_view.compact}
         return {partition: files for partition, files in files_by_partition(table, snapshot).items() if partition in mine}
 

@@ -126,34 +126,29 @@ def vectors_by_file(table: Table, snapshot: Snapshot) -> dict[str, Vector]:
 def _each_vector(table: Table, snapshot: Snapshot) -> Iterator[tuple[str, Vector]]:
     from pyiceberg.manifest import DataFileContent, ManifestContent
 
-    from message_lifecycle.stores.iceberg.manifests import DELETED, VECTORS, entries
+    from message_lifecycle.stores.iceberg.manifests import VECTORS, listed
 
     name = ".".join(table.name())
-    for manifest in snapshot.manifests(table.io):
-        if manifest.content == ManifestContent.DELETES:
-            for status, _, (content, path, form, referenced, offset, length) in entries(table.io, manifest, VECTORS):
-                if status == DELETED:
-                    continue
-                if content == DataFileContent.EQUALITY_DELETES.value:
-                    raise UnreadableDeletes(name, "equality deletes")
-                if str(form).upper().rpartition(".")[2] != "PUFFIN" or referenced is None:
-                    raise UnreadableDeletes(name, "position deletes of an older kind")
-                yield referenced, Vector(path=path, offset=offset, length=length)
+    for content, path, form, referenced, offset, length in listed(table, snapshot, VECTORS, content=ManifestContent.DELETES):
+        if content == DataFileContent.EQUALITY_DELETES.value:
+            raise UnreadableDeletes(name, "equality deletes")
+        if str(form).upper().rpartition(".")[2] != "PUFFIN" or referenced is None:
+            raise UnreadableDeletes(name, "position deletes of an older kind")
+        yield referenced, Vector(path=path, offset=offset, length=length)
 
 
 def _past_horizon(table: Table, snapshot: Snapshot, rules: Rules) -> dict[str, bool]:
     """Which files of a view may hold a tombstone whose time has come (CMP-7)."""
-    from pyiceberg.manifest import ManifestContent
+    return {path: horizon is None or horizon <= rules.as_of for path, horizon in delete_horizons(table, snapshot)}
 
-    from message_lifecycle.stores.iceberg.manifests import DELETED, entries, picking
+
+def delete_horizons(table: Table, snapshot: Snapshot) -> Iterator[tuple[str, int | None]]:
+    """The earliest delete horizon of each file of a view that may have one; None: the metadata do not say."""
+    from message_lifecycle.stores.iceberg.manifests import listed, picking
 
     if DELETE_HORIZON not in {field.field_id for field in table.schema().fields}:
-        return {}
-    found: dict[str, bool] = {}
-    for manifest in snapshot.manifests(table.io):
-        if manifest.content == ManifestContent.DATA:
-            for status, _, (path, rows, nulls, lower) in entries(table.io, manifest, picking(*_BOUNDS)):
-                if status != DELETED and (nulls or {}).get(DELETE_HORIZON) != rows:
-                    bound = (lower or {}).get(DELETE_HORIZON)
-                    found[path] = bound is None or int.from_bytes(bound, "little", signed=True) <= rules.as_of
-    return found
+        return
+    for path, rows, nulls, lower in listed(table, snapshot, picking(*_BOUNDS)):
+        if (nulls or {}).get(DELETE_HORIZON) != rows:
+            bound = (lower or {}).get(DELETE_HORIZON)
+            yield path, None if bound is None else int.from_bytes(bound, "little", signed=True)

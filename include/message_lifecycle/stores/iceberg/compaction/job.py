@@ -112,14 +112,27 @@ class NewVector:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionResult:
-    """`keys`: of the tail. `dropped`: files of the view of which nothing is left in the new one. Always `view_rows + tail_rows == rows_out` + removed."""
+class Written:
+    """What changes in one partition of a table. `dropped`: paths of data files that go whole; `unmarked`: of those that lose their vector and
+    get none. `rows`: how many go or come, where that is the question."""
 
     partition: int
+    files: tuple[NewFile, ...] = ()
+    vectors: tuple[NewVector, ...] = ()
+    dropped: tuple[str, ...] = ()
+    unmarked: tuple[str, ...] = ()
+    rows: int = 0
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.files or self.vectors or self.dropped or self.unmarked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionResult(Written):
+    """`keys`: of the tail. `dropped`: files of the view of which nothing is left in the new one. Always `view_rows + tail_rows == rows_out` + removed."""
+
     through: int
-    files: tuple[NewFile, ...]
-    vectors: tuple[NewVector, ...]
-    dropped: tuple[str, ...]
     view_rows: int
     tail_rows: int
     keys: int

@@ -40,7 +40,7 @@ from message_lifecycle.stores.iceberg.compaction.relations import (
     local_file,
     path_list,
 )
-from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_vectors
+from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_here, write_vectors
 
 if TYPE_CHECKING:
     import duckdb
@@ -103,7 +103,7 @@ class _Kernel:
             left = [file for file in marks.now if len(marks.all(file)) < rows[file]]
             dropped += [job.view[file].path for file in marks.now if file not in left]
             path = self.folder / f"{self.run}-deletes.puffin"
-            vectors += write_vectors(path, {job.view[file].path: marks.all(file) for file in left})
+            vectors += write_vectors(str(path), ((job.view[file].path, marks.all(file)) for file in left), write_here)
         written = self._copy(self._winning_rows(), "winners", job.tail, winners, "tail") if winners else []
         written_rows = sum(file.rows for file in written)
         removed["tombstoned"] = winners - written_rows

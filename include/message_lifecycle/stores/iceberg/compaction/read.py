@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -16,16 +14,17 @@ from message_lifecycle.model.errors import CompactedTableMissing, PlanConflict, 
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.undo import ReturningView
 from message_lifecycle.model.view import NOTHING, Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction.inputs import columns_of, files_by_partition, unreadable_file, vectors_by_file
 from message_lifecycle.stores.iceberg.compaction.job import InputFile
-from message_lifecycle.stores.iceberg.compaction.view_table import document_of, state_of
+from message_lifecycle.stores.iceberg.compaction.relations import database
+from message_lifecycle.stores.iceberg.compaction.view_table import state_of
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Vectors, messages_of, micros, read_rows, rows_in_order
-from message_lifecycle.stores.iceberg.layout import COMPACTED, COUNTS, OPERATION, PLAN_ID, ancestors
+from message_lifecycle.stores.iceberg.evidence_files import longs
+from message_lifecycle.stores.iceberg.layout import COMPACTED
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.row_deletes import within
 from message_lifecycle.stores.iceberg.rule_columns import UNKNOWN
@@ -98,44 +97,11 @@ class IcebergViewReader:
             raise CompactedTableMissing(str(name), f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
         return sorted(found, key=lambda place: place[:2])
 
-    def published(self, plan: Plan) -> Published | None:
-        if document_of(self._tables, plan.topic) is None:
-            return None
-        for snapshot in ancestors(self._tables.load(plan.topic, kind=COMPACTED)):
-            summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
-            if summary.get(PLAN_ID) == plan.plan_id:
-                return view_published_by(plan.plan_id, snapshot.snapshot_id, summary)
-        return None
-
-    def has_begun(self, plan: Plan) -> bool:
-        from message_lifecycle.stores.iceberg.undo_sources import has_committed
-
-        if document_of(self._tables, plan.topic) is None:
-            return False
-        table = self._tables.load(plan.topic, kind=COMPACTED)
-        if not plan.on_view.compact:
-            return has_committed(table, plan.plan_id)
-        # Nobody takes a compaction back, so an erasure that has ended its commit has left nothing that tells of it.
-        base_id, whole = None if plan.view is None else plan.view.snapshot_id, True
-        for snapshot in ancestors(table):
-            summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
-            if snapshot.snapshot_id == base_id:
-                return False
-            if summary.get(PLAN_ID) == plan.plan_id or summary.get(OPERATION) == "erasure":
-                return True
-            whole = snapshot.parent_snapshot_id is None
-        return not whole
-
 
 def _view_rows(rows: pa.Table) -> Iterator[ViewRow]:
     horizons, remembered = micros(rows["delete_horizon"]), rows["remembered"].to_pylist()
     for message, until, memory in zip(messages_of(rows), horizons, remembered, strict=True):
         yield ViewRow(message=message, delete_horizon=until, remembered=bool(memory))
-
-
-def view_published_by(plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Published:
-    """What the view's commit that carries the plan tells of itself: what it left out is counted by the plan alone."""
-    return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=tuple(sorted(json.loads(summary.get(COUNTS, "{}")).items())))
 
 
 # What lies past a view's horizons, where the cleaner does not wait for compaction any more (CMP-9): how old it is, and what would be
@@ -186,8 +152,6 @@ def outlived(tables: Tables, plan: Plan, horizons: Mapping[int, int], *, view_id
     """See `ports.ViewReader.outlived`. `view_id`: the view's snapshot.
 
     Raises PlanConflict where the log's snapshot is gone, CompactedTableMissing, UnreadableFile, UnreadableDeletes."""
-    import duckdb
-
     log, view = tables.load(plan.topic), tables.load(plan.topic, kind=COMPACTED)
     snapshot = log.snapshot_by_id(plan.requirements.snapshot_id or 0)
     if snapshot is None:
@@ -196,7 +160,7 @@ def outlived(tables: Tables, plan: Plan, horizons: Mapping[int, int], *, view_id
     in_log: dict[int, list[int]] = {}
     view_files = files_by_partition(view, view.snapshot_by_id(view_id))
     for partition, files in _by_partition(log, snapshot, plan, horizons):
-        with tempfile.TemporaryDirectory() as spill, duckdb.connect(config={"temp_directory": spill}) as connection:
+        with database() as connection:
             _read_log(connection, log, snapshot, files, plan, horizons.get(partition, NOTHING))
             in_log[partition] = [int(offset) for (offset,) in connection.execute(_IN_LOG).fetchall()]
             try:
@@ -212,7 +176,7 @@ def outlived_evidence(tables: Tables, plan: Plan, view_id: int) -> pa.Table:
     view = state_of(tables, plan.topic)
     found = outlived(tables, plan, {} if view is None else view.horizons, view_id=view_id)
     row = {name: sum(map(len, offsets.values())) for name, offsets in (("in_view", found.of_view), ("in_log", found.in_log))}
-    return pa.Table.from_pylist([row], schema=pa.schema([(name, pa.int64()) for name in row]))
+    return longs([row])
 
 
 def _past(files: Iterable[FileMetrics], horizons: Mapping[int, int]) -> Iterator[FileMetrics]:

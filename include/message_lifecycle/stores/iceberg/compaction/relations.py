@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from message_lifecycle.model.errors import Unavailable
-from message_lifecycle.stores.iceberg.compaction.job import InputFile
+from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE, InputFile
 from message_lifecycle.stores.iceberg.document import is_local, local_path
 from message_lifecycle.stores.iceberg.puffin import marked
 
@@ -96,3 +97,19 @@ def create_relation(
         connection.register(f"{name}_gone", {"file": of_file, "row": np.concatenate(list(gone.values()))})
     chosen = ", ".join(f'f."{column}"' for column, _ in columns) + _PLACE if places else "f.*"
     connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {chosen} FROM {live_rows(files, f'{name}_gone' if gone else None)}")
+
+
+MEMORY_BYTES = 1024 * MEBIBYTE
+
+
+@contextmanager
+def database() -> Iterator[duckdb.DuckDBPyConnection]:
+    """For a question of a reader: spills beyond its memory, and fetches nothing from anywhere."""
+    import tempfile
+
+    import duckdb
+
+    with tempfile.TemporaryDirectory() as spill:
+        settings: dict[str, Any] = {"memory_limit": f"{MEMORY_BYTES}B", "temp_directory": spill, "autoinstall_known_extensions": False}
+        with duckdb.connect(config=settings) as connection:
+            yield connection

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
@@ -14,111 +14,70 @@ import pyarrow as pa
 from message_lifecycle.model.change import RemoveRows, RestoreRows
 from message_lifecycle.model.errors import PlanConflict, undo_source_gone
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import ViewReason, offsets_of, ranges_text
+from message_lifecycle.model.rows import ViewReason, ranges_of, ranges_text
 from message_lifecycle.model.undo import ReturningView
 from message_lifecycle.model.view import StagedView
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.compaction.engine import totals
 from message_lifecycle.stores.iceberg.compaction.inputs import columns_of, files_by_partition
-from message_lifecycle.stores.iceberg.compaction.job import InputFile, NewFile, NewVector, PartitionResult
-from message_lifecycle.stores.iceberg.compaction.relations import create_relation, duckdb_types
+from message_lifecycle.stores.iceberg.compaction.job import InputFile, NewFile, NewVector, Written
+from message_lifecycle.stores.iceberg.compaction.relations import create_relation, database, duckdb_types
 from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA
-from message_lifecycle.stores.iceberg.data_files import copy_file
+from message_lifecycle.stores.iceberg.data_files import copy_file, write_file
 from message_lifecycle.stores.iceberg.data_rows import read_rows
+from message_lifecycle.stores.iceberg.evidence_files import longs
 from message_lifecycle.stores.iceberg.layout import COMPACTED
-from message_lifecycle.stores.iceberg.puffin import Positions, marked, puffin_file
+from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_vectors
 from message_lifecycle.stores.iceberg.row_deletes import within
 from message_lifecycle.stores.iceberg.undo_sources import source_of
 
 if TYPE_CHECKING:
-    import duckdb
     from pyiceberg.table import Table
 
 
 _NONE = np.empty(0, np.int64)
 
 
-def marks(view: Table, snapshot_id: int, removals: Sequence[RemoveRows]) -> list[PartitionResult]:
+def marks(view: Table, snapshot_id: int, removals: Sequence[RemoveRows]) -> list[Written]:
     """New deletion vectors for the named messages, written beside the view's data, with those that were there before."""
     files = files_by_partition(view, view.snapshot_by_id(snapshot_id))
     return [_of_partition(view, files.get(action.partition, []), action) for action in removals]
 
 
-def _of_partition(view: Table, files: Sequence[InputFile], action: RemoveRows) -> PartitionResult:
+def _of_partition(view: Table, files: Sequence[InputFile], action: RemoveRows) -> Written:
     positions: dict[str, Positions] = {}
-    live = going = 0
+    going = 0
     for file in files:
         before = _NONE if file.vector is None else marked(file.vector)
         offsets = read_rows(view.io, file.path, before, ()).offsets
         named = np.setdiff1d(np.flatnonzero(within(offsets, action.offsets)), before)
-        live, going = live + len(offsets) - len(before), going + len(named)
+        going += len(named)
         if len(named):
             positions[file.path] = np.union1d(before, named)
-    return PartitionResult(
-        partition=action.partition,
-        through=-1,
-        files=(),
-        vectors=write_marks(view, f"partition={action.partition}", positions),
-        dropped=(),
-        view_rows=live,
-        tail_rows=0,
-        keys=0,
-        rows_out=live - going,
-        removed={cast(ViewReason, action.reason): going},
-    )
+    return Written(partition=action.partition, vectors=write_marks(view, f"partition={action.partition}", positions), rows=going)
 
 
 def write_marks(table: Table, place: str, positions: Mapping[str, Positions]) -> tuple[NewVector, ...]:
     """One file of new vectors, by the path of each data file. `place`: their partition, as `name=value`."""
-    if not positions:
-        return ()
-    content, blobs = puffin_file(positions.items())
     path = f"{table.location()}/data/{place}/{token_hex(8)}-deletes.puffin"
-    with table.io.new_output(path).create() as stream:
-        stream.write(content)
-    puffin = NewFile(path=path, rows=sum(blob.rows for blob in blobs), bytes=len(content))
-    return tuple(
-        NewVector(data_file=blob.data_file, puffin=puffin, offset=blob.offset, length=blob.length, rows=blob.rows) for blob in blobs
-    )
+    return write_vectors(path, positions.items(), partial(write_file, table.io))
 
 
-def staged(plan: Plan, results: Sequence[PartitionResult]) -> StagedView:
-    """What it has come to."""
+def staged(plan: Plan, results: Sequence[Written], *, engine: str) -> StagedView:
+    """What single messages that went or came have made of the view. Those that come are what a compaction's tail is: it takes them up."""
     assert plan.view is not None
-    removed = totals(results)
-    going = sum(removed.values())
+    removed: Counter[ViewReason] = Counter()
+    for action, result in zip(plan.on_view.mark, results, strict=False):
+        removed[cast(ViewReason, action.reason)] += result.rows
+    come = 0 if plan.on_view.mark else sum(result.rows for result in results)
     return StagedView(
         view_rows=plan.view.rows,
-        tail_rows=0,
-        rows=plan.view.rows - going,
+        tail_rows=come,
+        rows=plan.view.rows + come - sum(removed.values()),
         removed=tuple(sorted(removed.items())),
         bytes_read=0,
         bytes_written=0,
-        engine="request",
+        engine=engine,
     )
-
-
-def removal_evidence(tables: Tables, plan: Plan, before_id: int, after_id: int) -> pa.Table:
-    """The frame `view`: per partition that loses messages how many, how many of them the plan does not name, and how many came."""
-    import duckdb
-
-    view = tables.load(plan.topic, kind=COMPACTED)
-    with tempfile.TemporaryDirectory() as spill, duckdb.connect(config={"temp_directory": spill}) as connection:
-        for name, snapshot_id in (("was", before_id), ("now", after_id)):
-            files = [file for group in files_by_partition(view, view.snapshot_by_id(snapshot_id)).values() for file in group]
-            create_relation(connection, name, files, duckdb_types(SCHEMA))
-        place = 'partition, "offset"'
-        gone = connection.execute(f"SELECT {place} FROM was EXCEPT ALL SELECT {place} FROM now").fetchall()
-        came = connection.execute(f"SELECT {place} FROM now EXCEPT ALL SELECT {place} FROM was").fetchall()
-    named = {action.partition: action.offsets for action in plan.on_view.mark}
-    rows = []
-    for partition in sorted({place[0] for place in (*gone, *came)}):
-        mine = np.array([offset for of, offset in gone if of == partition], np.int64)
-        known = int(within(mine, named[partition]).sum()) if partition in named else 0
-        added = sum(of == partition for of, _ in came)
-        rows.append({"partition": partition, "rows": len(mine), "unnamed": len(mine) - known, "added": added})
-    schema = pa.schema([(name, pa.int64()) for name in ("partition", "rows", "unnamed", "added")])
-    return pa.Table.from_pylist(rows, schema=schema)
 
 
 # Single rows that come back to one partition of a table, found in its history (DEL-7).
@@ -132,23 +91,7 @@ Holding = tuple[InputFile, Positions, int]
 """A file of the table's history, positions in it that come back, and how many rows it has."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
-    """What comes back to one partition (`compaction.commit.Written`). `unmarked`: paths of files of which nothing is marked any more."""
-
-    partition: int
-    files: tuple[NewFile, ...]
-    vectors: tuple[NewVector, ...]
-    unmarked: tuple[str, ...]
-    rows: int
-    dropped: tuple[str, ...] = ()
-
-    @property
-    def is_nothing(self) -> bool:
-        return not (self.files or self.vectors or self.unmarked)
-
-
-def bring_back(table: Table, partition: int, holding: Iterable[Holding], now: Sequence[InputFile], *, field: str = "partition") -> Restored:
+def bring_back(table: Table, partition: int, holding: Iterable[Holding], now: Sequence[InputFile], *, field: str = "partition") -> Written:
     """Write copies and vectors beside the table's data. `now`: its files of the partition. `field`: name of the partition field. Raises
     FileNotFoundError where a file of its history is lost."""
     standing = {file.path: NONE if file.vector is None else marked(file.vector) for file in now}
@@ -171,7 +114,7 @@ def bring_back(table: Table, partition: int, holding: Iterable[Holding], now: Se
         elif path in standing:
             unmarked.append(path)
     vectors = write_marks(table, f"{field}={partition}", positions)
-    return Restored(partition=partition, files=tuple(copies), vectors=vectors, unmarked=tuple(unmarked), rows=rows)
+    return Written(partition=partition, files=tuple(copies), vectors=vectors, unmarked=tuple(unmarked), rows=rows)
 
 
 # What an undo brings back to a compacted view: single messages, found in the view's history by their offsets (DEL-7).
@@ -209,7 +152,7 @@ def returning(view: Table, snapshot_id: int, plan: Plan) -> ReturningView:
     return ReturningView(source_id=source.snapshot_id, rows=tuple(rows), newest=newest, gone=gone)
 
 
-def restore(view: Table, base_id: int, plan: Plan) -> list[Restored]:
+def restore(view: Table, base_id: int, plan: Plan) -> list[Written]:
     """Write what brings back the named messages to the view's snapshot `base_id`, if any: copies and vectors, beside its data. Raises
     UndoSourceGone where a file is lost, PlanConflict where other messages would come than are named."""
     if not plan.on_view.back:
@@ -241,50 +184,61 @@ def _holding(view: Table, source: Sequence[InputFile], action: RestoreRows) -> I
             yield file, mine, len(found.offsets)
 
 
-def staged_returns(plan: Plan) -> StagedView:
-    """What it has come to. Those that come back are what a compaction's tail is: the view takes them up."""
-    assert plan.view is not None
-    return StagedView(
-        view_rows=plan.view.rows,
-        tail_rows=plan.restored_view_rows,
-        rows=plan.view.rows + plan.restored_view_rows,
-        removed=(),
-        bytes_read=0,
-        bytes_written=0,
-        engine="undo",
-    )
+# The gate's look at them: places of the view's table that are there before and not after, and the other way; and of what came all columns,
+# beside the source.
+
+
+def removal_evidence(tables: Tables, plan: Plan, before_id: int | None, after_id: int | None) -> pa.Table:
+    """The frame `view`: per partition that loses messages how many, how many of them the plan does not name, and how many came."""
+    return _evidence(tables, plan, {"was": before_id, "now": after_id}, plan.on_view.mark, _REMOVED, ("rows", "unnamed", "added"))
 
 
 def return_evidence(tables: Tables, plan: Plan, before_id: int | None, after_id: int | None) -> pa.Table:
-    """The frame `view_returns` of `undo_suite`. Places tell what came and went; all columns of what came are compared with the source."""
-    import duckdb
+    """The frame `view_returns` of `undo_suite`."""
+    kinds = ("rows", "missing", "unnamed", "changed", "lost", "repeated_keys")
+    snapshots = {"was": before_id, "now": after_id, "source": plan.on_view.source_id}
+    return _evidence(tables, plan, snapshots, plan.on_view.back, _RETURNED, kinds)
 
+
+def _evidence(
+    tables: Tables,
+    plan: Plan,
+    snapshots: Mapping[str, int | None],
+    actions: Sequence[RemoveRows | RestoreRows],
+    found: str,
+    kinds: Sequence[str],
+) -> pa.Table:
+    """Per partition, how many of the rows `found` are of each kind. Raises PlanConflict."""
     view = tables.load(plan.topic, kind=COMPACTED)
-    named: dict[str, list[int]] = {"partition": [], "offset": []}
-    sources = {"was": before_id, "now": after_id, "source": plan.on_view.source_id}
-    with tempfile.TemporaryDirectory() as spill, duckdb.connect(config={"temp_directory": spill}) as connection:
-        for name, snapshot_id in sources.items():
+    runs = [(action.partition, run.start, run.stop) for action in actions for run in ranges_of(action.offsets)]
+    with database() as connection:
+        for name, snapshot_id in snapshots.items():
             snapshot = None if snapshot_id is None else view.snapshot_by_id(snapshot_id)
             if snapshot is None:
                 raise PlanConflict(plan.plan_id, f"snapshot {snapshot_id} of the compacted view is gone")
             files = [file for group in files_by_partition(view, snapshot).values() for file in group]
             create_relation(connection, name, files, duckdb_types(SCHEMA))
-        for action in plan.on_view.back:
-            offsets = list(offsets_of(action.offsets))
-            named["offset"] += offsets
-            named["partition"] += [action.partition] * len(offsets)
-        connection.register("named_rows", pa.table({name: pa.array(column, pa.int64()) for name, column in named.items()}))
-        return _judged(connection)
+        connection.register("runs", longs([dict(zip(_RUN, run, strict=True)) for run in runs], _RUN))
+        connection.execute(f"{_CHANGED}; CREATE TEMP TABLE found AS {found}")
+        counted = ", ".join(f"count_if(kind = '{kind}') AS {kind}" for kind in kinds)
+        rows = connection.execute(f"SELECT partition, {counted} FROM found GROUP BY partition ORDER BY partition").fetchall()
+    return longs([dict(zip(("partition", *kinds), row, strict=True)) for row in rows], ("partition", *kinds))
 
 
+_RUN = ("partition", "first", "stop")
 _PLACE = 'partition, "offset"'
 _ALL = ", ".join(f'{{0}}."{field.name}"' for field in SCHEMA.fields)
-_FRAME = f"""
-CREATE TEMP TABLE named AS SELECT partition::INTEGER AS partition, "offset" FROM named_rows;
+_CHANGED = f"""
+CREATE TEMP TABLE named AS SELECT partition::INTEGER AS partition, unnest(range(first, stop)) AS "offset" FROM runs;
 CREATE TEMP TABLE came AS SELECT {_PLACE} FROM now EXCEPT ALL SELECT {_PLACE} FROM was;
-CREATE TEMP TABLE gone AS SELECT {_PLACE} FROM was EXCEPT ALL SELECT {_PLACE} FROM now;
-CREATE TEMP TABLE fresh AS SELECT now.* FROM now SEMI JOIN came USING ({_PLACE});
-CREATE TEMP TABLE found AS
+CREATE TEMP TABLE gone AS SELECT {_PLACE} FROM was EXCEPT ALL SELECT {_PLACE} FROM now
+"""
+_REMOVED = f"""
+SELECT partition, 'rows' AS kind FROM gone UNION ALL SELECT partition, 'added' FROM came
+UNION ALL SELECT partition, 'unnamed' FROM gone ANTI JOIN named USING ({_PLACE})
+"""
+_RETURNED = f"""
+WITH fresh AS MATERIALIZED (SELECT now.* FROM now SEMI JOIN came USING ({_PLACE}))
 SELECT partition, 'rows' AS kind FROM came SEMI JOIN named USING ({_PLACE})
 UNION ALL SELECT partition, 'missing' FROM named ANTI JOIN came USING ({_PLACE})
 UNION ALL SELECT partition, 'unnamed' FROM came ANTI JOIN named USING ({_PLACE})
@@ -295,13 +249,3 @@ UNION ALL SELECT partition, 'repeated_keys' FROM (
     SELECT partition, key FROM now SEMI JOIN fresh USING (partition, key)
     WHERE key IS NOT NULL AND NOT coalesce(remembered, false) GROUP BY ALL HAVING count(*) > 1)
 """
-_KINDS = ("rows", "missing", "unnamed", "changed", "lost", "repeated_keys")
-
-
-def _judged(connection: duckdb.DuckDBPyConnection) -> pa.Table:
-    connection.execute(_FRAME)
-    counted = ", ".join(f"count_if(kind = '{kind}') AS {kind}" for kind in _KINDS)
-    rows: list[dict[str, Any]] = []
-    for row in connection.execute(f"SELECT partition, {counted} FROM found GROUP BY partition ORDER BY partition").fetchall():
-        rows.append(dict(zip(("partition", *_KINDS), row, strict=True)))
-    return pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.int64()) for name in ("partition", *_KINDS)]))

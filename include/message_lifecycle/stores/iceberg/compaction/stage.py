@@ -6,11 +6,12 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from secrets import token_hex
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import PlanConflict, topic_without_keys
+from message_lifecycle.model.errors import topic_without_keys
 from message_lifecycle.model.marker import REASON_HEADER
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Staged
@@ -19,8 +20,8 @@ from message_lifecycle.model.rows import ViewReason
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.view import StagedView
 from message_lifecycle.operations.compaction_fold import FoldRules, rules_of
-from message_lifecycle.stores.iceberg import rule_sql
-from message_lifecycle.stores.iceberg.branches import branch_of, make_branch, staged_on
+from message_lifecycle.stores.iceberg import change, rule_sql
+from message_lifecycle.stores.iceberg.branches import branch_of
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import removals, view_table
@@ -32,7 +33,7 @@ from message_lifecycle.stores.iceberg.compaction.job import CompactionJob, Rules
 from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA
 from message_lifecycle.stores.iceberg.document import is_local, local_path
 from message_lifecycle.stores.iceberg.layout import COMPACTED, STAGED_PLAN_ID
-from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.session import Java, java_table, sql_table
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -48,40 +49,36 @@ def stage(session: SparkSession, tables: Tables, plan: Plan, *, sql: Callable[[]
     view_table.create(tables, plan.topic)
     table = java_table(session, plan.topic, kind=COMPACTED)
     base_id = required_base(table, plan)
-    found = staged_on(table, plan.plan_id)
-    if found is not None:
-        return _staged(plan, branch_of(plan.plan_id), found)
-    # Before the branch: where something is lost, or other than planned, nothing is staged.
-    back = removals.restore(tables.load(plan.topic, kind=COMPACTED), base_id, plan)
-    branch = make_branch(table, plan, base_id)
+    work = partial(_work, session, tables, plan, base_id, table, sql)
+    return _staged(plan, change.stage(session, table, plan, base_id, work, kind=COMPACTED))
+
+
+def _work(
+    session: SparkSession, tables: Tables, plan: Plan, base_id: int, table: Java, sql: Callable[[], SparkSession]
+) -> Callable[[str], object]:
+    """Where something is lost, or other than planned, it raises before there is a branch."""
+    view = tables.load(plan.topic, kind=COMPACTED)
+    back = removals.restore(view, base_id, plan)
     if plan.on_view.mark:
-        results = removals.marks(tables.load(plan.topic, kind=COMPACTED), base_id, plan.on_view.mark)
-        commit(session, table, results, branch=branch, properties=_told(plan, removals.staged(plan, results)))
-        return _staged(plan, branch, table.snapshot(branch))
+        marks = removals.marks(view, base_id, plan.on_view.mark)
+        return partial(commit, session, table, marks, properties=_told(plan, removals.staged(plan, marks, engine="request")))
     if plan.on_view.back:
-        unmarked = [path for part in back for path in part.unmarked]
-        commit(session, table, back, branch=branch, properties=_told(plan, removals.staged_returns(plan)), unmarked=unmarked)
-        return _staged(plan, branch, table.snapshot(branch))
+        return partial(commit, session, table, back, properties=_told(plan, removals.staged(plan, back, engine="undo")))
+    return partial(_compact, session, tables, plan, base_id, table, sql)
+
+
+def _compact(
+    session: SparkSession, tables: Tables, plan: Plan, base_id: int, table: Java, sql: Callable[[], SparkSession], branch: str
+) -> None:
     by_kernel = Policy.of_values(plan.policy)["compaction_engine"] == "kernel"
     if not (by_kernel and _by_kernel(session, tables, plan, base_id, table, branch)):
         _by_sql(sql(), plan, base_id, branch)
-    forget_cached(session, plan.topic, kind=COMPACTED)
-    table.refresh()
-    return _staged(plan, branch, table.snapshot(branch))
 
 
 def required_base(table: Java, plan: Plan) -> int:
     """The view's snapshot that the plan builds on, which must be the newest one. Raises PlanConflict."""
-    assert plan.view is not None
-    head = table.currentSnapshot()
-    before = plan.view.snapshot_id
-    if before is None:
-        # Made by staging, and never published: the table's first snapshot holds nothing.
-        if head.parentId() is not None:
-            raise PlanConflict(plan.plan_id, "the topic was compacted for the first time since it was planned")
-    elif str(table.uuid()) != plan.view.table_uuid or int(head.snapshotId()) != before:
-        raise PlanConflict(plan.plan_id, "the compacted view has changed since it was planned")
-    return int(head.snapshotId())
+    made, changed = "the topic was compacted for the first time", "the compacted view has changed"
+    return change.required_head(table, plan.plan_id, plan.view, made=made, changed=changed)
 
 
 def _by_kernel(session: SparkSession, tables: Tables, plan: Plan, base_id: int, table: Java, branch: str) -> bool:
@@ -173,11 +170,11 @@ def _told(plan: Plan, view: StagedView) -> dict[str, str]:
     return {STAGED_PLAN_ID: plan.plan_id, STAGED_VIEW: json.dumps(asdict(view))}
 
 
-def _staged(plan: Plan, branch: str, snapshot: Java) -> Staged:
+def _staged(plan: Plan, snapshot: Java) -> Staged:
     told = json.loads(str(snapshot.summary().get(STAGED_VIEW)))
     told["removed"] = tuple((reason, count) for reason, count in told["removed"])
     told["snapshot_id"] = int(snapshot.snapshotId())
-    return Staged(plan_id=plan.plan_id, branch=branch, snapshot_id=told["snapshot_id"], view=StagedView(**told))
+    return Staged(plan_id=plan.plan_id, branch=branch_of(plan.plan_id), snapshot_id=told["snapshot_id"], view=StagedView(**told))
 
 
 # The reference engine: two-pass compaction by Spark SQL, for any number of keys and any input that Spark can read (CMP-1 to CMP-3).

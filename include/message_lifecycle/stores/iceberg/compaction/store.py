@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pyiceberg.manifest import ManifestContent
 
-from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
@@ -20,28 +20,20 @@ from message_lifecycle.model.view import ViewState
 from message_lifecycle.operations import age_rules
 from message_lifecycle.operations.compaction import settings_hash_after
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.iceberg import rule_bounds, rule_columns, rule_sql, view_file
-from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, chain, remove_branch, undo_ref
+from message_lifecycle.ports import NOTHING_GIVEN, Given
+from message_lifecycle.stores.iceberg import layout, rule_bounds, rule_columns, rule_sql, view_file
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.change import TableStore, Update, head_is, staged_change
 from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.compaction.read import IcebergViewReader, view_published_by
+from message_lifecycle.stores.iceberg.compaction import view_table
+from message_lifecycle.stores.iceberg.compaction.inputs import delete_horizons
+from message_lifecycle.stores.iceberg.compaction.read import IcebergViewReader
 from message_lifecycle.stores.iceberg.compaction.stage import required_base
-from message_lifecycle.stores.iceberg.compaction.view_table import DELETE_HORIZON, DUE_AT, HORIZONS, MEMORIES, SETTINGS, memories, state_of
 from message_lifecycle.stores.iceberg.data_rows import Vectors, read_rows
-from message_lifecycle.stores.iceberg.fence import (
-    Ancestor,
-    Steps,
-    commit_once,
-    fenced_commit,
-    find,
-    main_ancestors,
-    nothing_since,
-    properties,
-)
-from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, LATEST, SCRATCH_PROPERTY, by_partition, offsets_of
-from message_lifecycle.stores.iceberg.manifests import DELETED, entries, files_of, picking
-from message_lifecycle.stores.iceberg.session import Java, engine, forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.fence import main_ancestors
+from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, COUNTS, LATEST, OPERATION, PLAN_ID, SCRATCH_PROPERTY
+from message_lifecycle.stores.iceberg.manifests import files_of
+from message_lifecycle.stores.iceberg.session import Java, engine, java_table, sql_table
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
@@ -50,15 +42,32 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class IcebergViews(IcebergViewReader, ChangeStore):
-    """`steps` is told the name of each step as it is reached (`after_stage`, `before_commit`, `inside_commit`, `after_commit`)."""
+class IcebergViews(TableStore, IcebergViewReader):
+    """`ports.ViewStore`."""
 
-    def __init__(
-        self, session: Callable[[], SparkSession], *, tables: Tables | None = None, steps: Callable[[str], None] | None = None
-    ) -> None:
-        super().__init__(tables)
-        self._session = session
-        self._steps = steps or (lambda _: None)
+    kinds = (COMPACTED,)
+
+    def _table(self, plan: Plan) -> Table | None:
+        return None if view_table.document_of(self._tables, plan.topic) is None else self._tables.load(plan.topic, kind=COMPACTED)
+
+    def _tells(self, plan_id: str, snapshot_id: int, summary: Mapping[str, str]) -> Published:
+        """What it left out is counted by the plan alone."""
+        return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=tuple(sorted(json.loads(summary.get(COUNTS, "{}")).items())))
+
+    def has_begun(self, plan: Plan) -> bool:
+        table = self._table(plan)
+        if table is None or not plan.on_view.compact:
+            return super().has_begun(plan)
+        # Nobody takes a compaction back, so an erasure that has ended its commit has left nothing that tells of it.
+        base_id, whole = None if plan.view is None else plan.view.snapshot_id, True
+        for snapshot in layout.ancestors(table):
+            summary = layout.summary_of(snapshot)
+            if snapshot.snapshot_id == base_id:
+                return False
+            if summary.get(PLAN_ID) == plan.plan_id or summary.get(OPERATION) == "erasure":
+                return True
+            whole = snapshot.parent_snapshot_id is None
+        return not whole
 
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         from message_lifecycle.stores.iceberg.compaction.stage import stage
@@ -94,9 +103,12 @@ class IcebergViews(IcebergViewReader, ChangeStore):
         return frames
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
-        done = publish(engine(self._session), self._tables, verdict, sql=self._session, ledger=given.ledger(), steps=self._steps)
-        if verdict.plan.on_view.back and verdict.plan.parent is not None:
-            remove_branch(self._tables, verdict.plan, undo_ref(verdict.plan.parent), (COMPACTED,))
+        plan, session = verdict.plan, engine(self._session)
+        table = java_table(session, plan.topic, kind=COMPACTED)
+        make = partial(_update, session, self._tables, table, verdict, self._session)
+        done = self._commit(session, table, verdict, given, make, kind=COMPACTED)
+        if plan.on_view.back:
+            self._forget_source(plan)
         return done
 
     def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:
@@ -105,72 +117,34 @@ class IcebergViews(IcebergViewReader, ChangeStore):
             return None
         return keep_sql_view(self._tables, name, policy)
 
-    def discard(self, plan: Plan) -> None:
-        """Needs no JVM."""
-        remove_branch(self._tables, plan, branch_of(plan.plan_id), (COMPACTED,))
-
 
 # Publishing a compaction: the staged view and its horizons in one fenced commit of the view's table (CMP-4, DEL-5).
 
 
-def publish(
-    session: SparkSession,
-    tables: Tables,
-    verdict: Verdict,
-    *,
-    sql: Callable[[], SparkSession],
-    ledger: tuple[str, int],
-    steps: Steps,
-) -> Published:
-    """Make the plan's one commit on main, or report the one that is there. Raises PlanConflict, TableBusy, CommitUnknown."""
-    plan, plan_id = verdict.plan, verdict.plan.plan_id
-    table = java_table(session, plan.topic, kind=COMPACTED)
-    done = find(table, plan_id)
-    if done is not None:
-        return view_published_by(plan_id, done.snapshot_id, done.summary)
-    base_id = required_base(table, plan)
-    staged_id = None if verdict.staged.view is None else verdict.staged.view.snapshot_id
-    staged = None if staged_id is None else table.snapshot(staged_id)
-    if staged is None or staged_id == base_id:
-        raise PlanConflict(plan_id, f"nothing is staged for it (snapshot {staged_id})")
-    change = StagedChange.of(session, table, chain(table, staged, base_id))
-    update = change.with_added(table.newRowDelta(), base_id)
-    for key, value in _properties(sql, tables, table, verdict, ledger).items():
-        update.set(key, value)
-
-    def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
-        steps("inside_commit")
-        nothing_since(walk(), plan_id, base_id, table="the compacted view was")
-
-    def attempt() -> None:
-        fenced_commit(session, [(update, judge)], what=f"publishing plan {plan_id}")
-
-    try:
-        found = commit_once(table, plan_id, attempt, steps=steps)
-    finally:
-        forget_cached(session, plan.topic, kind=COMPACTED)
-    return view_published_by(plan_id, found.snapshot_id, found.summary)
-
-
-def _properties(sql: Callable[[], SparkSession], tables: Tables, table: Java, verdict: Verdict, ledger: tuple[str, int]) -> dict[str, str]:
-    plan = verdict.plan
-    before = next((found for ancestor in main_ancestors(table) if (found := ancestor.get(HORIZONS)) is not None), "{}")
-    horizons = offsets_of(before)
+def _update(session: SparkSession, tables: Tables, table: Java, verdict: Verdict, sql: Callable[[], SparkSession]) -> Update:
+    """What the commit does. `sql`: asked for where memories are to be counted. Raises PlanConflict."""
+    plan, told, base_id = verdict.plan, verdict.staged.view, required_base(table, verdict.plan)
+    staged_id = None if told is None else told.snapshot_id
+    change = staged_change(session, table, plan.plan_id, staged_id, base_id)
+    before = next((found for ancestor in main_ancestors(table) if (found := ancestor.get(view_table.HORIZONS)) is not None), "{}")
+    horizons = layout.offsets_of(before)
     for action in plan.on_view.compact:
         horizons[action.partition] = max(action.through, horizons.get(action.partition, -1))
     view = tables.load(plan.topic, kind=COMPACTED)
-    told = verdict.staged.view
-    assert told is not None
-    staged = view.snapshot_by_id(told.snapshot_id or 0)
-    assert staged is not None, "the caller has found it"
+    staged = view.snapshot_by_id(staged_id or 0)
+    assert staged is not None and told is not None, "its branch was just found"
     due = due_at(view, staged, Policy.of_values(plan.policy), as_of=plan.as_of)
-    return {
-        **properties(verdict, ledger, told.removed),
-        HORIZONS: by_partition(horizons),
-        SETTINGS: settings_hash_after(plan, _judged(table, plan)),
-        MEMORIES: str(_memories(sql, table, verdict, staged.snapshot_id)),
-        **({} if due is None else {DUE_AT: str(due)}),
-    }
+    return Update(
+        update=change.with_added(table.newRowDelta(), base_id),
+        condition=head_is(plan.plan_id, base_id, table="the compacted view was"),
+        tells={
+            view_table.HORIZONS: layout.by_partition(horizons),
+            view_table.SETTINGS: settings_hash_after(plan, _judged(table, plan)),
+            view_table.MEMORIES: str(_memories(sql, table, verdict, staged.snapshot_id)),
+            **({} if due is None else {view_table.DUE_AT: str(due)}),
+        },
+        removed=told.removed,
+    )
 
 
 def _judged(table: Java, plan: Plan) -> Iterator[str]:
@@ -178,12 +152,12 @@ def _judged(table: Java, plan: Plan) -> Iterator[str]:
     assert plan.view is not None
     for snapshot_id in (plan.view.snapshot_id, *((plan.on_view.source_id,) if plan.on_view.back else ())):
         snapshot = None if snapshot_id is None else table.snapshot(snapshot_id)
-        yield "" if snapshot is None else str(snapshot.summary().get(SETTINGS) or "")
+        yield "" if snapshot is None else str(snapshot.summary().get(view_table.SETTINGS) or "")
 
 
 def _memories(sql: Callable[[], SparkSession], table: Java, verdict: Verdict, staged_id: int) -> int:
     """Rows of the staged view that are no messages; there are none where the latest is that of the highest offset."""
-    if not Policy.of_values(verdict.plan.policy).by_event_time and not memories(table):
+    if not Policy.of_values(verdict.plan.policy).by_event_time and not view_table.memories(table):
         return 0
     from message_lifecycle.stores.iceberg.session import sql_table
 
@@ -203,7 +177,8 @@ _HORIZON = "delete_horizon"
 def due_at(table: Table, snapshot: Snapshot, policy: Policy, *, as_of: Instant) -> Instant | None:
     """None: never. `as_of`: of the run that made the snapshot, which has taken what was due then."""
     rule = age_rules.hidden(policy)
-    prefix, horizons, vectors = location_prefix(table.location()), dict(_delete_horizons(table, snapshot)), Vectors(table, snapshot)
+    prefix, vectors = location_prefix(table.location()), Vectors(table, snapshot)
+    horizons = {path: horizon for path, horizon in delete_horizons(table, snapshot) if horizon is not None}
     columns = {*rule_columns.columns_of(rule), _HORIZON}
     times = []
     for file in files_of(table, snapshot):
@@ -221,17 +196,6 @@ def due_at(table: Table, snapshot: Snapshot, policy: Policy, *, as_of: Instant) 
     return min((Instant(time) for time in times if time < INT64_MAX), default=None)
 
 
-def _delete_horizons(table: Table, snapshot: Snapshot) -> Iterator[tuple[str, int]]:
-    """The earliest delete horizon of each file that has one."""
-    for manifest in snapshot.manifests(table.io):
-        if manifest.content != ManifestContent.DATA:
-            continue
-        for status, _, (path, lower) in entries(table.io, manifest, picking("file_path", "lower_bounds")):
-            bound = (lower or {}).get(DELETE_HORIZON)
-            if bound is not None and status != DELETED:
-                yield path, int.from_bytes(bound, "little", signed=True)
-
-
 # The SQL view of a compacted topic: the compacted table up to its horizons, then the log, as one relation (CMP-6).
 #
 # It names a snapshot of the compacted table, so that the two halves always fit: whoever compacts or purges writes it anew.
@@ -241,7 +205,7 @@ def keep_sql_view(tables: Tables, name: TopicName, policy: Policy) -> str | None
     """Make the view say what the topic's newest compaction and its settings say; its name. None: nothing was compacted.
 
     Raises CompactedTableMissing, ForeignTable, TableBusy, CatalogUnavailable."""
-    state = state_of(tables, name)
+    state = view_table.state_of(tables, name)
     if state is None:
         return None
     text, place = _text(name, state, policy), (name.namespace, name.table(LATEST))

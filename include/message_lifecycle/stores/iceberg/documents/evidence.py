@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.change import snapshot_at
 from message_lifecycle.stores.iceberg.compaction.job import Resources
+from message_lifecycle.stores.iceberg.compaction.relations import database
 from message_lifecycle.stores.iceberg.documents import tables as places
 from message_lifecycle.stores.iceberg.documents.columns import CHANGES
 from message_lifecycle.stores.iceberg.documents.columns import SNAPSHOTS as SNAPSHOT_ROWS
 from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile, Folder, ProofBucket, Proved, files_at, of_buckets
 from message_lifecycle.stores.iceberg.documents.proof import relate_differences
-from message_lifecycle.stores.iceberg.documents.relations import database, register_pairs, relate_changes, relate_snapshots
+from message_lifecycle.stores.iceberg.documents.relations import register_pairs, relate_changes, relate_snapshots
 from message_lifecycle.stores.iceberg.documents.stage import Part, by_bucket, each_bucket, folder_of, parts_of, source_files
 from message_lifecycle.stores.iceberg.documents.tables import reading
-from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
+from message_lifecycle.stores.iceberg.evidence_files import longs
+from message_lifecycle.stores.iceberg.layout import SNAPSHOTS, summary_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -44,30 +46,44 @@ TOTALS = (
     "uncovered",
     "snapshots_unnamed",
 )
-_LONGS = pa.schema([(name, pa.int64()) for name in TOTALS])
+_Files = Mapping[int, Sequence[DocumentFile]]
 _UNPROVED = pa.schema([("document", pa.string()), ("reason", pa.string())])
 
 
 def evidence(session: Callable[[], SparkSession], tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
     """`documents`: one row of totals over the plan's documents that staging has not blocked; `unproved`: a row for each document whose
     proof fails; `figures`. Raises PlanConflict where what was staged is gone, FoldingFailed, UnreadableDocuments."""
-    told = staged.documents
     proved: Sequence[Proved] = ()
-    changes = tables.load(plan.topic)
-    base_id = plan.requirements.snapshot_id
-    staged_id = base_id if told is None or told.changes_id is None else told.changes_id
-    if told is not None:
-        work = partial(_prove, folder_of(policy))
-        proved = each_bucket(session(), _buckets(tables, plan, staged, changes, staged_id), work)
+    if staged.documents is not None:
+        proved = each_bucket(session(), _buckets(tables, plan, staged), partial(_prove, folder_of(policy)))
     totals = {name: sum(dict(one.totals)[name] for one in proved) for name in TOTALS}
     unproved = sorted(pair for one in proved for pair in one.unproved)
-    rows_in, rows_kept = rows_at(changes, base_id), rows_at(changes, staged_id)
+    rows_in, rows_kept = _rows(tables, plan, staged)
     figures = {"rows_in": rows_in, "rows_kept": rows_kept, "rows_removed": rows_in - rows_kept, "asks": len(plan.asks)}
     return {
-        "documents": pa.Table.from_pylist([totals], schema=_LONGS),
+        "documents": longs([totals]),
         "unproved": pa.Table.from_pylist([{"document": document, "reason": reason} for document, reason in unproved], schema=_UNPROVED),
-        "figures": pa.Table.from_pylist([figures], schema=pa.schema([(name, pa.int64()) for name in figures])),
+        "figures": longs([figures]),
     }
+
+
+def _ids(plan: Plan, staged: Staged) -> tuple[tuple[int | None, int | None], tuple[int | None, int | None]]:
+    """Snapshots before and after, of the changes and of the snapshots."""
+    told, base_id, before = staged.documents, plan.requirements.snapshot_id, plan.snapshots
+    snapshots_base = None if before is None else before.snapshot_id
+    return (
+        (base_id, base_id if told is None or told.changes_id is None else told.changes_id),
+        (snapshots_base, snapshots_base if told is None or told.snapshots_id is None else told.snapshots_id),
+    )
+
+
+def _rows(tables: Tables, plan: Plan, staged: Staged) -> list[int]:
+    """Changes before and after, by Iceberg's own count."""
+    changes, counted = tables.load(plan.topic), []
+    for snapshot_id in _ids(plan, staged)[0]:
+        told = summary_of(None if snapshot_id is None else changes.snapshot_by_id(snapshot_id))
+        counted.append(int(told.get("total-records", "0")) - int(told.get("total-position-deletes", "0")))
+    return counted
 
 
 def _prove(folder: Folder, bucket: ProofBucket, resources: Resources) -> Proved:
@@ -76,18 +92,11 @@ def _prove(folder: Folder, bucket: ProofBucket, resources: Resources) -> Proved:
     return prove_bucket(folder, bucket, resources)
 
 
-def _buckets(tables: Tables, plan: Plan, staged: Staged, changes: Table, staged_changes_id: int | None) -> list[ProofBucket]:
+def _buckets(tables: Tables, plan: Plan, staged: Staged) -> list[ProofBucket]:
     """Of every bucket that the plan names or that differs."""
-    told, plan_id, topic = staged.documents, plan.plan_id, plan.topic
-    assert told is not None
-    assert plan.snapshots is not None
-    before_id = plan.snapshots.snapshot_id
-    was = files_of(changes, plan.requirements.snapshot_id, plan_id)
-    now = files_of(changes, staged_changes_id, plan_id)
-    snapshots_were, snapshots_are = _snapshot_files(
-        tables, topic, before_id, before_id if told.snapshots_id is None else told.snapshots_id, plan_id
-    )
-    blocked = {document for document, _ in told.blocked}
+    assert staged.documents is not None
+    (was, now), (snapshots_were, snapshots_are) = _files_of_both(tables, plan, staged)
+    blocked = {document for document, _ in staged.documents.blocked}
     documents = by_bucket(action for action in plan.on_snapshots.documents if action.document not in blocked)
     none: tuple[DocumentFile, ...] = ()
     return [
@@ -104,30 +113,24 @@ def _buckets(tables: Tables, plan: Plan, staged: Staged, changes: Table, staged_
     ]
 
 
-def _snapshot_files(
-    tables: Tables, name: TopicName, before_id: int | None, after_id: int | None, plan_id: str
-) -> tuple[Mapping[int, Sequence[DocumentFile]], Mapping[int, Sequence[DocumentFile]]]:
-    if places.snapshots_document(tables, name) is None:
-        return {}, {}
-    table = tables.load(name, kind=SNAPSHOTS)
-    return files_of(table, before_id, plan_id), files_of(table, after_id, plan_id)
+def _files_of_both(tables: Tables, plan: Plan, staged: Staged) -> list[tuple[_Files, _Files]]:
+    """Of the changes and of the snapshots, where there are any: files before and after. Raises PlanConflict."""
+    found: list[tuple[_Files, _Files]] = []
+    for kind, ids in zip(("", SNAPSHOTS), _ids(plan, staged), strict=True):
+        if kind and places.snapshots_document(tables, plan.topic) is None:
+            found.append(({}, {}))
+        else:
+            table = tables.load(plan.topic, kind=kind)
+            found.append((_files_at(table, ids[0], plan.plan_id), _files_at(table, ids[1], plan.plan_id)))
+    return found
 
 
-def files_of(table: Table, snapshot_id: int | None, plan_id: str) -> Mapping[int, Sequence[DocumentFile]]:
-    snapshot = places.at(table, snapshot_id, plan_id)
+def _files_at(table: Table, snapshot_id: int | None, plan_id: str) -> _Files:
+    snapshot = snapshot_at(table, snapshot_id, plan_id)
     with reading(".".join(table.name())):
         found = of_buckets(files_at(table, snapshot))
     # Two listings of the same files are equal, however manifests were merged.
     return {bucket: sorted(files, key=lambda file: file.file.path) for bucket, files in found.items()}
-
-
-def rows_at(table: Table, snapshot_id: int | None) -> int:
-    """By Iceberg's own count."""
-    snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
-    if snapshot is None or snapshot.summary is None:
-        return 0
-    told = snapshot.summary.additional_properties
-    return int(told.get("total-records", "0")) - int(told.get("total-position-deletes", "0"))
 
 
 # What the gate judges of a staged undo of documents: frames of `gates.documents`, read without a JVM.
@@ -136,7 +139,6 @@ def rows_at(table: Table, snapshot_id: int | None) -> int:
 # columns of it.
 
 
-_Files = Mapping[int, Sequence[DocumentFile]]
 _PLACE = "document, server_seq, raised"
 _TABLE = """
 CREATE TEMP TABLE {table}_came AS SELECT {place}, content FROM {table}_differ WHERE came;
@@ -166,29 +168,22 @@ WHERE was.epoch IS DISTINCT FROM now.epoch
 
 def return_evidence(tables: Tables, plan: Plan, staged: Staged) -> Mapping[str, object]:
     """Raises PlanConflict where what was staged is gone, UndoSourceGone, UnreadableDocuments."""
-    told, before = staged.documents, plan.snapshots
-    assert before is not None, "an undo of documents says what snapshots it builds on"
-    changes, snapshots = tables.load(plan.topic), tables.load(plan.topic, kind=SNAPSHOTS)
-    base_id, snapshots_base = plan.requirements.snapshot_id, before.snapshot_id
-    staged_id = base_id if told is None or told.changes_id is None else told.changes_id
-    snapshots_id = snapshots_base if told is None or told.snapshots_id is None else told.snapshots_id
+    assert plan.snapshots is not None, "an undo of documents says what snapshots it builds on"
     files = [
-        (files_of(table, was, plan.plan_id), files_of(table, now, plan.plan_id), source_files(table, part, plan))
-        for table, was, now, part in zip(
-            (changes, snapshots), (base_id, snapshots_base), (staged_id, snapshots_id), parts_of(plan), strict=True
-        )
+        (*both, source_files(tables.load(plan.topic, kind=part.kind), part, plan))
+        for both, part in zip(_files_of_both(tables, plan, staged), parts_of(plan), strict=True)
     ]
     totals = Counter[str]()
     with reading(str(plan.topic)):
         for bucket in sorted({bucket for of_table in files for each in of_table for bucket in each}):
             if any(bucket in source or was.get(bucket) != now.get(bucket) for was, now, source in files):
                 totals.update(_judged(bucket, files, parts_of(plan)))
-    rows_in, rows_kept = rows_at(changes, base_id), rows_at(changes, staged_id)
+    rows_in, rows_kept = _rows(tables, plan, staged)
     figures = {"rows_in": rows_in, "rows_restored": rows_kept - rows_in, "rows_kept": rows_kept, "asks": len(plan.asks)}
     columns = [*(f"{table}_{column}" for table in ("changes", "snapshots") for column in _COUNTS), "holes", "epochs_wrong"]
     return {
-        "documents": _frame({column: totals[column] for column in columns}),
-        "figures": _frame(figures),
+        "documents": longs([{column: totals[column] for column in columns}]),
+        "figures": longs([figures]),
     }
 
 
@@ -225,7 +220,3 @@ def _columns(schema: Schema, *, content: bool = True) -> str:
 
 def _number(connection: duckdb.DuckDBPyConnection, query: str) -> int:
     return int(connection.execute(query).fetchall()[0][0])
-
-
-def _frame(row: Mapping[str, int]) -> pa.Table:
-    return pa.Table.from_pylist([dict(row)], schema=pa.schema([(name, pa.int64()) for name in row]))

@@ -19,11 +19,11 @@ from message_lifecycle.folds import Fold, fold_of
 from message_lifecycle.folds.replay import Folded, fold_document
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.stores.iceberg.compaction.connection import opened
-from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE, NewFile, Resources
+from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE, NewFile, Resources, Written
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.documents import relations
 from message_lifecycle.stores.iceberg.documents.columns import BUCKET, SNAPSHOTS
-from message_lifecycle.stores.iceberg.documents.inputs import FoldBucket, FoldedBucket, Folder, FoldJob, Written
+from message_lifecycle.stores.iceberg.documents.inputs import FoldBucket, FoldedBucket, Folder, FoldJob
 from message_lifecycle.stores.iceberg.documents.marking import Marking
 from message_lifecycle.stores.iceberg.documents.read import digest_of
 from message_lifecycle.stores.iceberg.documents.relations import Stored, relate_changes, relate_snapshots, streamed_in_order

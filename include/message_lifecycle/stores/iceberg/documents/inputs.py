@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.stores.iceberg.compaction.inputs import vectors_by_file
-from message_lifecycle.stores.iceberg.compaction.job import InputFile, NewFile, NewVector
+from message_lifecycle.stores.iceberg.compaction.job import InputFile, Written
 from message_lifecycle.stores.iceberg.documents.columns import DOCUMENT, SERVER_SEQ
-from message_lifecycle.stores.iceberg.manifests import DELETED, entries, picking
+from message_lifecycle.stores.iceberg.manifests import listed, picking
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -57,23 +57,18 @@ def holding(files: Sequence[DocumentFile], document: str, bucket: int, *, after:
 
 
 def _each(table: Table, snapshot: Snapshot) -> Iterator[DocumentFile]:
-    from pyiceberg.manifest import ManifestContent
-
     vectors = vectors_by_file(table, snapshot)
-    for manifest in snapshot.manifests(table.io):
-        if manifest.content == ManifestContent.DATA:
-            for status, _, (path, place, rows, lower, upper) in entries(table.io, manifest, _FIELDS):
-                if status != DELETED:
-                    low, high = lower or {}, upper or {}
-                    last_seq = high.get(SERVER_SEQ)
-                    yield DocumentFile(
-                        file=InputFile(path=path, vector=vectors.get(path)),
-                        bucket=place[0],
-                        rows=rows,
-                        first_document=low.get(DOCUMENT),
-                        last_document=high.get(DOCUMENT),
-                        last_seq=None if last_seq is None else int.from_bytes(last_seq, "little", signed=True),
-                    )
+    for path, place, rows, lower, upper in listed(table, snapshot, _FIELDS):
+        low, high = lower or {}, upper or {}
+        last_seq = high.get(SERVER_SEQ)
+        yield DocumentFile(
+            file=InputFile(path=path, vector=vectors.get(path)),
+            bucket=place[0],
+            rows=rows,
+            first_document=low.get(DOCUMENT),
+            last_document=high.get(DOCUMENT),
+            last_seq=None if last_seq is None else int.from_bytes(last_seq, "little", signed=True),
+        )
 
 
 # What one snapshot and purge does, per bucket, and what came of it: values that cross between driver and tasks.
@@ -106,20 +101,6 @@ class FoldJob:
     changes_folder: str
     snapshots_folder: str
     buckets: tuple[FoldBucket, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """What changes in one bucket of one table (`compaction.commit.Written`)."""
-
-    partition: int
-    files: tuple[NewFile, ...] = ()
-    vectors: tuple[NewVector, ...] = ()
-    dropped: tuple[str, ...] = ()
-
-    @property
-    def is_nothing(self) -> bool:
-        return not (self.files or self.vectors or self.dropped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

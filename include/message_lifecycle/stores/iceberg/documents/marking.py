@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from message_lifecycle.stores.iceberg.compaction.job import Written
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.documents.columns import BUCKET
-from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile, Written
-from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_vectors
+from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile
+from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_here, write_vectors
 
 if TYPE_CHECKING:
     import duckdb
@@ -54,7 +55,9 @@ class Marking:
             else:
                 positions[file.file.path] = now
         path = local_path(f"{folder}/{BUCKET}={self._bucket}") / f"{self._run}-deletes.puffin"
-        return counted, Written(partition=self._bucket, vectors=tuple(write_vectors(path, positions)), dropped=tuple(dropped))
+        return counted, Written(
+            partition=self._bucket, vectors=write_vectors(str(path), positions.items(), write_here), dropped=tuple(dropped)
+        )
 
 
 def places_of(connection: duckdb.DuckDBPyConnection, relation: str, going: Sequence[Going]) -> dict[int, Positions]:

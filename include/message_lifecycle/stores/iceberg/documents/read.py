@@ -55,7 +55,8 @@ class IcebergDocumentReader:
         """Raises UnreadableDocuments, UnreadableDeletes."""
         import pyarrow as pa
 
-        from message_lifecycle.stores.iceberg.documents.relations import database, relate_changes, relate_snapshots
+        from message_lifecycle.stores.iceberg.compaction.relations import database
+        from message_lifecycle.stores.iceberg.documents.relations import relate_changes, relate_snapshots
 
         changes = self._files(name, "", tables.changes_id)
         snapshots = [] if tables.snapshots_uuid is None else self._files(name, SNAPSHOTS, tables.snapshots_id)
@@ -82,8 +83,8 @@ class IcebergDocumentReader:
 
     def changes(self, name: TopicName, document: str, *, after: int = 0) -> Iterator[Change]:
         """Raises UnreadableDocuments, UnreadableDeletes."""
-        from message_lifecycle.stores.iceberg.compaction.relations import literal
-        from message_lifecycle.stores.iceberg.documents.relations import database, relate_changes, streamed
+        from message_lifecycle.stores.iceberg.compaction.relations import database, literal
+        from message_lifecycle.stores.iceberg.documents.relations import relate_changes, streamed
 
         files = _holding_any(self._files(name, "", self._tables.of_documents(name).current_id), [document], after=after)
         if not files:
@@ -99,7 +100,8 @@ class IcebergDocumentReader:
 
     def snapshots(self, name: TopicName, document: str, *, server_seq: int | None = None) -> Sequence[Snapshot]:
         """Raises DamagedSnapshot, UnreadableDocuments, UnreadableDeletes."""
-        from message_lifecycle.stores.iceberg.documents.relations import database, relate_snapshots
+        from message_lifecycle.stores.iceberg.compaction.relations import database
+        from message_lifecycle.stores.iceberg.documents.relations import relate_snapshots
 
         place = snapshots_document(self._tables, name)
         files = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -49,7 +48,6 @@ def newest_of(connection: duckdb.DuckDBPyConnection, snapshots: str) -> Mapping[
     return dict(rows.fetchall())
 
 
-MEMORY_BYTES = 1024 * MEBIBYTE
 # Rows of a batch, as Arrow has it and once more as Python's values: a state or a change may have megabytes.
 _AT_ONCE = 64
 # Where what all rows have together is bounded beforehand, so many are faster.
@@ -66,19 +64,6 @@ class Stored(NamedTuple):
     server_seq: int
     payload: bytes
     digest: str | None
-
-
-@contextmanager
-def database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """For a question of a reader: spills beyond its memory, and fetches nothing from anywhere."""
-    import tempfile
-
-    import duckdb
-
-    with tempfile.TemporaryDirectory() as spill:
-        settings: dict[str, Any] = {"memory_limit": f"{MEMORY_BYTES}B", "temp_directory": spill, "autoinstall_known_extensions": False}
-        with duckdb.connect(config=settings) as connection:
-            yield connection
 
 
 def relate_changes(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[DocumentFile]) -> None:

@@ -18,9 +18,11 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.branches import branch_of, drop_stage, make_branch
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.change import snapshot_at
 from message_lifecycle.stores.iceberg.compaction.commit import commit
-from message_lifecycle.stores.iceberg.compaction.job import Resources
-from message_lifecycle.stores.iceberg.compaction.removals import Holding, Restored, bring_back
+from message_lifecycle.stores.iceberg.compaction.job import Resources, Written
+from message_lifecycle.stores.iceberg.compaction.relations import database
+from message_lifecycle.stores.iceberg.compaction.removals import Holding, bring_back
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.documents import tables as places
 from message_lifecycle.stores.iceberg.documents.columns import BUCKET, bucket_of
@@ -30,12 +32,11 @@ from message_lifecycle.stores.iceberg.documents.inputs import (
     FoldedBucket,
     Folder,
     FoldJob,
-    Written,
     files_at,
     of_buckets,
 )
 from message_lifecycle.stores.iceberg.documents.marking import Going, places_of
-from message_lifecycle.stores.iceberg.documents.relations import database, relate_changes, relate_snapshots
+from message_lifecycle.stores.iceberg.documents.relations import relate_changes, relate_snapshots
 from message_lifecycle.stores.iceberg.documents.tables import FoldingFailed, reading
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS, STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
@@ -49,31 +50,40 @@ if TYPE_CHECKING:
 STAGED_DOCUMENTS = "lifecycle.staged-documents"
 
 
+_Parts = tuple[StagedDocuments, Sequence[Written], Sequence[Written]]
+"""What was made, and what differs in the table of changes and in that of snapshots."""
+
+
 def stage(session: SparkSession, tables: Tables, plan: Plan) -> Staged:
-    """Fold, and put what comes and what goes on the plan's branches; done before, it is found. Raises PlanConflict, FoldingFailed,
-    UnreadableDocuments, UnreadableDeletes."""
-    places.create(tables, plan.topic)
+    """Fold, or bring back what an undo names, and put what comes and what goes on the plan's branches; done before, it is found. Raises
+    PlanConflict, FoldingFailed, UnreadableDocuments, UnreadableDeletes, UndoSourceGone; then nothing is staged."""
+    if plan.parent is None:
+        places.create(tables, plan.topic)
     changes, snapshots = java_table(session, plan.topic), java_table(session, plan.topic, kind=SNAPSHOTS)
     fence.check(plan, plan.plan_id, changes, None)
-    base_id = places.snapshots_base(snapshots, plan)
+    base_id, snapshots_base = plan.requirements.snapshot_id, places.snapshots_base(snapshots, plan)
     found = found_before(plan, changes, snapshots)
     if found is not None:
         return found
-    job = _job(tables, plan, base_id)
-    try:
-        results = each_bucket(session, job.buckets, partial(_fold, _without_buckets(job)))
-    except FoldingFailed:
-        _discard(job)
-        raise
-    told = _totals(results)
+    work = partial(_folded, session) if plan.parent is None else _returned
+    told, of_changes, of_snapshots = work(tables, plan, snapshots_base)
     # The changes first: what stands on the snapshots' branch says that all is there.
-    changes_id = committed(session, plan, changes, [one.changes for one in results], plan.requirements.snapshot_id, {})
-    told = replace(told, changes_id=changes_id)
+    told = replace(told, changes_id=committed(session, plan, changes, of_changes, base_id, {}))
     words = {STAGED_DOCUMENTS: json.dumps(asdict(told))}
-    snapshots_id = committed(session, plan, snapshots, [one.snapshots for one in results], base_id, words)
+    snapshots_id = committed(session, plan, snapshots, of_snapshots, snapshots_base, words)
     for kind in ("", SNAPSHOTS):
         forget_cached(session, plan.topic, kind=kind)
     return staged_as(plan, replace(told, snapshots_id=snapshots_id))
+
+
+def _folded(session: SparkSession, tables: Tables, plan: Plan, snapshots_base: int) -> _Parts:
+    job = _job(tables, plan, snapshots_base)
+    try:
+        results = each_bucket(session, job.buckets, partial(_fold, replace(job, buckets=())))  # its own bucket comes to a task alone
+    except FoldingFailed:
+        _discard(job)
+        raise
+    return _totals(results), [one.changes for one in results], [one.snapshots for one in results]
 
 
 def by_bucket(documents: Iterable[SnapshotDocument]) -> dict[int, list[SnapshotDocument]]:
@@ -115,8 +125,8 @@ def staged_as(plan: Plan, told: StagedDocuments) -> Staged:
 def _job(tables: Tables, plan: Plan, base_id: int) -> FoldJob:
     changes, snapshots = tables.load(plan.topic), tables.load(plan.topic, kind=SNAPSHOTS)
     with reading(".".join(changes.name())):
-        of_changes = of_buckets(files_at(changes, places.at(changes, plan.requirements.snapshot_id, plan.plan_id)))
-        of_snapshots = of_buckets(files_at(snapshots, places.at(snapshots, base_id, plan.plan_id)))
+        of_changes = of_buckets(files_at(changes, snapshot_at(changes, plan.requirements.snapshot_id, plan.plan_id)))
+        of_snapshots = of_buckets(files_at(snapshots, snapshot_at(snapshots, base_id, plan.plan_id)))
     buckets = tuple(
         FoldBucket(
             bucket=bucket,
@@ -134,11 +144,6 @@ def _job(tables: Tables, plan: Plan, base_id: int) -> FoldJob:
         snapshots_folder=f"{snapshots.location()}/data",
         buckets=buckets,
     )
-
-
-def _without_buckets(job: FoldJob) -> FoldJob:
-    """What every task is told; its own bucket comes to it alone."""
-    return replace(job, buckets=())
 
 
 def _discard(job: FoldJob) -> None:
@@ -167,7 +172,7 @@ def _totals(results: Sequence[FoldedBucket]) -> StagedDocuments:
 
 
 def committed(
-    session: SparkSession, plan: Plan, table: Java, results: Sequence[Written | Restored], base_id: int | None, words: dict[str, str]
+    session: SparkSession, plan: Plan, table: Java, results: Sequence[Written], base_id: int | None, words: dict[str, str]
 ) -> int | None:
     """The branch's new snapshot; None: nothing of the table changes."""
     results = [one for one in results if not one.is_nothing]
@@ -176,8 +181,7 @@ def committed(
     branch = make_branch(table, plan, base_id)
     table.refresh()
     properties = {STAGED_PLAN_ID: plan.plan_id, **words}
-    unmarked = [path for one in results if isinstance(one, Restored) for path in one.unmarked]
-    return commit(session, table, results, branch=branch, properties=properties, unmarked=unmarked, partitioned_by=BUCKET)
+    return commit(session, table, results, branch=branch, properties=properties, partitioned_by=BUCKET)
 
 
 # Work on documents: one task per bucket, values in and values out.
@@ -230,27 +234,12 @@ def parts_of(plan: Plan) -> tuple[Part, Part]:
     )
 
 
-def stage_returns(session: SparkSession, tables: Tables, plan: Plan) -> Staged:
-    """Bring back what the plan names; done before, it is found. Raises UndoSourceGone where a file is not there any more, PlanConflict;
-    then nothing is staged."""
-    changes, snapshots = java_table(session, plan.topic), java_table(session, plan.topic, kind=SNAPSHOTS)
-    fence.check(plan, plan.plan_id, changes, None)
-    snapshots_base = places.snapshots_base(snapshots, plan)
-    found = found_before(plan, changes, snapshots)
-    if found is not None:
-        return found
+def _returned(tables: Tables, plan: Plan, snapshots_base: int) -> _Parts:
     bases = (plan.requirements.snapshot_id, snapshots_base)
-    # Before the branches: where something is lost, or other than planned, nothing is staged.
-    back = [
+    changes, snapshots = (
         _restored(tables.load(plan.topic, kind=part.kind), base_id, part, plan) for part, base_id in zip(parts_of(plan), bases, strict=True)
-    ]
-    told = StagedDocuments(snapshots_id=None, changes_id=None, made=plan.restored_snapshots, dropped=0, purged=0)
-    changes_id = committed(session, plan, changes, back[0], bases[0], {})
-    told = replace(told, changes_id=changes_id)
-    snapshots_id = committed(session, plan, snapshots, back[1], bases[1], {STAGED_DOCUMENTS: json.dumps(asdict(told))})
-    for kind in ("", SNAPSHOTS):
-        forget_cached(session, plan.topic, kind=kind)
-    return staged_as(plan, replace(told, snapshots_id=snapshots_id))
+    )
+    return StagedDocuments(snapshots_id=None, changes_id=None, made=plan.restored_snapshots, dropped=0, purged=0), changes, snapshots
 
 
 def source_files(table: Table, part: Part, plan: Plan) -> dict[int, list[DocumentFile]]:
@@ -275,9 +264,9 @@ def source_files(table: Table, part: Part, plan: Plan) -> dict[int, list[Documen
     return found
 
 
-def _restored(table: Table, base_id: int | None, part: Part, plan: Plan) -> list[Restored]:
+def _restored(table: Table, base_id: int | None, part: Part, plan: Plan) -> list[Written]:
     source = source_files(table, part, plan)
-    now = of_buckets(files_at(table, places.at(table, base_id, plan.plan_id)))
+    now = of_buckets(files_at(table, snapshot_at(table, base_id, plan.plan_id)))
     back = [
         bring_back(table, bucket, _holding(part, bucket, files), [file.file for file in now.get(bucket, ())], field=BUCKET)
         for bucket, files in sorted(source.items())

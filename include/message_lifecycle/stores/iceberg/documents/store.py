@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
@@ -15,39 +16,25 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.snapshot_with_purge import needs_more
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
+from message_lifecycle.ports import NOTHING_GIVEN, Given
 from message_lifecycle.stores.iceberg import fence
-from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, chain, remove_branch, undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
+from message_lifecycle.stores.iceberg.change import TableStore, Update, appends_pass, head_is, staged_change, undoing
 from message_lifecycle.stores.iceberg.compaction.commit import data_file
 from message_lifecycle.stores.iceberg.compaction.job import NewFile
 from message_lifecycle.stores.iceberg.documents.columns import BUCKET, CHANGES, bucket_of
 from message_lifecycle.stores.iceberg.documents.read import IcebergDocumentReader
 from message_lifecycle.stores.iceberg.documents.tables import snapshots_base, snapshots_document, tables_of
 from message_lifecycle.stores.iceberg.failures import engine_failures
-from message_lifecycle.stores.iceberg.fence import (
-    Ancestor,
-    Judge,
-    Steps,
-    commit_once,
-    fenced_commit,
-    find,
-    main_ancestors,
-    nothing_since,
-    only_appends_since,
-    properties,
-)
-from message_lifecycle.stores.iceberg.layout import COUNTS, INGEST_ID, LEDGER, PLAN_ID, SNAPSHOTS, UNDOES, ancestors
-from message_lifecycle.stores.iceberg.read import published_by
+from message_lifecycle.stores.iceberg.fence import Ancestor, fenced_commit, find, main_ancestors, only_appends_since
+from message_lifecycle.stores.iceberg.layout import COUNTS, INGEST_ID, LEDGER, PLAN_ID, SNAPSHOTS, commit_that_says, summary_of
 from message_lifecycle.stores.iceberg.session import Java, engine, forget_cached, java_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.io import FileIO
+    from pyiceberg.table import Table
     from pyspark.sql import SparkSession
-
-
-_TABLES = ("", SNAPSHOTS)
 
 
 class IcebergDocuments(IcebergDocumentReader):
@@ -66,23 +53,25 @@ class IcebergDocuments(IcebergDocumentReader):
             add(self._session, self._tables, name, changes, ledger=ledger, steps=self._steps)
 
 
-class _OfDocuments(ChangeStore):
+class _OfDocuments(TableStore):
     """Both tables are staged together, and judged together. `steps` as `IcebergDocuments` has them."""
 
-    def __init__(
-        self, session: Callable[[], SparkSession], *, tables: Tables | None = None, steps: Callable[[str], None] | None = None
-    ) -> None:
-        self._session, self._tables, self._steps = session, tables or Tables(), steps or (lambda _: None)
+    kinds = ("", SNAPSHOTS)
+
+    def _load(self, plan: Plan, kind: str) -> Table | None:
+        self._tables.of_documents(plan.topic)
+        there = kind != SNAPSHOTS or snapshots_document(self._tables, plan.topic) is not None
+        return self._tables.load(plan.topic, kind=kind) if there else None
 
     def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
-        from message_lifecycle.stores.iceberg.documents.stage import stage, stage_returns
+        from message_lifecycle.stores.iceberg.documents.stage import stage
 
         if plan.is_empty:
             return super().stage(plan, given)
         if given.staged is not None and given.staged.documents is not None:
             return given.staged
         with engine_failures():
-            staged = (stage_returns if plan.parent is not None else stage)(engine(self._session, tasks=True), self._tables, plan)
+            staged = stage(engine(self._session, tasks=True), self._tables, plan)
         self._steps("after_stage")
         return staged
 
@@ -94,76 +83,59 @@ class _OfDocuments(ChangeStore):
         with engine_failures():
             return evidence(self._session, self._tables, plan, staged, policy)
 
-    def discard(self, plan: Plan) -> None:
-        """Needs no JVM."""
-        remove_branch(self._tables, plan, branch_of(plan.plan_id), _TABLES)
-
-    def _commit(self, plan: Plan, kind: str) -> tuple[int, Mapping[str, str]] | None:
-        """The snapshot that carries the plan, and what it tells."""
-        self._tables.of_documents(plan.topic)
-        if kind == SNAPSHOTS and snapshots_document(self._tables, plan.topic) is None:
-            return None
-        for snapshot in ancestors(self._tables.load(plan.topic, kind=kind)):
-            told = {} if snapshot.summary is None else snapshot.summary.additional_properties
-            if told.get(PLAN_ID) == plan.plan_id:
-                return snapshot.snapshot_id, told
-        return None
-
-    def _has_committed(self, plan: Plan, kind: str) -> bool:
-        from message_lifecycle.stores.iceberg.undo_sources import has_committed
-
-        self._tables.of_documents(plan.topic)
-        there = kind != SNAPSHOTS or snapshots_document(self._tables, plan.topic) is not None
-        return there and has_committed(self._tables.load(plan.topic, kind=kind), plan.plan_id)
-
-    def _forget_source(self, plan: Plan) -> None:
-        """All that the undo takes back is back: what an erasure has left for it is of no use any more."""
-        if plan.parent is not None:
-            remove_branch(self._tables, plan, undo_ref(plan.parent), _TABLES)
-
 
 class IcebergSnapshots(_OfDocuments):
     """New snapshots and raised epochs come, old snapshots go; or those come back that had gone. No change goes or comes with them."""
 
+    def _table(self, plan: Plan) -> Table | None:
+        return self._load(plan, SNAPSHOTS)
+
+    def _tells(self, plan_id: str, snapshot_id: int, _summary: Mapping[str, str]) -> Published:
+        return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=())
+
     def publish(self, verdict: Verdict, given: Given) -> Published:
         with engine_failures():
-            done = publish_snapshots(engine(self._session), verdict, ledger=given.ledger(), steps=self._steps)
+            session = engine(self._session)
+            table = java_table(session, verdict.plan.topic, kind=SNAPSHOTS)
+            make = partial(_snapshots, session, table, verdict)
+            done = self._commit(session, table, verdict, given, make, kind=SNAPSHOTS, of="snapshots_commit")
         self._forget_source(verdict.plan)
         return done
-
-    def published(self, plan: Plan) -> Published | None:
-        found = self._commit(plan, SNAPSHOTS)
-        return None if found is None else Published(plan_id=plan.plan_id, snapshot_id=found[0], removed=())
-
-    def has_begun(self, plan: Plan) -> bool:
-        return self._has_committed(plan, SNAPSHOTS)
 
 
 class IcebergChanges(_OfDocuments):
     """Changes go, only after the snapshots that cover them are published; or come back. A plan that purges nothing is done with its
     snapshots."""
 
+    def _table(self, plan: Plan) -> Table | None:
+        return self._load(plan, "")
+
     def publish(self, verdict: Verdict, given: Given) -> Published:
+        plan = verdict.plan
         with engine_failures():
-            if verdict.plan.on_snapshots.documents:
-                return purge(engine(self._session), verdict, ledger=given.ledger(), steps=self._steps, behind=given.behind)
-            done = return_changes(engine(self._session), verdict, ledger=given.ledger(), steps=self._steps)
-        if not verdict.plan.restored_snapshots:
-            self._forget_source(verdict.plan)
+            session = engine(self._session)
+            if plan.on_snapshots.documents:
+                snapshots = find(java_table(session, plan.topic, kind=SNAPSHOTS), plan.plan_id)
+                if snapshots is None:
+                    raise PlanConflict(plan.plan_id, "its snapshots are not published: nothing is purged before")
+                if _told(verdict).changes_id is None:
+                    return Published(plan_id=plan.plan_id, snapshot_id=snapshots.snapshot_id, removed=())
+            table = java_table(session, plan.topic)
+            make, of = (_purge, "purge_commit") if plan.on_snapshots.documents else (_returns, "changes_commit")
+            done = self._commit(session, table, verdict, given, partial(make, session, table, verdict, given), of=of)
+        if not plan.on_snapshots.documents and not plan.restored_snapshots:
+            self._forget_source(plan)
         return done
 
     def published(self, plan: Plan) -> Published | None:
         if plan.on_snapshots.documents:
-            snapshots = self._commit(plan, SNAPSHOTS)
+            table = self._load(plan, SNAPSHOTS)
+            snapshots = None if table is None else commit_that_says(table, PLAN_ID, plan.plan_id)
             if snapshots is None:
                 return None
-            if not sum(json.loads(snapshots[1].get(COUNTS, "{}")).values()):
-                return Published(plan_id=plan.plan_id, snapshot_id=snapshots[0], removed=())
-        found = self._commit(plan, "")
-        return None if found is None else published_by(plan.plan_id, *found)
-
-    def has_begun(self, plan: Plan) -> bool:
-        return self._has_committed(plan, "")
+            if not sum(json.loads(summary_of(snapshots).get(COUNTS, "{}")).values()):
+                return Published(plan_id=plan.plan_id, snapshot_id=snapshots.snapshot_id, removed=())
+        return super().published(plan)
 
 
 # Publishing: first new snapshots and raised epochs, then the purge, each in one fenced commit of its table (SNP-7, DEL-4, DEL-5); of an
@@ -172,102 +144,52 @@ class IcebergChanges(_OfDocuments):
 # A crash between the two leaves changes that are not needed any more, and never lacks one: readers stand on the new epoch already.
 
 
-def publish_snapshots(session: SparkSession, verdict: Verdict, *, ledger: tuple[str, int], steps: Steps) -> Published:
-    """Raises PlanConflict, TableBusy, CommitUnknown."""
+def _snapshots(session: SparkSession, table: Java, verdict: Verdict) -> Update:
+    """Raises PlanConflict."""
     plan, plan_id = verdict.plan, verdict.plan.plan_id
-    table = java_table(session, plan.topic, kind=SNAPSHOTS)
-    done = find(table, plan_id)
-    if done is not None:
-        return _of_snapshots(done)
     if not plan.restored_rows:  # an undo that has brought back changes has looked at it before them, and then nothing stops it
         fence.check(plan, plan_id, java_table(session, plan.topic), None)
     base_id = snapshots_base(table, plan)
-    change = _change(session, table, plan_id, _told(verdict).snapshots_id, base_id)
-    update = change.with_added(table.newRowDelta(), base_id)
-
-    def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
-        steps("inside_snapshots_commit")
-        nothing_since(walk(), plan_id, base_id, table="the documents' snapshots were")
-
-    found = _once(session, table, update, judge, verdict, ledger, steps, "snapshots_commit")
-    forget_cached(session, plan.topic, kind=SNAPSHOTS)
-    return _of_snapshots(found)
+    change = staged_change(session, table, plan_id, _told(verdict).snapshots_id, base_id)
+    return Update(
+        update=change.with_added(table.newRowDelta(), base_id),
+        condition=head_is(plan_id, base_id, table="the documents' snapshots were"),
+        tells=undoing(plan),
+    )
 
 
-def purge(
-    session: SparkSession, verdict: Verdict, *, ledger: tuple[str, int], steps: Steps, behind: Callable[[], Collection[str]]
-) -> Published:
-    """Raises PlanConflict, also where the plan's snapshots are not the newest ones, TableBusy, CommitUnknown."""
+def _purge(session: SparkSession, table: Java, verdict: Verdict, given: Given) -> Update:
+    """Raises PlanConflict, in an attempt also where the plan's snapshots are not the newest ones."""
     plan, plan_id = verdict.plan, verdict.plan.plan_id
-    snapshots = find(java_table(session, plan.topic, kind=SNAPSHOTS), plan_id)
-    if snapshots is None:
-        raise PlanConflict(plan_id, "its snapshots are not published: nothing is purged before")
-    staged_id = _told(verdict).changes_id
-    if staged_id is None:
-        return _of_snapshots(snapshots)
-    table = java_table(session, plan.topic)
-    done = find(table, plan_id)
-    if done is not None:
-        return published_by(plan_id, done.snapshot_id, done.summary)
-    fence.check(plan, plan_id, table, None)
-    base_id = plan.requirements.snapshot_id
-    if base_id is None:
-        raise PlanConflict(plan_id, "it was made of no snapshot, and purges changes")
-    change = _change(session, table, plan_id, staged_id, base_id)
-    update = change.update(session, table, base_id)
+    base_id = _changes_base(table, plan, "purges changes")
+    change = staged_change(session, table, plan_id, _told(verdict).changes_id, base_id)
 
-    def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
-        steps("inside_purge_commit")
+    def condition(walk: Callable[[], Iterator[Ancestor]]) -> None:
         only_appends_since(walk(), plan_id, base_id)
         # What was proved rests on these snapshots: a later plan's may rest on others.
         newest = next(main_ancestors(java_table(session, plan.topic, kind=SNAPSHOTS)))
         if newest.get(PLAN_ID) != plan_id:
             raise PlanConflict(plan_id, "other snapshots of its documents were published since", rival=newest.get(PLAN_ID))
-        if found := behind():
+        if found := given.behind():
             raise PlanConflict(plan_id, needs_more(sorted(found)))
 
-    found = _once(session, table, update, judge, verdict, ledger, steps, "purge_commit")
-    forget_cached(session, plan.topic)
-    return published_by(plan_id, found.snapshot_id, found.summary)
+    return Update(update=change.update(session, table, base_id), condition=condition)
 
 
-def return_changes(session: SparkSession, verdict: Verdict, *, ledger: tuple[str, int], steps: Steps) -> Published:
-    """The first of an undo's commits. Raises PlanConflict, TableBusy, CommitUnknown."""
-    plan, plan_id, base_id = verdict.plan, verdict.plan.plan_id, verdict.plan.requirements.snapshot_id
-    table = java_table(session, plan.topic)
-    done = find(table, plan_id)
-    if done is not None:
-        return published_by(plan_id, done.snapshot_id, done.summary)
-    fence.check(plan, plan_id, table, None)
-    if base_id is None:
-        raise PlanConflict(plan_id, "it was made of no snapshot, and brings changes back")
-    update = _change(session, table, plan_id, _told(verdict).changes_id, base_id).restore(session, table, base_id)
-
-    def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
-        steps("inside_changes_commit")
-        only_appends_since(walk(), plan_id, base_id)
-
-    found = _once(session, table, update, judge, verdict, ledger, steps, "changes_commit")
-    forget_cached(session, plan.topic)
-    return published_by(plan_id, found.snapshot_id, found.summary)
+def _returns(session: SparkSession, table: Java, verdict: Verdict, _given: Given) -> Update:
+    """The first of an undo's commits. Raises PlanConflict."""
+    plan, plan_id = verdict.plan, verdict.plan.plan_id
+    base_id = _changes_base(table, plan, "brings changes back")
+    change = staged_change(session, table, plan_id, _told(verdict).changes_id, base_id)
+    return Update(update=change.restore(session, table, base_id), condition=appends_pass(plan_id, base_id), tells=undoing(plan))
 
 
-def _once(
-    session: SparkSession, table: Java, update: Java, judge: Judge, verdict: Verdict, ledger: tuple[str, int], steps: Steps, of: str
-) -> Ancestor:
-    plan = verdict.plan
-    for key, value in {**properties(verdict, ledger), **({UNDOES: plan.parent} if plan.parent is not None else {})}.items():
-        update.set(key, value)
-    what = f"publishing plan {plan.plan_id}"
-    return commit_once(table, plan.plan_id, lambda: fenced_commit(session, [(update, judge)], what=what), steps=steps, of=of)
-
-
-def _change(session: SparkSession, table: Java, plan_id: str, staged_id: int | None, base_id: int) -> StagedChange:
-    """What the plan's branch differs in. Raises PlanConflict."""
-    staged = None if staged_id is None else table.snapshot(staged_id)
-    if staged is None:
-        raise PlanConflict(plan_id, f"nothing is staged for it (snapshot {staged_id})")
-    return StagedChange.of(session, table, chain(table, staged, base_id))
+def _changes_base(table: Java, plan: Plan, what: str) -> int:
+    """The snapshot of the changes that the plan builds on. `what`: the plan does, in words. Raises PlanConflict."""
+    fence.check(plan, plan.plan_id, table, None)
+    if plan.requirements.snapshot_id is None:
+        raise PlanConflict(plan.plan_id, f"it was made of no snapshot, and {what}")
+    return plan.requirements.snapshot_id
 
 
 def _told(verdict: Verdict) -> StagedDocuments:
@@ -275,11 +197,6 @@ def _told(verdict: Verdict) -> StagedDocuments:
     if told is None:
         raise PlanConflict(verdict.plan.plan_id, "nothing of documents is staged for it")
     return told
-
-
-def _of_snapshots(commit: Ancestor) -> Published:
-    """No change has gone yet."""
-    return Published(plan_id=str(commit.get(PLAN_ID)), snapshot_id=commit.snapshot_id, removed=())
 
 
 # Changes coming in: each the next one of its document, whoever else writes at the same time (SNP-1).

@@ -7,18 +7,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.document import DocumentTables
-from message_lifecycle.model.errors import PlanConflict, Unavailable
+from message_lifecycle.model.errors import Unavailable
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY, Tables
+from message_lifecycle.stores.iceberg.change import required_head
 from message_lifecycle.stores.iceberg.layout import SCRATCH_PROPERTY, SNAPSHOTS, STREAM_PROPERTY, TOPIC_PROPERTY
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
 from message_lifecycle.stores.iceberg.session import Java
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
-    from pyiceberg.table.snapshots import Snapshot
-
     from message_lifecycle.stores.iceberg.document import TableDocument
 
 
@@ -76,25 +74,10 @@ def tables_of(tables: Tables, name: TopicName) -> DocumentTables:
     )
 
 
-def at(table: Table, snapshot_id: int | None, plan_id: str) -> Snapshot | None:
-    """A snapshot that the plan names; None: of none. Raises PlanConflict where it is gone."""
-    snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
-    if snapshot_id is not None and snapshot is None:
-        raise PlanConflict(plan_id, f"snapshot {snapshot_id} of {'.'.join(table.name())} is gone")
-    return snapshot
-
-
 def snapshots_base(table: Java, plan: Plan) -> int:
     """The snapshot of the table of snapshots that the plan builds on, which must be the newest one. Raises PlanConflict."""
-    assert plan.snapshots is not None
-    head, before = table.currentSnapshot(), plan.snapshots.snapshot_id
-    if before is None:
-        # Made by staging, and never published: the table's first snapshot holds nothing.
-        if head.parentId() is not None:
-            raise PlanConflict(plan.plan_id, "snapshots of its documents were made since it was planned")
-    elif str(table.uuid()) != plan.snapshots.table_uuid or int(head.snapshotId()) != before:
-        raise PlanConflict(plan.plan_id, "the documents' snapshots have changed since it was planned")
-    return int(head.snapshotId())
+    made, changed = "snapshots of its documents were made", "the documents' snapshots have changed"
+    return required_head(table, plan.plan_id, plan.snapshots, made=made, changed=changed)
 
 
 # What can be wrong with the tables of documents, by name. Nothing is purged over any of it.

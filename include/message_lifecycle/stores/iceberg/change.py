@@ -1,0 +1,188 @@
+"""A plan's change of one table, whatever the table: staged where no reader sees it, committed on main once under a condition that is asked
+inside each attempt, and found again by the plan's id (DEL-1, DEL-4, DEL-5).
+
+A store says which tables, what comes and goes, which condition, and what the commit tells beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from message_lifecycle.model.errors import LifecycleError, PlanConflict
+from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.plan import Plan, SnapshotRequirements, ViewRequirements
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import ChangeStore, Given
+from message_lifecycle.stores.iceberg import fence
+from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, chain, make_branch, remove_branch, staged_on, undo_ref
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.fence import Ancestor, Judge
+from message_lifecycle.stores.iceberg.layout import PLAN_ID, UNDOES, commit_that_says, summary_of
+from message_lifecycle.stores.iceberg.read import published_by
+from message_lifecycle.stores.iceberg.session import Java, forget_cached
+from message_lifecycle.stores.iceberg.undo_sources import has_committed
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+    from pyspark.sql import SparkSession
+
+
+Walk = Callable[[], Iterator[Ancestor]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What a commit does to main: an update of Iceberg's, and the condition that each attempt asks. `tells`: what the summary says beside
+    what every plan's does; `removed`: by reason, where it is not what the outcome counts. `since`: the snapshot that the plan was made of,
+    where others may append."""
+
+    update: Java
+    condition: Judge
+    tells: Mapping[str, str] = field(default_factory=dict)
+    removed: Sequence[tuple[str, int]] | None = None
+    since: int | None = None
+
+
+class TableStore(ChangeStore):
+    """What is the same of every table. `steps` is told the name of each step as it is reached: `after_stage`, and `before_`, `inside_` and
+    `after_` of a commit."""
+
+    kinds: ClassVar[tuple[str, ...]]
+    """Of the tables that get a branch of the plan."""
+
+    def __init__(
+        self, session: Callable[[], SparkSession], *, tables: Tables | None = None, steps: Callable[[str], None] | None = None
+    ) -> None:
+        self._session, self._tables, self._steps = session, tables or Tables(), steps or (lambda _: None)
+
+    def _table(self, plan: Plan, /) -> Table | None:
+        """The table whose commit carries the plan, read without a JVM; None: it is not there."""
+        raise NotImplementedError
+
+    def _tells(self, plan_id: str, snapshot_id: int, summary: Mapping[str, str], /) -> Published:
+        """What a commit says of itself."""
+        return published_by(plan_id, snapshot_id, summary)
+
+    def published(self, plan: Plan) -> Published | None:
+        table = self._table(plan)
+        found = None if table is None else commit_that_says(table, PLAN_ID, plan.plan_id)
+        return None if found is None else self._tells(plan.plan_id, found.snapshot_id, summary_of(found))
+
+    def has_begun(self, plan: Plan) -> bool:
+        table = self._table(plan)
+        return table is not None and has_committed(table, plan.plan_id)
+
+    def discard(self, plan: Plan) -> None:
+        """Needs no JVM."""
+        remove_branch(self._tables, plan, branch_of(plan.plan_id), self.kinds)
+
+    def _forget_source(self, plan: Plan) -> None:
+        """What an erasure has left for an undo, once that is done."""
+        if plan.parent is not None:
+            remove_branch(self._tables, plan, undo_ref(plan.parent), self.kinds)
+
+    def _commit(
+        self,
+        session: SparkSession,
+        table: Java,
+        verdict: Verdict,
+        given: Given,
+        make: Callable[[], Update],
+        *,
+        kind: str = "",
+        of: str = "commit",
+    ) -> Published:
+        """The plan's one commit on main: the one that is there, or that which `make` gives, after its own checks. `kind`: of the table; `of`:
+        what the steps are called. Raises PlanConflict, TableBusy, CommitUnknown."""
+        plan_id, found = verdict.plan.plan_id, fence.find(table, verdict.plan.plan_id)
+        if found is None:
+            made = make()
+            for key, value in {**fence.properties(verdict, given.ledger(), made.removed), **made.tells}.items():
+                made.update.set(key, value)
+
+            def judge(walk: Walk) -> None:
+                self._steps(f"inside_{of}")
+                made.condition(walk)
+
+            def attempt() -> None:
+                fence.fenced_commit(session, [(made.update, judge)], what=f"publishing plan {plan_id}")
+
+            try:
+                found = fence.commit_once(table, plan_id, attempt, steps=self._steps, of=of, since=made.since)
+            except LifecycleError:
+                with suppress(Exception):  # of a catalog that has gone: how the commit ended is what counts
+                    forget_cached(session, verdict.plan.topic, kind=kind)
+                raise
+            forget_cached(session, verdict.plan.topic, kind=kind)
+        return self._tells(plan_id, found.snapshot_id, found.summary)
+
+
+# Staging
+
+
+def snapshot_at(table: Table, snapshot_id: int | None, plan_id: str) -> Snapshot | None:
+    """A snapshot that the plan names; None: of none. Raises PlanConflict where it is gone."""
+    snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    if snapshot_id is not None and snapshot is None:
+        raise PlanConflict(plan_id, f"snapshot {snapshot_id} of {'.'.join(table.name())} is gone")
+    return snapshot
+
+
+def required_head(table: Java, plan_id: str, base: ViewRequirements | SnapshotRequirements | None, *, made: str, changed: str) -> int:
+    """The snapshot of a table beside the log that the plan builds on, which must be the newest one. `made` and `changed`: what has come to
+    pass where it is not, in words. Raises PlanConflict."""
+    assert base is not None, "the plan names what it builds on"
+    head, before = table.currentSnapshot(), base.snapshot_id
+    if before is None:
+        # Made by staging, and never published: the table's first snapshot holds nothing.
+        if head.parentId() is not None:
+            raise PlanConflict(plan_id, f"{made} since it was planned")
+    elif str(table.uuid()) != base.table_uuid or int(head.snapshotId()) != before:
+        raise PlanConflict(plan_id, f"{changed} since it was planned")
+    return int(head.snapshotId())
+
+
+def stage(
+    session: SparkSession, table: Java, plan: Plan, base_id: int, make: Callable[[], Callable[[str], object]], *, kind: str = ""
+) -> Java:
+    """The snapshot that stands for the plan's work: an earlier call's, or what `make` gives, put on the plan's branch by its name. `make`
+    comes before there is a branch: where it raises, nothing is staged. `kind`: of the table."""
+    found = staged_on(table, plan.plan_id)
+    if found is not None:
+        return found
+    put = make()
+    branch = make_branch(table, plan, base_id)
+    put(branch)
+    forget_cached(session, plan.topic, kind=kind)
+    table.refresh()
+    return table.snapshot(branch)
+
+
+def staged_change(session: SparkSession, table: Java, plan_id: str, staged_id: int | None, base_id: int) -> StagedChange:
+    """What the plan's branch differs in from the plan's snapshot. Raises PlanConflict where there is no such branch."""
+    staged = None if staged_id is None else table.snapshot(staged_id)
+    if staged is None or staged_id == base_id:
+        raise PlanConflict(plan_id, f"nothing is staged for it (snapshot {staged_id})")
+    return StagedChange.of(session, table, chain(table, staged, base_id))
+
+
+def undoing(plan: Plan) -> dict[str, str]:
+    """What an undo's commit says of the plan that it takes back."""
+    return {} if plan.parent is None else {UNDOES: plan.parent}
+
+
+# Conditions
+
+
+def appends_pass(plan_id: str, base_id: int) -> Judge:
+    """Only appends have come since the plan's snapshot."""
+    return lambda walk: fence.only_appends_since(walk(), plan_id, base_id)
+
+
+def head_is(plan_id: str, base_id: int, *, table: str) -> Judge:
+    """Nothing has come since the plan's snapshot. `table`: its name in words."""
+    return lambda walk: fence.nothing_since(walk(), plan_id, base_id, table=table)
