@@ -27,6 +27,7 @@ from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.sources.messages import with_own_lifetimes
 from message_lifecycle.stores.iceberg import layout
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables, ledger_text
+from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
@@ -35,8 +36,9 @@ from message_lifecycle.stores.iceberg.layout import LogSummary
 from message_lifecycle.stores.iceberg.read import IcebergReader, newest_state
 from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
 from message_lifecycle.stores.iceberg.scratch import drop_stream
-from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
+from message_lifecycle.stores.iceberg.writer import write_rows
 
 SECOND = 1_000_000
 EXPIRY_S = 60
@@ -109,37 +111,24 @@ class Lake:
 
     def append(self, name: TopicName, *segments: Rows, with_state: bool = True) -> None:
         """One commit, one file per segment. `with_state` False: as a writer appends that knows nothing of us."""
-        columns = [
-            (rows.partition, rows.base + at, None if time is None else int(time * SECOND), rows.place)
+        written = [
+            {
+                "partition": rows.partition, "offset": offset, "append_time": None if time is None else int(time * SECOND),
+                "key": b"k%d" % offset, "value": b"v%d" % offset, "headers": [{"name": "h", "value": b"x"}], "size_bytes": 10,
+                "segment": rows.place,
+            }
             for rows in segments
-            for at, time in enumerate(rows.times)
-        ]
-        frame = self.session.createDataFrame(
-            pa.table(
-                {
-                    "partition": pa.array([c[0] for c in columns], pa.int32()),
-                    "offset": pa.array([c[1] for c in columns], pa.int64()),
-                    "time": pa.array([c[2] for c in columns], pa.int64()),
-                    "segment": pa.array([c[3] for c in columns], pa.int64()),
-                }
-            )
-        ).selectExpr(
-            "partition", "offset", "timestamp_micros(time) AS append_time", "CAST(NULL AS timestamp) AS event_time",
-            "CAST(concat('k', offset) AS binary) AS key", "CAST(concat('v', offset) AS binary) AS value",
-            "array(named_struct('name', 'h', 'value', CAST('x' AS binary))) AS headers", "10L AS size_bytes", "segment",
-            "CAST(NULL AS timestamp) AS expires_at", "CAST(NULL AS boolean) AS never", "CAST(NULL AS bigint) AS origin_offset",
-        )  # fmt: skip
-        writer = (
-            frame.coalesce(1)
-            .writeTo(sql_table(name))
-            .option("use-table-distribution-and-ordering", "false")
-            .option("fanout-enabled", "true")
-        )
+            for offset, time in enumerate(rows.times, start=rows.base)
+        ]  # fmt: skip
+        table = java_table(self.session, name)
+        update = table.newAppend()
+        for file in write_rows(self.session, table, pa.Table.from_pylist(written, schema=SCHEMA.as_arrow())):
+            update.appendFile(file)
         if with_state:
             ours = {**self._state_with(name, segments).to_properties(), layout.LEDGER: ledger_text(LEDGER)}
             for key, value in ours.items():
-                writer = writer.option(f"snapshot-property.{key}", value)
-        writer.append()
+                update.set(key, value)
+        update.commit()
         forget_cached(self.session, name)
 
     def _state_with(self, name: TopicName, segments: Iterable[Rows]) -> LogSummary:
