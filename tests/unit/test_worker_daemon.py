@@ -9,9 +9,11 @@ def test_only_sparks_own_archives_are_left_out() -> None:
     path = [
         "/spark/python/lib/pyspark.zip",
         "/spark/python/lib/py4j-0.10.9.9-src.zip",
+        "/spark/jars/spark-core_2.13.jar",
         "/job/package.zip",
+        "/job/package.jar",
         "/spark/python/lib",
         "/site-packages",
     ]
-    assert without_archives(path, "/spark") == ["/job/package.zip", "/spark/python/lib", "/site-packages"]
+    assert without_archives(path, "/spark") == ["/job/package.zip", "/job/package.jar", "/spark/python/lib", "/site-packages"]
     assert without_archives(path, "") == path

@@ -1,7 +1,8 @@
 """What Spark's Python workers are forked from on the embedded default (`spark.python.daemon.module`); never imported.
 
 Spark puts its own Python code before everything else as an archive of sources: each start compiles it anew, and each task reads
-the archive's list of files again. The same code, compiled, is among the installed packages.
+the archive's list of files again, and that of a jar of Spark's, where no code for Python is. The same code, compiled, is among the
+installed packages.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from pathlib import Path
 
 
 def without_archives(path: list[str], spark_home: str) -> list[str]:
-    """The path for imports without Spark's own archives."""
-    archives = Path(spark_home, "python", "lib")
-    return [entry for entry in path if not (entry.endswith(".zip") and Path(entry).parent == archives)]
+    """The path for imports without Spark's own archives and jars."""
+    archives, jars = Path(spark_home, "python", "lib"), Path(spark_home, "jars")
+    return [entry for entry in path if (Path(entry).suffix, Path(entry).parent) not in ((".zip", archives), (".jar", jars))]
 
 
 def main() -> None:
     sys.path[:] = without_archives(sys.path, os.environ.get("SPARK_HOME", ""))
     for entry in set(sys.path_importer_cache) - set(sys.path):
-        if entry.endswith(".zip"):
+        if entry.endswith((".zip", ".jar")):
             del sys.path_importer_cache[entry]
     from pyspark.daemon import manager
 
