@@ -18,8 +18,10 @@ from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.layout import COMPACTED, PROPERTY_PREFIX, STREAM_PROPERTY
 from tests.deleted_topics import topic_in
 from tests.errors import raises
-from tests.histories import folder_of
+from tests.histories import ON_OWN_CATALOG, folder_of
 from tests.reclaiming import NAME, NOW, Past, past_in
+
+pytestmark = ON_OWN_CATALOG
 
 Ask = Callable[[Past], object]
 

@@ -26,8 +26,10 @@ from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED
 from message_lifecycle.stores.iceberg.topic_delete import place_of
 from tests.deleted_topics import names_in, topic_in
 from tests.errors import raises
-from tests.histories import folder_of, names_below
+from tests.histories import ON_OWN_CATALOG, folder_of, names_below
 from tests.reclaiming import DAY, NAME, NOW, Past
+
+pytestmark = ON_OWN_CATALOG
 
 WINDOW_US = 7 * DAY
 

@@ -16,7 +16,9 @@ from message_lifecycle.stores.iceberg.erasure.metadata import Rewriting
 from message_lifecycle.stores.iceberg.history import progress_in
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.table_file import change_document
-from tests.histories import PLACE, append, catalog_in, document_of, new_table
+from tests.histories import ON_OWN_CATALOG, PLACE, append, catalog_in, document_of, new_table
+
+pytestmark = ON_OWN_CATALOG
 
 Summary = dict[str, str]
 NOTE = {"my.note": "x"}

@@ -23,9 +23,11 @@ from message_lifecycle.stores.iceberg.erasure.search import loose_with
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.reclaim_evidence import named, reclaim_evidence
-from tests.histories import append, document_of, folder_of, names_below
+from tests.histories import ON_OWN_CATALOG, append, document_of, folder_of, head, names_below
 from tests.ledgers import outcome_of, plan_of
 from tests.reclaiming import DAY, NAME, NOW, Past, aged_past, past_in
+
+pytestmark = ON_OWN_CATALOG
 
 
 @pytest.fixture
@@ -178,6 +180,7 @@ def test_a_file_that_lies_elsewhere_by_its_uri_is_neither_missed_nor_taken_for_o
     table = past.tables.catalog.load_table(place)
     names = {file.name for file in named(table, table.metadata.snapshots) if file.kind == "data"}
     assert names == {uris[0], f"data/{inside.name}"}
+    past.age({head(past.log): 35})
     past.append(2, days_old=30)
     past.touch_all(days_old=20)
     assert past.run().name == "published"
