@@ -13,7 +13,7 @@ import pytest
 from message_lifecycle.app import steps
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.model.change import Forget
-from message_lifecycle.model.errors import ForeignTable, PlanConflict, UnsafePath
+from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, PlanConflict, UnsafePath
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.stores.iceberg import table_file
@@ -21,8 +21,10 @@ from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
 from message_lifecycle.stores.iceberg.erasure.search import loose_with
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
+from message_lifecycle.stores.iceberg.java import PROPERTIES
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.reclaim_evidence import named, reclaim_evidence
+from message_lifecycle.stores.iceberg.session import engine
 from tests.histories import ON_OWN_CATALOG, append, document_of, folder_of, head, names_below
 from tests.ledgers import outcome_of, plan_of
 from tests.reclaiming import DAY, NAME, NOW, Past, aged_past, past_in
@@ -222,3 +224,12 @@ def test_a_torn_file_that_no_snapshot_names_cannot_be_searched_and_counts_as_hel
         (root / "data" / f"{name}.parquet").write_bytes(content)
     found = loose_with(LocalFileIO(), document_of(past.log), named, lambda _key: False, "log")
     assert sorted((one.file.name, one.file.rows) for one in found) == [("data/empty.parquet", 0), ("data/torn.parquet", 0)]
+
+
+def test_a_catalog_that_does_not_answer_java_is_named(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, jvm = past.files(), engine()
+    monkeypatch.setattr(jvm, "_settings", {**jvm._settings, f"{PROPERTIES}.uri": "jdbc:postgresql://127.0.0.1:1/lake"})
+    monkeypatch.delitem(jvm.__dict__, "lake")
+    with pytest.raises(CatalogUnavailable, match="refused"):
+        past.run()
+    assert past.files() == before

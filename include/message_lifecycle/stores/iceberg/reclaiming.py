@@ -133,6 +133,8 @@ class IcebergReclaimer(ChangeStore):
             self._steps("before_expire")
             self._expire(plan, action, checks[action.table])
             self._steps("after_expire")
+            # A catalog's server may take the change up on newer metadata than were looked at.
+            checks[action.table](self._document(plan, action).content)
             for at, removal in enumerate(action.files):
                 if at:
                     self._steps("while_deleting")
