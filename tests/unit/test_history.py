@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 
-from message_lifecycle.model.errors import OutsideTable, SnapshotInUse, UnsafePath
+from message_lifecycle.model.errors import CommitUnknown, OutsideTable, SnapshotInUse, UnsafePath
+from message_lifecycle.stores.iceberg import table_metadata
 from message_lifecycle.stores.iceberg.history import NamedFile, inventory, only_of, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.reclaiming import expire
@@ -155,6 +158,35 @@ def test_an_expiry_looks_at_what_the_table_is_then(catalog: SqlCatalog, table: T
     seen: list[int] = []
     expired(ids[:1], check=lambda document: seen.append(document["current-snapshot-id"]))
     assert seen == [late]
+
+
+class Lost:
+    """A table's operations whose catalog falls silent in the commit, which it has `made` or not."""
+
+    def __init__(self, operations: Any, *, made: bool) -> None:
+        self._operations, self._made, self.commits = operations, made, 0
+
+    def refresh(self) -> Any:
+        return self._operations.refresh()
+
+    def commit(self, base: Any, changed: Any) -> None:
+        self.commits += 1
+        if self._made:
+            self._operations.commit(base, changed)
+        raise Py4JNetworkError("no answer")
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_an_expiry_of_unknown_result_is_looked_up_and_not_repeated(  # DEL-4
+    table: Table, monkeypatch: pytest.MonkeyPatch, *, made: bool
+) -> None:
+    ids, real = snapshot_ids(document_of(table)), table_metadata._operations
+    lost = Lost(real(PLACE), made=made)
+    monkeypatch.setattr(table_metadata, "_operations", lambda _: lost)
+    with nullcontext() if made else pytest.raises(CommitUnknown):
+        expired(ids[:1])
+    assert lost.commits == 1
+    assert snapshot_ids(document_of(table)) == (ids[1:] if made else ids)
 
 
 def test_exactly_the_named_files_go_and_a_missing_one_is_success(table: Table) -> None:

@@ -16,7 +16,6 @@ from message_lifecycle.model.change import Forget
 from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, PlanConflict, UnsafePath
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.stores.iceberg import table_file
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
 from message_lifecycle.stores.iceberg.erasure.search import loose_with
@@ -25,7 +24,7 @@ from message_lifecycle.stores.iceberg.java import PROPERTIES
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.reclaim_evidence import named, reclaim_evidence
 from message_lifecycle.stores.iceberg.session import engine
-from tests.histories import ON_OWN_CATALOG, append, document_of, folder_of, head, names_below
+from tests.histories import ON_OWN_CATALOG, append, document_of, folder_of, head, names_below, rewrite_document, set_properties
 from tests.ledgers import outcome_of, plan_of
 from tests.reclaiming import DAY, NAME, NOW, Past, aged_past, past_in
 
@@ -97,7 +96,7 @@ def set_back(past: Past, to: int) -> None:
             "last-updated-ms": at,
         }
 
-    table_file.change_document(past.catalog, (NAME.namespace, NAME.table()), rolled_back)
+    rewrite_document(past.catalog, past.log, rolled_back)
     past.touch_all(days_old=10)
 
 
@@ -205,7 +204,7 @@ def test_nor_is_a_key_looked_for_among_the_files_of_another_table(past: Past) ->
 def test_the_list_of_what_an_erasure_has_to_delete_still_stays(past: Past) -> None:
     name = "metadata/erasure-1.going.json"
     (folder_of(past.log) / name).write_text("[]")
-    table_file.set_properties(past.tables.catalog, (NAME.namespace, NAME.table()), {ERASING: name})
+    set_properties((NAME.namespace, NAME.table()), {ERASING: name})
     past.touch_all(days_old=30)
     assert past.run().name == "published"
     assert name in past.files()

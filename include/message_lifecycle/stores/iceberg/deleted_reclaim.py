@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, cast
 
-from pyiceberg.exceptions import NoSuchNamespaceError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from message_lifecycle.model.change import MovedTable
 from message_lifecycle.model.errors import PlanConflict, UnsafePath, storage_refused
@@ -261,10 +261,11 @@ def drop_evidence(tables: Tables, plan: Plan, policy: Policy) -> Mapping[str, ob
 
 def _look(tables: Tables, plan: Plan, policy: Policy, action: MovedTable, wrong: dict[str, list[str]], figures: dict[str, int]) -> bool:
     place = place_of(action.table_uuid)
-    if tables.pointers.one(place) is None:
+    try:
+        with reaching_catalog():
+            table = tables.catalog.load_table(place)
+    except NoSuchTableError:
         return False
-    with reaching_catalog():
-        table = tables.catalog.load_table(place)
     mine = (change for change in plan.forgets if change.table_uuid == action.table_uuid)
     roles = {name: removal.role for change in mine for removal in change.files for name in removal.files}
     outside = wrong["outside"]

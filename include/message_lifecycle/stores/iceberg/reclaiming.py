@@ -29,7 +29,6 @@ from message_lifecycle.stores.iceberg import history, table_file, topic_tables
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import TableDocument
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
-from message_lifecycle.stores.iceberg.failures import engine_failures
 from message_lifecycle.stores.iceberg.history import History, NamedFile, all_named, inventory, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.table_folder import Deleted, Within, delete_files, listed
 from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, document_of, set_properties
@@ -166,8 +165,7 @@ class IcebergReclaimer(ChangeStore):
     def _change(self, plan: Plan, table: str, change: Callable[[Java, Java], None]) -> None:
         place = plan.topic.namespace, plan.topic.table(table)
         try:
-            with engine_failures():
-                change_metadata(place, change, what=f"reclaiming by plan {plan.plan_id}")
+            change_metadata(place, change, what=f"reclaiming by plan {plan.plan_id}")
         except TableGone:
             raise UnknownTopic(str(plan.topic)) from None
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from message_lifecycle.model.errors import CommitUnknown, TableBusy
+from message_lifecycle.stores.iceberg.failures import engine_failures
 from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown
 from message_lifecycle.stores.iceberg.session import engine
 
@@ -29,11 +30,15 @@ def change_metadata(place: Place, change: Callable[[Java, Java], None], *, what:
     """Commit what `change` does to Iceberg's `TableMetadata.Builder`, its second argument; its first is the `TableMetadata` that the attempt
     builds on. It is asked anew for each attempt, does nothing where all is done, and may raise to leave all as it is.
 
-    The metadata that stand then. `what` names the deed in errors. Raises TableGone; TableBusy where other commits always come first;
+    The metadata that stand then. `what` names the deed in errors. Raises TableGone; CatalogUnavailable; TableBusy where other commits always come first;
     CommitUnknown where the catalog does not say how the commit ended, and `change` would still change something."""
+    with engine_failures():
+        return _change(_operations(place), change, what)
+
+
+def _change(operations: Java, change: Callable[[Java, Java], None], what: str) -> Java:
     from py4j.protocol import Py4JError
 
-    operations = _operations(place)
     unknown: Py4JError | None = None
     for _ in range(_ATTEMPTS):
         try:
@@ -59,8 +64,9 @@ def change_metadata(place: Place, change: Callable[[Java, Java], None], *, what:
 
 
 def current_metadata(place: Place) -> Java:
-    """The table's `TableMetadata` as the catalog has them now. Raises TableGone."""
-    return _operations(place).current()
+    """The table's `TableMetadata` as the catalog has them now. Raises TableGone, CatalogUnavailable."""
+    with engine_failures():
+        return _operations(place).current()
 
 
 def changed_metadata(base: Java, change: Callable[[Java, Java], None]) -> Java:

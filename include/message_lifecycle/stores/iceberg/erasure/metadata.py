@@ -130,10 +130,10 @@ class Rewriting:
         heads = Heads.of(before, self.window)
         document = {**before, "last-updated-ms": max(self.now_ms, int(before["last-updated-ms"]))}
         branches = {int(ref["snapshot-id"]) for ref in before["refs"].values() if ref["type"] == "branch"}
-        heads_of, snapshots = dict[int, Snapshot](), list[Snapshot]()
+        heads_of, snapshots, manifests = dict[int, Snapshot](), list[Snapshot](), Manifests(self.io)
         for snapshot_id in sorted(heads.needed, key=lambda found: (found == heads.main, found)):
             words = words_in(one.get("summary", {}) for one in ancestors(before, snapshot_id)) if snapshot_id in branches else []
-            snapshots += self._snapshots(document, heads, snapshot_id, words)
+            snapshots += self._snapshots(document, heads, snapshot_id, words, manifests)
             heads_of[snapshot_id] = snapshots[-1]
         refs = {
             name: _moved(ref, Heads.snapshot(before, int(ref["snapshot-id"])), heads_of[int(ref["snapshot-id"])])
@@ -146,12 +146,14 @@ class Rewriting:
             refs[undo_ref(plan_id)] = {"snapshot-id": head["snapshot-id"], "type": "branch", "max-ref-age-ms": age_ms}
         return _Made(snapshots=snapshots, new=[one for one in snapshots if one not in before["snapshots"]], refs=refs)
 
-    def _snapshots(self, document: Document, heads: Heads, snapshot_id: int, words: Sequence[Mapping[str, str]]) -> list[Snapshot]:
+    def _snapshots(
+        self, document: Document, heads: Heads, snapshot_id: int, words: Sequence[Mapping[str, str]], manifests: Manifests
+    ) -> list[Snapshot]:
         """The snapshot that takes the place of this one, last; the very same where nothing in it tells of the key. Before it, those that carry
         what does not stand in its own summary of `words`, newest first. `document` counts on."""
         old = Heads.snapshot(document, snapshot_id)
         assert old is not None, "every head is a snapshot of the table"
-        listed = Manifests(self.io).of(old["manifest-list"])
+        listed = manifests.of(old["manifest-list"])
         if snapshot_id == heads.main or any(self._touches(manifest) for manifest in listed):
             left = [word for word in words[1:] if not word.items() <= words[0].items()]
             carriers = self._carriers(document, old, left, timestamp_ms=document["last-updated-ms"], before=snapshot_id)

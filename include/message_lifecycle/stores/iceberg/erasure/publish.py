@@ -23,7 +23,6 @@ from message_lifecycle.stores.iceberg.erasure.held_rows import rows_with
 from message_lifecycle.stores.iceberg.erasure.manifest_files import Manifests
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING, Rewriting, read_going
 from message_lifecycle.stores.iceberg.erasure.rewrite import NewFile
-from message_lifecycle.stores.iceberg.failures import engine_failures
 from message_lifecycle.stores.iceberg.history import reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
@@ -83,8 +82,7 @@ class TableErasure:
             self.steps("inside_commit")
 
         self.steps("before_commit")
-        with engine_failures():
-            change_metadata(self.place, change, what=f"erasing by plan {self.plan_id}")
+        change_metadata(self.place, change, what=f"erasing by plan {self.plan_id}")
         self.steps("after_commit")
 
     def _going(self, before: Document, after: Document, metadata_location: str) -> set[str]:
@@ -175,8 +173,7 @@ def forget(catalog: Catalog, place: Place, io: FileIO) -> None:
     if name is None:
         return
 
-    with engine_failures():
-        change_metadata(place, lambda base, builder: set_properties(base, builder, {ERASING: None}), what="ending an erasure")
+    change_metadata(place, lambda base, builder: set_properties(base, builder, {ERASING: None}), what="ending an erasure")
     delete_files(io, str(document["location"]), with_checksums([name]))
 
 

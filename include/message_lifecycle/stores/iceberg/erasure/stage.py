@@ -22,7 +22,6 @@ from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
 from message_lifecycle.stores.iceberg.erasure.publish import TableErasure, going_name, is_done
 from message_lifecycle.stores.iceberg.erasure.rewrite import NewFile, from_json, remove, rewrite, to_json
 from message_lifecycle.stores.iceberg.erasure.search import search
-from message_lifecycle.stores.iceberg.failures import engine_failures
 from message_lifecycle.stores.iceberg.history import reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.table_folder import absolute, delete_files, erased_copy, location_prefix, with_checksums
@@ -66,8 +65,7 @@ def read_stage(io: FileIO, document: Document, plan_id: str) -> StagedTable | No
 
 def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: Rewrite, matches: Matches) -> None:
     """Done before, it is found. Raises PlanConflict where the table is not as it was planned for."""
-    with engine_failures():
-        metadata = current_metadata(place)
+    metadata = current_metadata(place)
     base, document = str(metadata.metadataFileLocation()), document_of(metadata)
     if read_stage(io, document, plan.plan_id) is not None or is_done(document, plan.plan_id):
         return
