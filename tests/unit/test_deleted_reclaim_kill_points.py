@@ -153,6 +153,17 @@ def test_a_word_that_lapsed_and_a_hold_that_came_too_late_do_not_leave_it_half_d
     is_as_after_one_run(past)
 
 
+def test_a_hold_that_came_before_a_table_was_forgotten_keeps_them_all(tmp_path: Path) -> None:  # DEL-8
+    """The word is told by then, and nothing has begun."""
+    past, url, plan_id = made(tmp_path)
+    before = files(past)
+    dies(tmp_path, url, "before_commit", "reclaim", plan_id)
+    place_hold(past.services, NAME, by="ada", why="case 7")
+    assert past.reclaim_deleted(plan_id).name == "no_op"
+    assert (files(past), len(names_in(past, DELETED))) == (before, 2)
+    assert not [name for name in words(past.tables.catalog) if name.startswith("lifecycle.")]
+
+
 def test_of_two_at_once_one_does_it(tmp_path: Path) -> None:
     past, url, plan_id = made(tmp_path)
     told = ended([start(tmp_path, url, "none", "reclaim", plan_id) for _ in range(2)])
