@@ -84,6 +84,15 @@ def embedded() -> Iterator[Path]:
         stack.down(layout)
 
 
+@pytest.fixture
+def own_catalog(embedded: Path) -> Iterator[None]:
+    """Catalogs that a test makes (see `tests.histories`) are gone after it."""
+    from tests.histories import forget_catalogs
+
+    yield
+    forget_catalogs()
+
+
 @pytest.fixture(scope="session")
 def embedded_redis() -> Iterator[Address]:
     """The Redis server of the embedded default, started if it does not run yet, and then stopped after the tests."""

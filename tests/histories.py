@@ -1,27 +1,111 @@
-"""Tables with a history, written by PyIceberg in a catalog of their own: no JVM, no server."""
+"""Tables with a history, written by PyIceberg in a catalog of their own, which Java sees as well: a schema of the embedded database."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
+import pytest
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.table import Table
+from pyiceberg.utils.config import Config
+from sqlalchemy import NullPool, create_engine, text, update
 
+from message_lifecycle.stores.iceberg import table_metadata
 from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.stores.iceberg.java import PROPERTIES, Jvm, catalog_of
+from message_lifecycle.stores.iceberg.layout import CATALOG
+from message_lifecycle.stores.iceberg.session import engine
+from message_lifecycle.stores.iceberg.table_metadata import change_metadata
 
+ON_OWN_CATALOG = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.usefixtures("own_catalog")]
+"""Marks of tests that make such catalogs."""
 PLACE = ("demo", "t")
 _SCHEMA = pa.schema([pa.field("offset", pa.int64(), nullable=False)])
+_made: set[str] = set()
 
 
-def catalog_in(folder: Path) -> SqlCatalog:
+def uri_in(folder: Path) -> str:
+    """Of the folder's own catalog, for SQLAlchemy; what Java commits in this process goes there from now on."""
+    named = folder / "catalog"
+    uri = _embedded()
+    if not named.exists():
+        schema = f"test_{token_hex(8)}"
+        _execute(uri, f"CREATE SCHEMA {schema}")
+        _made.add(schema)
+        named.write_text(schema)
+    schema = named.read_text()
+    jvm = _jvm()
+    _forget_lake(jvm)
+    settings = jvm._settings
+    own = {f"{PROPERTIES}.uri": f"{settings[f'{PROPERTIES}.uri']}?currentSchema={schema}", f"{PROPERTIES}.warehouse": f"{folder}/warehouse"}
+    jvm.__dict__["lake"] = catalog_of(jvm._jvm, {**settings, **own}, jvm._jvm.org.apache.hadoop.conf.Configuration())
+    return f"{uri}?options=-csearch_path%3D{schema}"
+
+
+def forget_catalogs() -> None:
+    """Java sees the embedded catalog again, and the schemas that this process has made go."""
+    if _made:
+        _forget_lake(_jvm())
+        _execute(_embedded(), *(f"DROP SCHEMA {schema} CASCADE" for schema in _made))
+        _made.clear()
+
+
+def _embedded() -> str:
+    found = Config().get_catalog_config(CATALOG)
+    assert found is not None
+    return str(found["uri"])
+
+
+def _jvm() -> Jvm:
+    found = engine()
+    assert isinstance(found, Jvm)
+    return found
+
+
+def _forget_lake(jvm: Jvm) -> None:
+    lake = jvm.__dict__.pop("lake", None)
+    if lake is not None:
+        lake.close()
+
+
+def _execute(uri: str, *statements: str) -> None:
+    with create_engine(uri, poolclass=NullPool).begin() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+
+
+def catalog_in(folder: Path, **properties: str) -> SqlCatalog:
     (folder / "warehouse").mkdir(exist_ok=True)
-    catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=str(folder / "warehouse"))
+    uri = uri_in(folder)
+    catalog = SqlCatalog(CATALOG, uri=uri, warehouse=str(folder / "warehouse"), **properties)
+    # Each test has a catalog or two: their connections would be more than the server takes.
+    catalog.engine = create_engine(uri, poolclass=NullPool)
     catalog.create_namespace_if_not_exists(PLACE[0])
     return catalog
+
+
+def set_properties(place: tuple[str, str], changes: Mapping[str, str | None]) -> None:
+    """As another writer does; None removes one."""
+    change_metadata(place, lambda base, builder: table_metadata.set_properties(base, builder, changes), what="a test")
+
+
+def rewrite_document(catalog: SqlCatalog, table: Table, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Put what `change` makes of the table's metadata in their place: what no writer would do, and what time alone does."""
+    old = table.refresh().metadata_location
+    new = f"{table.location()}/metadata/{int(old.rsplit('/', 1)[-1].split('-', 1)[0]) + 1:05}-{uuid.uuid4()}.metadata.json"
+    before = document_of(table)
+    log = [*before["metadata-log"], {"metadata-file": old, "timestamp-ms": before["last-updated-ms"]}]
+    local_path(new).write_text(json.dumps(change({**before, "metadata-log": log})))
+    with catalog.engine.begin() as connection:
+        statement = update(IcebergTables).where(IcebergTables.metadata_location == old)
+        assert connection.execute(statement.values(metadata_location=new, previous_metadata_location=old)).rowcount == 1
+    table.refresh()
 
 
 def new_table(catalog: SqlCatalog, **properties: str) -> Table:

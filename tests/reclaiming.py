@@ -1,4 +1,4 @@
-"""Topics with a past on a catalog of their own: real tables, written by PyIceberg, whose snapshots are as old as a test says. No JVM."""
+"""Topics with a past on a catalog of their own: real tables, written by PyIceberg, whose snapshots are as old as a test says. No Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Value
-from message_lifecycle.stores.iceberg import table_file
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables, ledger_text
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
@@ -35,19 +34,19 @@ from message_lifecycle.stores.iceberg.read import IcebergReader
 from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
 from message_lifecycle.stores.iceberg.store import IcebergStore
 from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter
-from tests.histories import append, document_of, folder_of, names_below
+from tests.histories import append, catalog_in, document_of, folder_of, names_below, rewrite_document
 from tests.ledgers import StandingClock
 
 NAME = TopicName(stream="past", topic="t")
 DAY = 86_400_000_000
 DAY_MS = 86_400_000
-# Far ahead: what a table notes of its own past carries the time of day, and must be old by then.
-NOW = Instant(4_000_000_000_000_000)
+# Before the time of day: no metadata are valid that are older than their own snapshots.
+NOW = Instant(1_760_000_000_000_000)
 _SCHEMA = pa.schema([pa.field("offset", pa.int64(), nullable=False)])
 
 
 def _no_spark() -> NoReturn:
-    raise AssertionError("reclaiming needs no JVM")
+    raise AssertionError("reclaiming needs no Spark")
 
 
 @dataclass(slots=True)
@@ -115,12 +114,13 @@ class Past:
 
             return {
                 **document,
+                "last-updated-ms": max(times.values()),
+                "metadata-log": [{**entry, "timestamp-ms": min(times.values())} for entry in document["metadata-log"]],
                 "snapshots": [timed(entry) for entry in document["snapshots"]],
                 "snapshot-log": [timed(entry) for entry in document["snapshot-log"]],
             }
 
-        table_file.change_document(self.catalog, (NAME.namespace, NAME.table(kind)), change)
-        self.made[kind].refresh()
+        rewrite_document(self.catalog, self.made[kind], change)
 
     def run(self, *, as_of: Instant = NOW, **options: Any) -> Outcome:
         return steps.run(self.services, NAME, as_of=as_of, work="reclaim", approver=_granting, **options)
@@ -155,14 +155,12 @@ def _granting(_plan: object, _report: object) -> tuple[bool, str, str]:
 
 def past_in(folder: Path, *, steps: Callable[[str], None] | None = None, ledger_url: str = "sqlite://") -> Past:
     """A lake in the folder; the ledger's clock stands at NOW."""
-    (folder / "warehouse").mkdir(exist_ok=True)
-    uri = f"sqlite:///{folder}/catalog.db"
     io = {"py-io-impl": f"{LocalFileIO.__module__}.{LocalFileIO.__name__}"}
-    catalog = SqlCatalog("lake", uri=uri, warehouse=str(folder / "warehouse"))
+    catalog = catalog_in(folder)
     catalog.create_namespace_if_not_exists(NAME.namespace)
     tables = Tables()
-    tables.__dict__["catalog"] = SqlCatalog("lake", uri=uri, warehouse=str(folder / "warehouse"), **io)
-    tables.__dict__["pointers"] = SqlPointers({"uri": uri})
+    tables.__dict__["catalog"] = catalog_in(folder, **io)
+    tables.__dict__["pointers"] = SqlPointers({"uri": str(tables.catalog.properties["uri"])})
     clock = StandingClock(NOW)
     ledger = open_ledger(ledger_url, clock=clock)
     views, documents = IcebergViews(_no_spark, tables=tables), IcebergDocuments(_no_spark, tables=tables)

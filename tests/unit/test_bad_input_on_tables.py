@@ -13,13 +13,14 @@ from message_lifecycle.app.operations.registry import Work, preview
 from message_lifecycle.model.errors import ForeignTable, InvalidSetting, UnsafePath
 from message_lifecycle.model.request import DeleteTopic, ReclaimDeleted, UndoPlan
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.stores.iceberg import table_file
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.layout import COMPACTED, PROPERTY_PREFIX, STREAM_PROPERTY
 from tests.deleted_topics import topic_in
 from tests.errors import raises
-from tests.histories import folder_of
+from tests.histories import ON_OWN_CATALOG, folder_of, set_properties
 from tests.reclaiming import NAME, NOW, Past, past_in
+
+pytestmark = ON_OWN_CATALOG
 
 Ask = Callable[[Past], object]
 
@@ -70,7 +71,7 @@ def test_what_nobody_planned_is_unknown(past: Past, ask: Ask, error: str) -> Non
 )
 def test_a_table_that_is_not_ours_is_foreign(past: Past, ask: Ask, kind: str) -> None:
     """Another one of the name, or one whose properties somebody took away."""
-    table_file.set_properties(past.catalog, (NAME.namespace, NAME.table(kind)), {STREAM_PROPERTY: None})
+    set_properties((NAME.namespace, NAME.table(kind)), {STREAM_PROPERTY: None})
     before = past.files(kind)
     with pytest.raises(ForeignTable, match=str(NAME)):
         ask(past)
@@ -80,7 +81,7 @@ def test_a_table_that_is_not_ours_is_foreign(past: Past, ask: Ask, kind: str) ->
 @pytest.mark.parametrize("ask", [undoing, RECLAIM, DELETE], ids=["undo", "reclaim", "delete"])
 @pytest.mark.parametrize("window", ["0", "-1", "nan", "1.5"])
 def test_a_window_of_no_time_that_was_written_by_hand_is_named(past: Past, ask: Ask, window: str) -> None:
-    table_file.set_properties(past.catalog, (NAME.namespace, NAME.table()), {f"{PROPERTY_PREFIX}undo_window": window})
+    set_properties((NAME.namespace, NAME.table()), {f"{PROPERTY_PREFIX}undo_window": window})
     with pytest.raises(InvalidSetting, match="undo_window"):
         ask(past)
 

@@ -20,14 +20,15 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import ReclaimDeleted
-from message_lifecycle.stores.iceberg import table_file
 from message_lifecycle.stores.iceberg.deleted_reclaim import words
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED
 from message_lifecycle.stores.iceberg.topic_delete import place_of
 from tests.deleted_topics import names_in, topic_in
 from tests.errors import raises
-from tests.histories import folder_of, names_below
+from tests.histories import ON_OWN_CATALOG, folder_of, names_below, set_properties
 from tests.reclaiming import DAY, NAME, NOW, Past
+
+pytestmark = ON_OWN_CATALOG
 
 WINDOW_US = 7 * DAY
 
@@ -149,7 +150,7 @@ def test_a_commit_since_the_plan_is_seen_by_the_gate_and_refuses_the_publish(pas
     reclaim_id, _ = judged(past, plan_id)
     steps.approve(past.services, reclaim_id, granted=True, by="ann", text="yes")
     before = all_files(past)
-    table_file.set_properties(past.catalog, place_of(str(past.made[COMPACTED].metadata.table_uuid)), {"note": "by hand"})
+    set_properties(place_of(str(past.made[COMPACTED].metadata.table_uuid)), {"note": "by hand"})
     with pytest.raises(PlanConflict, match="has changed since it was planned"):
         steps.publish(past.services, reclaim_id)
     assert len(names_in(past, DELETED)) == 2
@@ -157,7 +158,7 @@ def test_a_commit_since_the_plan_is_seen_by_the_gate_and_refuses_the_publish(pas
     steps.close(past.services, past.ledger.record(reclaim_id).plan, "superseded", "it changed")
     reclaim_id = steps.plan(past.services, NAME, as_of=NOW, work=ReclaimDeleted(plan_id=plan_id)).plan.plan_id
     steps.stage(past.services, reclaim_id)
-    table_file.set_properties(past.catalog, place_of(str(past.made[COMPACTED].metadata.table_uuid)), {"note": "again"})
+    set_properties(place_of(str(past.made[COMPACTED].metadata.table_uuid)), {"note": "again"})
     assert {check.id for check in steps.gate(past.services, reclaim_id).blocking} == {"same", "unlisted"}
 
 

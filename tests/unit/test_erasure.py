@@ -266,8 +266,10 @@ def test_an_undo_counts_from_the_outcome_where_that_came_long_after_the_commit()
     assert Heads.of(document(main=4), window(9000)).undo == {}
 
 
+@pytest.mark.postgres
+@pytest.mark.spark
 @pytest.mark.parametrize("key", [b"k", b""])
-def test_a_file_outside_the_table_that_holds_the_key_is_refused(tmp_path: Path, key: bytes) -> None:
+def test_a_file_outside_the_table_that_holds_the_key_is_refused(tmp_path: Path, own_catalog: None, key: bytes) -> None:
     """Another engine may have added it as it lay there; nothing outside is deleted, and so nothing is said to be gone."""
     catalog = catalog_in(tmp_path)
     rows = pa.table({"offset": pa.array([0, 1]), "key": pa.array([key, b"other"], pa.binary())})
@@ -282,7 +284,9 @@ def test_a_file_outside_the_table_that_holds_the_key_is_refused(tmp_path: Path, 
     search(LocalFileIO(), document_of(made), "log", lambda found: found == b"nobody's", window(0))
 
 
-def test_another_run_may_end_an_erasure_between_two_looks_at_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_another_run_may_end_an_erasure_between_two_looks_at_it(tmp_path: Path, own_catalog: None, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = catalog_in(tmp_path)
     made = catalog.create_table(PLACE, schema=pa.schema([("offset", pa.int64())]), properties={ERASING: "metadata/erasure-1.going.json"})
     with pytest.raises(FileNotFoundError, match="erasure-1"):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
@@ -14,9 +15,14 @@ from message_lifecycle.stores.iceberg.erasure.evidence import history_left
 from message_lifecycle.stores.iceberg.erasure.heads import UndoWindow, ancestors
 from message_lifecycle.stores.iceberg.erasure.metadata import Rewriting
 from message_lifecycle.stores.iceberg.history import progress_in
+from message_lifecycle.stores.iceberg.java import identifier
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
-from message_lifecycle.stores.iceberg.table_file import change_document
-from tests.histories import PLACE, append, catalog_in, document_of, new_table
+from message_lifecycle.stores.iceberg.session import engine
+from message_lifecycle.stores.iceberg.table_metadata import change_metadata, changed_metadata, current_metadata
+from message_lifecycle.stores.iceberg.table_metadata import document_of as in_java
+from tests.histories import ON_OWN_CATALOG, PLACE, append, catalog_in, document_of, new_table
+
+pytestmark = ON_OWN_CATALOG
 
 Summary = dict[str, str]
 NOTE = {"my.note": "x"}
@@ -41,9 +47,9 @@ def past(catalog: SqlCatalog, *summaries: Summary) -> Table:
     return table.refresh()
 
 
-def erase(catalog: SqlCatalog, plan_id: str = "p" * 32) -> None:
+def erasure(plan_id: str = "p" * 32) -> Rewriting:
     """Of a key that nothing holds: what is told of here is the metadata alone."""
-    rewriting = Rewriting(
+    return Rewriting(
         io=LocalFileIO(),
         plan_id=plan_id,
         attempt="a",
@@ -53,7 +59,10 @@ def erase(catalog: SqlCatalog, plan_id: str = "p" * 32) -> None:
         window=UndoWindow(at_ms=0, length_ms=1),
         now_ms=0,
     )
-    change_document(catalog, PLACE, rewriting.of)
+
+
+def erase(plan_id: str = "p" * 32) -> None:
+    change_metadata(PLACE, erasure(plan_id).change, what="erasing")
 
 
 def found(document: dict[str, Any], ref: str = "main") -> dict[str, Summary]:
@@ -86,7 +95,7 @@ def test_each_writer_finds_its_newest_word(tmp_path: Path, summaries: list[Summa
     table = past(catalog, *summaries)
     before = found(document_of(table))
     for plan_id in ("p" * 32, "q" * 32):  # an erasure after another finds what that left
-        erase(catalog, plan_id)
+        erase(plan_id)
         after = document_of(table)
         assert found(after) == before
         assert len(list(beside(after))) == more
@@ -106,7 +115,7 @@ def test_a_branch_that_stays_as_it_is_keeps_the_words_before_its_head(tmp_path: 
     table.manage_snapshots().create_branch(ids[2], "side").create_branch(ids[0], "first").create_tag(ids[1], "release").commit()
     before = {ref: found(document_of(table), ref) for ref in ("main", "side", "first")}
     assert len(before["side"]) == 3
-    erase(catalog)
+    erase()
     after = document_of(table)
     assert {ref: found(after, ref) for ref in before} == before
     assert after["refs"]["side"]["snapshot-id"] == ids[2]
@@ -118,3 +127,44 @@ def test_the_gate_counts_every_snapshot_that_still_reads_something(tmp_path: Pat
     assert history_left(table) == 2
     table.manage_snapshots().create_tag(table.snapshots()[0].snapshot_id, "release").commit()
     assert history_left(table.refresh()) == 1
+
+
+def taken_up_by_a_server(base: Any, changed: Any) -> None:
+    """As a REST catalog's server does it: the requirements and the single changes, on whatever the table is by then."""
+    jvm: Any = engine()
+    rest, changes = jvm._jvm.org.apache.iceberg.rest, changed.changes()
+    needed = jvm._jvm.org.apache.iceberg.UpdateRequirements.forUpdateTable(base, changes)
+    place = identifier(jvm, PLACE)
+    rest.CatalogHandlers.updateTable(jvm.lake, place, rest.requests.UpdateTableRequest.create(place, needed, changes))
+
+
+def branched(catalog: SqlCatalog) -> Table:
+    """A branch that stays as it is, with a word before its head."""
+    table = past(catalog, spark("q", 3), flink("a", 1), flink("b", 2), NOTE)
+    table.manage_snapshots().create_branch(table.snapshots()[2].snapshot_id, "side").commit()
+    return table.refresh()
+
+
+def test_a_server_that_is_told_the_single_changes_makes_the_same_of_them(tmp_path: Path) -> None:
+    table = branched(catalog_in(tmp_path))
+    base = current_metadata(PLACE)
+    changed = changed_metadata(base, erasure().change)
+    taken_up_by_a_server(base, changed)
+    told = ("snapshots", "refs", "current-snapshot-id", "last-sequence-number", "snapshot-log", "properties")
+    made, after = in_java(changed), document_of(table)
+    assert {name: made[name] for name in told} == {name: after[name] for name in told}
+
+
+@pytest.mark.parametrize("branch", ["main", "side", "new"])
+def test_a_server_refuses_what_was_made_before_another_commit(tmp_path: Path, branch: str) -> None:
+    """Also where it came to a branch that the change knows nothing of: the files that it names would go."""
+    table = branched(catalog_in(tmp_path))
+    base = current_metadata(PLACE)
+    changed = changed_metadata(base, erasure().change)
+    if branch == "new":
+        table.manage_snapshots().create_branch(table.snapshots()[0].snapshot_id, branch).commit()
+    table.refresh().append(table.scan().to_arrow().slice(0, 1), branch=branch)
+    before = document_of(table)
+    with pytest.raises(Py4JJavaError):
+        taken_up_by_a_server(base, changed)
+    assert document_of(table) == before

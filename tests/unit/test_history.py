@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 
-from message_lifecycle.model.errors import OutsideTable, SnapshotInUse, UnsafePath
+from message_lifecycle.model.errors import CommitUnknown, OutsideTable, SnapshotInUse, UnsafePath
+from message_lifecycle.stores.iceberg import table_metadata
 from message_lifecycle.stores.iceberg.history import NamedFile, inventory, only_of, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.reclaiming import expire
@@ -24,8 +30,22 @@ from message_lifecycle.stores.iceberg.table_folder import (
     owner_of,
     with_checksums,
 )
+from message_lifecycle.stores.iceberg.table_metadata import change_metadata
 from tests.errors import raises
-from tests.histories import PLACE, append, catalog_in, document_of, folder_of, head, names_below, new_table, read_by_pyiceberg
+from tests.histories import (
+    ON_OWN_CATALOG,
+    PLACE,
+    append,
+    catalog_in,
+    document_of,
+    folder_of,
+    head,
+    names_below,
+    new_table,
+    read_by_pyiceberg,
+)
+
+pytestmark = ON_OWN_CATALOG
 
 IO = LocalFileIO()
 
@@ -33,6 +53,11 @@ IO = LocalFileIO()
 @pytest.fixture
 def catalog(tmp_path: Path) -> SqlCatalog:
     return catalog_in(tmp_path)
+
+
+def expired(snapshots: Sequence[int], **options: Any) -> None:
+    change = partial(expire, table="t", snapshot_ids=snapshots, **{"properties": {}, **options})
+    change_metadata(PLACE, change, what="expiring")
 
 
 @pytest.fixture
@@ -87,14 +112,14 @@ def test_expired_snapshots_are_gone_and_the_rest_reads_as_before(catalog: SqlCat
     ids = snapshot_ids(document_of(table))
     before = sorted(table.scan().to_arrow()["offset"].to_pylist())
     files = names_below(folder_of(table))
-    expire(catalog, PLACE, ids[:2], properties={"lifecycle.test": "1"})
+    expired(ids[:2], properties={"lifecycle.test": "1"})
     after = document_of(table)
     assert snapshot_ids(after) == ids[2:]
     assert {entry["snapshot-id"] for entry in after["snapshot-log"]} == set(ids[2:])
     assert after["properties"]["lifecycle.test"] == "1"
     assert sorted(catalog.load_table(PLACE).scan().to_arrow()["offset"].to_pylist()) == before
     assert names_below(folder_of(table)) >= files, "expiring removes no file"
-    expire(catalog, PLACE, ids[:2], properties={"lifecycle.test": "1"})
+    expired(ids[:2], properties={"lifecycle.test": "1"})
     assert document_of(table) == after, "a second time changes nothing"
 
 
@@ -107,32 +132,61 @@ def test_no_snapshot_goes_that_a_ref_points_at(catalog: SqlCatalog, table: Table
         table.manage_snapshots().create_tag(first, "b").commit()
     before = document_of(table)
     with pytest.raises(SnapshotInUse):
-        expire(catalog, PLACE, [head(table) if kind == "main" else first], properties={})
+        expired([head(table) if kind == "main" else first])
     assert document_of(table) == before
     if kind != "main":
-        expire(catalog, PLACE, [first], properties={}, refs=["b"])
+        expired([first], refs=["b"])
         assert "b" not in document_of(table)["refs"]
 
 
 def test_the_log_of_snapshots_begins_after_the_newest_that_went(catalog: SqlCatalog, table: Table) -> None:
     ids = snapshot_ids(document_of(table))
-    expire(catalog, PLACE, [ids[1]], properties={})
+    expired([ids[1]])
     assert [entry["snapshot-id"] for entry in document_of(table)["snapshot-log"]] == list(ids[2:])
 
 
-def test_older_metadata_leave_the_log_by_name(catalog: SqlCatalog, table: Table) -> None:
+def test_of_older_metadata_the_log_forgets_what_the_tables_own_setting_says(catalog: SqlCatalog, table: Table) -> None:
     log = [entry["metadata-file"] for entry in document_of(table)["metadata-log"]]
     last = table.metadata_location
-    expire(catalog, PLACE, [], properties={}, metadata_files=log[:2])
-    assert [entry["metadata-file"] for entry in document_of(table)["metadata-log"]] == [*log[2:], last]
+    expired([], properties={"write.metadata.previous-versions-max": "2"})
+    assert [entry["metadata-file"] for entry in document_of(table)["metadata-log"]] == [log[-1], last]
 
 
 def test_an_expiry_looks_at_what_the_table_is_then(catalog: SqlCatalog, table: Table) -> None:
     ids, stale = snapshot_ids(document_of(table)), catalog.load_table(PLACE)
     late = append(stale, 99)
     seen: list[int] = []
-    expire(catalog, PLACE, ids[:1], properties={}, check=lambda document: seen.append(document["current-snapshot-id"]))
+    expired(ids[:1], check=lambda document: seen.append(document["current-snapshot-id"]))
     assert seen == [late]
+
+
+class Lost:
+    """A table's operations whose catalog falls silent in the commit, which it has `made` or not."""
+
+    def __init__(self, operations: Any, *, made: bool) -> None:
+        self._operations, self._made, self.commits = operations, made, 0
+
+    def refresh(self) -> Any:
+        return self._operations.refresh()
+
+    def commit(self, base: Any, changed: Any) -> None:
+        self.commits += 1
+        if self._made:
+            self._operations.commit(base, changed)
+        raise Py4JNetworkError("no answer")
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_an_expiry_of_unknown_result_is_looked_up_and_not_repeated(  # DEL-4
+    table: Table, monkeypatch: pytest.MonkeyPatch, *, made: bool
+) -> None:
+    ids, real = snapshot_ids(document_of(table)), table_metadata._operations
+    lost = Lost(real(PLACE), made=made)
+    monkeypatch.setattr(table_metadata, "_operations", lambda _: lost)
+    with nullcontext() if made else pytest.raises(CommitUnknown):
+        expired(ids[:1])
+    assert lost.commits == 1
+    assert snapshot_ids(document_of(table)) == (ids[1:] if made else ids)
 
 
 def test_exactly_the_named_files_go_and_a_missing_one_is_success(table: Table) -> None:

@@ -10,8 +10,11 @@ from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.ledger.ledger import migrate_ledger
 from message_lifecycle.model.errors import HeldByLegalHold
 from tests.deleted_topics import topic_in
+from tests.histories import ON_OWN_CATALOG
 from tests.past_and_die import dies
 from tests.reclaiming import NAME, Past
+
+pytestmark = ON_OWN_CATALOG
 
 STEPS = ["before_write", "written", "before_commit", "after_commit"]
 

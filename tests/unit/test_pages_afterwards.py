@@ -188,7 +188,9 @@ def test_numbers_of_settings_have_their_units(lake: Lake) -> None:
     )
 
 
-def test_a_reclaim_shows_files_bytes_and_snapshots(tmp_path: Path) -> None:
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_a_reclaim_shows_files_bytes_and_snapshots(tmp_path: Path, own_catalog: None) -> None:
     past = aged_past(tmp_path)
     outcome = past.run()
     told = plan_page(past.services, outcome)

@@ -44,7 +44,9 @@ def test_a_deleted_topic_is_not_said_to_hold_unseen(capsys: pytest.CaptureFixtur
     assert receipts.verify(s, request.request_id) == []
 
 
-def test_a_view_that_was_dropped_keeps_nobody_from_looking_into_the_log(tmp_path: Path) -> None:
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_a_view_that_was_dropped_keeps_nobody_from_looking_into_the_log(tmp_path: Path, own_catalog: None) -> None:
     past = topic_in(tmp_path)
     eraser, policy = IcebergEraser(past.tables), resolve(topic={}, server={})
     found = [replace(table, clean=False) for table in eraser.find_key(NAME, lambda _key: False, policy, as_of=PAST_NOW)]

@@ -13,19 +13,22 @@ import pytest
 from message_lifecycle.app import steps
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.model.change import Forget
-from message_lifecycle.model.errors import ForeignTable, PlanConflict, UnsafePath
+from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, PlanConflict, UnsafePath
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.stores.iceberg import table_file
 from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
 from message_lifecycle.stores.iceberg.erasure.search import loose_with
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
+from message_lifecycle.stores.iceberg.java import PROPERTIES
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.reclaim_evidence import named, reclaim_evidence
-from tests.histories import append, document_of, folder_of, names_below
+from message_lifecycle.stores.iceberg.session import engine
+from tests.histories import ON_OWN_CATALOG, append, document_of, folder_of, head, names_below, rewrite_document, set_properties
 from tests.ledgers import outcome_of, plan_of
 from tests.reclaiming import DAY, NAME, NOW, Past, aged_past, past_in
+
+pytestmark = ON_OWN_CATALOG
 
 
 @pytest.fixture
@@ -93,7 +96,7 @@ def set_back(past: Past, to: int) -> None:
             "last-updated-ms": at,
         }
 
-    table_file.change_document(past.catalog, (NAME.namespace, NAME.table()), rolled_back)
+    rewrite_document(past.catalog, past.log, rolled_back)
     past.touch_all(days_old=10)
 
 
@@ -178,6 +181,7 @@ def test_a_file_that_lies_elsewhere_by_its_uri_is_neither_missed_nor_taken_for_o
     table = past.tables.catalog.load_table(place)
     names = {file.name for file in named(table, table.metadata.snapshots) if file.kind == "data"}
     assert names == {uris[0], f"data/{inside.name}"}
+    past.age({head(past.log): 35})
     past.append(2, days_old=30)
     past.touch_all(days_old=20)
     assert past.run().name == "published"
@@ -200,7 +204,7 @@ def test_nor_is_a_key_looked_for_among_the_files_of_another_table(past: Past) ->
 def test_the_list_of_what_an_erasure_has_to_delete_still_stays(past: Past) -> None:
     name = "metadata/erasure-1.going.json"
     (folder_of(past.log) / name).write_text("[]")
-    table_file.set_properties(past.tables.catalog, (NAME.namespace, NAME.table()), {ERASING: name})
+    set_properties((NAME.namespace, NAME.table()), {ERASING: name})
     past.touch_all(days_old=30)
     assert past.run().name == "published"
     assert name in past.files()
@@ -219,3 +223,12 @@ def test_a_torn_file_that_no_snapshot_names_cannot_be_searched_and_counts_as_hel
         (root / "data" / f"{name}.parquet").write_bytes(content)
     found = loose_with(LocalFileIO(), document_of(past.log), named, lambda _key: False, "log")
     assert sorted((one.file.name, one.file.rows) for one in found) == [("data/empty.parquet", 0), ("data/torn.parquet", 0)]
+
+
+def test_a_catalog_that_does_not_answer_java_is_named(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, jvm = past.files(), engine()
+    monkeypatch.setattr(jvm, "_settings", {**jvm._settings, f"{PROPERTIES}.uri": "jdbc:postgresql://127.0.0.1:1/lake"})
+    monkeypatch.delitem(jvm.__dict__, "lake")
+    with pytest.raises(CatalogUnavailable, match="refused"):
+        past.run()
+    assert past.files() == before

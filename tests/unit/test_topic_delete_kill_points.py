@@ -10,8 +10,11 @@ from message_lifecycle.app.topic_requests import deleted_topics
 from message_lifecycle.ledger.ledger import migrate_ledger
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED
 from tests.deleted_topics import OWN, names_in, offsets, topic_in
+from tests.histories import ON_OWN_CATALOG
 from tests.past_and_die import dies, ended, start
 from tests.reclaiming import NAME, Past
+
+pytestmark = ON_OWN_CATALOG
 
 STEPS = ["written", "inside_commit", "inside_commit 2", "before_commit", "after_commit"]
 

@@ -24,7 +24,10 @@ from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter, place_of
 from tests.deleted_topics import OWN, names_in, offsets, topic_in
 from tests.errors import raises
+from tests.histories import ON_OWN_CATALOG
 from tests.reclaiming import NAME, NOW, Past
+
+pytestmark = ON_OWN_CATALOG
 
 DELETE = DeleteTopic()
 

@@ -1,8 +1,9 @@
-"""Deleted topics that give their space back, on tables, without a JVM (DEL-7).
+"""Deleted topics that give their space back, on tables (DEL-7).
 
-Two steps, each of which can be done again: the catalog forgets all tables of the topic in one transaction, which leaves word of the plan
-on the namespace; then exactly the listed files go. The word tells a run that comes later what one that died has left, whoever plans what
-meanwhile: no table tells it any more.
+Three steps, each of which can be done again: word of the plan is left on the namespace, with its tables and where they lie; the catalog
+forgets them one by one, each as the plan has it; then exactly the listed files go. Once one of the tables is gone the plan has begun, and
+the word tells a run that comes later what one that died has left, whoever plans what meanwhile: no table tells it any more. A word whose
+tables are all there has begun nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables, SqlCatalog
-from pyiceberg.exceptions import NoSuchNamespaceError
-from sqlalchemy import CursorResult, delete
-from sqlalchemy.orm import Session
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from message_lifecycle.model.change import MovedTable
 from message_lifecycle.model.errors import PlanConflict, UnsafePath, storage_refused
@@ -30,12 +28,15 @@ from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import table_file, topic_tables
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import TableDocument
+from message_lifecycle.stores.iceberg.failures import engine_failures
 from message_lifecycle.stores.iceberg.history import NamedFile, all_named, inventory
+from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, texts
 from message_lifecycle.stores.iceberg.layout import DELETED
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.reclaim_evidence import lies_below, named
+from message_lifecycle.stores.iceberg.session import engine
 from message_lifecycle.stores.iceberg.table_folder import Deleted, Within, delete_files, is_absolute, listed, location_prefix
-from message_lifecycle.stores.iceberg.topic_delete import at_place, place_of
+from message_lifecycle.stores.iceberg.topic_delete import place_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -44,14 +45,15 @@ if TYPE_CHECKING:
 
 _WORD = "lifecycle.reclaiming."
 _FROM = "lifecycle.reclaiming_from."
-"""With the plan and a number: where one of its tables lay, which its word has no room for."""
+"""With the plan, a number and the table's uuid: where one of its tables lay, which its word has no room for. Older words have no uuid."""
 _SHOWN = 3
 _ALL = 2**62
 
 
 class IcebergDeletedReclaimer(ChangeStore):
     """`ports.DeletedReclaimer`. `scratch` as `IcebergDeleter` has it. `steps` is told the name of each step as it is reached:
-    `inside_commit` after each row, `before_commit`, `after_commit`, `while_deleting`, `after_delete`, `before_close`."""
+    `before_commit` when the word is told, `inside_commit` after each table, `after_commit`, `while_deleting`, `after_delete`,
+    `before_close`."""
 
     def __init__(self, tables: Tables | None = None, *, scratch: bool = False, steps: Callable[[str], None] | None = None) -> None:
         self._tables, self._scratch, self._steps = tables or Tables(), scratch, steps or (lambda _: None)
@@ -71,25 +73,34 @@ class IcebergDeletedReclaimer(ChangeStore):
     def publish(self, verdict: Verdict, _given: Given) -> Published:
         plan = verdict.plan
         if not self.has_begun(plan):
-            rows = [(place_of(action.table_uuid), self._as_planned(plan, action)) for action in plan.moved("gone")]
+            for action in plan.moved("gone"):
+                self._check_as_planned(plan, action)
             # A person may have taken a day to answer, and somebody has made a table of those files meanwhile.
             self._check_alone({action.table_uuid: action.location for action in plan.moved("gone")})
-            word = {"topic": str(plan.topic), "scratch": self._scratch}
-            places = {f"{_FROM}{plan.plan_id}.{at}": action.location for at, action in enumerate(plan.moved("gone"))}
-            with reaching_catalog():
-                done = forget(self._tables.catalog, rows, {_WORD + plan.plan_id: _text(word), **places}, steps=self._steps)
-            if not done:
-                raise PlanConflict(plan.plan_id, "another commit came first")
-            self._steps("after_commit")
+            places = {f"{_FROM}{plan.plan_id}.{at}.{action.table_uuid}": action.location for at, action in enumerate(plan.moved("gone"))}
+            tell({_WORD + plan.plan_id: _text({"topic": str(plan.topic), "scratch": self._scratch}), **places})
+            self._steps("before_commit")
         return self.finish(plan)
 
     def has_begun(self, plan: Plan) -> bool:
-        return self._word(plan) is not None
+        return self._has_begun(plan.plan_id, words(self._tables.catalog))
+
+    def _has_begun(self, plan_id: str, there: Mapping[str, str]) -> bool:
+        if _WORD + plan_id not in there:
+            return False
+        uuids = [name.removeprefix(f"{_FROM}{plan_id}.").partition(".")[2] for name in there if name.startswith(f"{_FROM}{plan_id}.")]
+        return any(not uuid or self._location(place_of(uuid)) is None for uuid in uuids) or not uuids
 
     def finish(self, plan: Plan) -> Published:
         done = self.published(plan)
         if done is not None:
             return done
+        for action in plan.moved("gone"):
+            if self._location(place_of(action.table_uuid)) is not None:
+                self._check_as_planned(plan, action)
+                forget(place_of(action.table_uuid))
+                self._steps("inside_commit")
+        self._steps("after_commit")
         locations = {action.table: action.location for action in plan.moved("gone")}
         gone = Deleted()
         removals = [(locations[change.table], removal) for change in plan.forgets for removal in change.files]
@@ -99,7 +110,8 @@ class IcebergDeletedReclaimer(ChangeStore):
             gone += delete_files(self._io(location), location, removal.files)
         self._steps("after_delete")
         word = {"topic": str(plan.topic), "scratch": self._scratch, "files": gone.files, "bytes": gone.size_bytes}
-        tell(self._tables.catalog, _WORD + plan.plan_id, _text(word))
+        if self._word(plan) is not None:
+            tell({_WORD + plan.plan_id: _text(word)})
         return _published(plan, word)
 
     def published(self, plan: Plan) -> Published | None:
@@ -124,11 +136,13 @@ class IcebergDeletedReclaimer(ChangeStore):
         if self.published(plan) is not None:
             self._steps("before_close")
             self.forget(plan.plan_id)
+        elif not self.has_begun(plan):
+            self.forget(plan.plan_id)
 
     def unfinished(self) -> Mapping[str, BegunReclaim]:
         there = words(self._tables.catalog)
         found = {name.removeprefix(_WORD): json.loads(text) for name, text in there.items() if name.startswith(_WORD)}
-        mine = {plan_id: word for plan_id, word in found.items() if word["scratch"] is self._scratch}
+        mine = {plan_id: word for plan_id, word in found.items() if word["scratch"] is self._scratch and self._has_begun(plan_id, there)}
         return {
             plan_id: BegunReclaim(
                 topic=TopicName.parse(word["topic"]),
@@ -182,15 +196,13 @@ class IcebergDeletedReclaimer(ChangeStore):
             young=next((file.name for file in young if file.name not in old), None),
         )
 
-    def _as_planned(self, plan: Plan, action: MovedTable) -> str:
-        """Where its metadata lie, which are those of the plan."""
+    def _check_as_planned(self, plan: Plan, action: MovedTable) -> None:
         what, document = action.table or "log", self._document(action.table_uuid)
         if document is None:
             raise PlanConflict(plan.plan_id, f"the {what} is not there any more")
         location = str(document.content["location"])
         if (document.uuid, location, Within(location).name(document.location)) != (action.table_uuid, action.location, action.metadata):
             raise PlanConflict(plan.plan_id, f"the {what} has changed since it was planned")
-        return document.location
 
     def _check_alone(self, locations: Mapping[str, str]) -> None:
         topic_tables.check_places_alone(self._tables, {place_of(uuid): Within(location) for uuid, location in locations.items()})
@@ -249,10 +261,11 @@ def drop_evidence(tables: Tables, plan: Plan, policy: Policy) -> Mapping[str, ob
 
 def _look(tables: Tables, plan: Plan, policy: Policy, action: MovedTable, wrong: dict[str, list[str]], figures: dict[str, int]) -> bool:
     place = place_of(action.table_uuid)
-    if tables.pointers.one(place) is None:
+    try:
+        with reaching_catalog():
+            table = tables.catalog.load_table(place)
+    except NoSuchTableError:
         return False
-    with reaching_catalog():
-        table = tables.catalog.load_table(place)
     mine = (change for change in plan.forgets if change.table_uuid == action.table_uuid)
     roles = {name: removal.role for change in mine for removal in change.files for name in removal.files}
     outside = wrong["outside"]
@@ -274,26 +287,14 @@ def _look(tables: Tables, plan: Plan, policy: Policy, action: MovedTable, wrong:
     return found == (action.table_uuid, action.snapshot_id, action.location, location_prefix(action.location) + action.metadata)
 
 
-# Tables forgotten in a SQL catalog, many in one transaction, and the word that is left of it on their namespace.
+# Tables that the catalog forgets, and the word of it on their namespace.
 
 
-def forget(catalog: Catalog, rows: Sequence[tuple[Place, str]], words: Mapping[str, str], *, steps: Callable[[str], None]) -> bool:
-    """Take these tables, whose metadata lie there, out of the catalog and leave the words (text by name), or change nothing; False: a table
-    has moved on. No file is touched."""
-    assert isinstance(catalog, SqlCatalog)
-    with Session(catalog.engine) as session:
-        for place, location in rows:
-            done = session.execute(delete(IcebergTables).where(*at_place(catalog, place), IcebergTables.metadata_location == location))
-            assert isinstance(done, CursorResult)
-            if done.rowcount != 1:
-                session.rollback()
-                return False
-            steps("inside_commit")
-        for name, text in words.items():
-            session.add(IcebergNamespaceProperties(catalog_name=catalog.name, namespace=DELETED, property_key=name, property_value=text))
-        steps("before_commit")
-        session.commit()
-    return True
+def forget(place: Place) -> None:
+    """Take the table out of the catalog; one that is not there is success. No file is touched."""
+    jvm = cast(Jvm, engine())
+    with engine_failures():
+        jvm.lake.dropTable(identifier(jvm, place), False)
 
 
 def words(catalog: Catalog) -> Mapping[str, str]:
@@ -305,16 +306,21 @@ def words(catalog: Catalog) -> Mapping[str, str]:
             return {}
 
 
-def tell(catalog: Catalog, name: str, text: str) -> None:
-    """Change a word, if it is there."""
-    if name in words(catalog):
-        with reaching_catalog():
-            catalog.update_namespace_properties(DELETED, updates={name: text})
+def tell(words: Mapping[str, str]) -> None:
+    """Text by name; what is told already is changed."""
+    jvm = cast(Jvm, engine())
+    with engine_failures():
+        jvm.lake.setProperties(_namespace(jvm), dict(words))
 
 
 def unsay(catalog: Catalog, names: Collection[str]) -> None:
     """Drop words; one that is not there is success."""
     there = words(catalog).keys() & set(names)
     if there:
-        with reaching_catalog():
-            catalog.update_namespace_properties(DELETED, removals=there)
+        jvm = cast(Jvm, engine())
+        with engine_failures():
+            jvm.lake.removeProperties(_namespace(jvm), there)
+
+
+def _namespace(jvm: Jvm) -> Java:
+    return jvm._jvm.org.apache.iceberg.catalog.Namespace.of(texts(jvm, DELETED))

@@ -1,18 +1,21 @@
-"""Reclaiming on tables: what only the past needs, and letting go of it, without a JVM (DEL-7).
+"""Reclaiming on tables: what only the past needs, and letting go of it (DEL-7).
 
 Two steps a table, each of which can be done again: the snapshots leave the metadata in one compare-and-swap that carries the plan's id,
 then exactly the listed files go. A run that dies in between is taken up by its plan id; were that forgotten, the next plan would find the
 files as orphans. At the end the log's table says what came back.
+
+The swap is Iceberg's own; all else is read without a JVM.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import Forget
-from message_lifecycle.model.errors import PlanConflict, SnapshotInUse, UnsafePath, storage_refused
+from message_lifecycle.model.errors import PlanConflict, SnapshotInUse, UnknownTopic, UnsafePath, storage_refused
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
@@ -27,14 +30,13 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import TableDocument
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
 from message_lifecycle.stores.iceberg.history import History, NamedFile, all_named, inventory, reachable, snapshot_ids
-from message_lifecycle.stores.iceberg.pointers import reaching_catalog
-from message_lifecycle.stores.iceberg.table_file import Document, change_document
 from message_lifecycle.stores.iceberg.table_folder import Deleted, Within, delete_files, listed
+from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, document_of, set_properties
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
-    from pyiceberg.typedef import Identifier
+
+    from message_lifecycle.stores.iceberg.java import Java
 
 
 RECLAIMING = "lifecycle._reclaiming"
@@ -130,6 +132,8 @@ class IcebergReclaimer(ChangeStore):
             self._steps("before_expire")
             self._expire(plan, action, checks[action.table])
             self._steps("after_expire")
+            # A catalog's server may take the change up on newer metadata than were looked at.
+            checks[action.table](self._document(plan, action).content)
             for at, removal in enumerate(action.files):
                 if at:
                     self._steps("while_deleting")
@@ -137,32 +141,33 @@ class IcebergReclaimer(ChangeStore):
                 gone += delete_files(io, str(document.content["location"]), removal.files)
         self._steps("after_delete")
         said = {"plan": plan.plan_id, "files": gone.files, "bytes": gone.size_bytes, "missing": gone.missing}
-        with reaching_catalog():
-            table_file.set_properties(
-                self._tables.catalog, (plan.topic.namespace, plan.topic.table()), {RECLAIMED: json.dumps(said, sort_keys=True)}
-            )
+        text = json.dumps(said, sort_keys=True)
+        self._change(plan, "", lambda base, builder: set_properties(base, builder, {RECLAIMED: text}))
         found = self.published(plan)
         assert found is not None
         return found
 
     def _expire(self, plan: Plan, action: Forget, check: _Check) -> None:
-        document = self._document(plan, action)
-        within = Within(str(document.content["location"]))
-        listed_metadata = {name for removal in action.files for name in removal.files}
-        written = {entry["metadata-file"] for entry in document.content.get("metadata-log") or ()}
+        self._document(plan, action)
+        change = partial(
+            expire,
+            table=_words(action),
+            snapshot_ids=action.snapshots,
+            properties={RECLAIMING: plan.plan_id},
+            refs=action.refs,
+            check=check,
+        )
         try:
-            with reaching_catalog():
-                expire(
-                    self._tables.catalog,
-                    (plan.topic.namespace, plan.topic.table(action.table)),
-                    action.snapshots,
-                    properties={RECLAIMING: plan.plan_id},
-                    refs=action.refs,
-                    metadata_files={path for path in written if within.name(path) in listed_metadata},
-                    check=check,
-                )
+            self._change(plan, action.table, change)
         except SnapshotInUse as error:
             raise PlanConflict(plan.plan_id, str(error)) from error
+
+    def _change(self, plan: Plan, table: str, change: Callable[[Java, Java], None]) -> None:
+        place = plan.topic.namespace, plan.topic.table(table)
+        try:
+            change_metadata(place, change, what=f"reclaiming by plan {plan.plan_id}")
+        except TableGone:
+            raise UnknownTopic(str(plan.topic)) from None
 
     def _document(self, plan: Plan, action: Forget) -> TableDocument:
         document, _ = self._open(plan.topic, action.table)
@@ -242,69 +247,38 @@ def _words(action: Forget) -> str:
 
 # Snapshots taken out of a table's metadata: exactly those named, in one compare-and-swap, and no file is removed by it (DEL-7).
 #
-# Iceberg's own `expireSnapshots().commit()` removes files by walking what each snapshot changed, and takes live ones where a path came
-# back to life; which files may go is decided by reachability alone (see `history`).
-
-
-_NO_SNAPSHOT = -1
+# Iceberg's own `expireSnapshots().commit()` takes more than is named, by the ages of refs, and removes files by walking what each snapshot
+# changed, live ones among them where a path came back to life. Which files may go is decided by reachability alone (see `history`).
 
 
 def expire(
-    catalog: Catalog,
-    identifier: Identifier,
-    snapshot_ids: Collection[int],
+    base: Java,
+    builder: Java,
     *,
-    properties: Mapping[str, str | None],
-    refs: Collection[str] = (),
-    metadata_files: Collection[str] = (),
-    check: Callable[[Document], None] | None = None,
-) -> str:
-    """Take these snapshots and refs out, and `metadata_files` (paths as written) out of the log of earlier metadata; set `properties`,
-    None removes one. What is gone already is no error. Where the metadata lies then.
-
-    `check` sees the metadata that each attempt builds on, and raises to leave all as it is. Raises SnapshotInUse where another ref
-    points at one of the snapshots, TableBusy."""
-
-    def change(document: Document) -> Document:
-        if check is not None:
-            check(document)
-        return without(document, ".".join(identifier), snapshot_ids, properties=properties, refs=refs, metadata_files=metadata_files)
-
-    return change_document(catalog, identifier, change)
-
-
-def without(
-    document: Document,
     table: str,
     snapshot_ids: Collection[int],
-    *,
     properties: Mapping[str, str | None],
     refs: Collection[str] = (),
-    metadata_files: Collection[str] = (),
-) -> Document:
-    """The metadata without these. Raises as `expire`."""
-    gone = frozenset(snapshot_ids)
-    left = {name: ref for name, ref in document.get("refs", {}).items() if name not in refs}
-    for name, ref in (*left.items(), ("main", {"snapshot-id": document.get("current-snapshot-id", _NO_SNAPSHOT)})):
-        if ref["snapshot-id"] in gone:
-            raise SnapshotInUse(table, ref["snapshot-id"], name)
-    kept = {key: value for key, value in {**document.get("properties", {}), **properties}.items() if value is not None}
-    changed = {
-        **document,
-        "properties": kept,
-        "refs": left,
-        "snapshots": [snapshot for snapshot in document.get("snapshots", []) if snapshot["snapshot-id"] not in gone],
-        "metadata-log": [entry for entry in document.get("metadata-log", []) if entry["metadata-file"] not in metadata_files],
-    }
-    log = document.get("snapshot-log", [])
-    # Whoever asks what was current at a time must not be told of an older snapshot than was: the log begins after the newest that went.
-    cut = max((at for at, entry in enumerate(log) if entry["snapshot-id"] in gone), default=-1)
-    changed["snapshot-log"] = log[cut + 1 :]
-    for key in ("statistics", "partition-statistics"):
-        if document.get(key):
-            changed[key] = [entry for entry in document[key] if entry["snapshot-id"] not in gone]
-    # A part that was not there stays away: an unchanged document is no new version.
-    return {key: value for key, value in changed.items() if value or key in document}
+    check: Callable[[History], None] | None = None,
+) -> None:
+    """Within a change of a table's metadata (see `change_metadata`): take these snapshots and refs out, and set `properties`, None removes
+    one. What is gone already is no error. Of files of earlier metadata the log forgets as many as Iceberg's own setting says.
+
+    `table` names it in errors. `check` sees the metadata that each attempt builds on, and raises to leave all as it is. Raises SnapshotInUse
+    where another ref points at one of the snapshots."""
+    document = document_of(base)
+    if check is not None:
+        check(document)
+    gone, pointed = frozenset(snapshot_ids), {name: int(ref["snapshot-id"]) for name, ref in document.get("refs", {}).items()}
+    for name, snapshot_id in pointed.items():
+        if snapshot_id in gone and name not in refs:
+            raise SnapshotInUse(table, snapshot_id, name)
+    for name in pointed.keys() & set(refs):
+        builder.removeRef(name)
+    going = [base.snapshot(snapshot_id) for snapshot_id in history.snapshot_ids(document) if snapshot_id in gone]
+    if going:
+        builder.removeSnapshots(going)
+    set_properties(base, builder, properties)
 
 
 # How much of a table's disk only its past needs, by summaries alone: a figure for `status`, not a plan.

@@ -5,10 +5,12 @@ Each is one compare-and-swap by the catalog, whichever it is. What adds or remov
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from message_lifecycle.model.errors import CommitUnknown, TableBusy
+from message_lifecycle.stores.iceberg.failures import engine_failures
 from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown
 from message_lifecycle.stores.iceberg.session import engine
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from message_lifecycle.stores.iceberg.pointers import Place
 
 _ATTEMPTS = 20
+Document = dict[str, Any]
+"""A table's metadata as JSON, by the specification's names."""
 
 
 class TableGone(Exception):
@@ -26,23 +30,23 @@ def change_metadata(place: Place, change: Callable[[Java, Java], None], *, what:
     """Commit what `change` does to Iceberg's `TableMetadata.Builder`, its second argument; its first is the `TableMetadata` that the attempt
     builds on. It is asked anew for each attempt, does nothing where all is done, and may raise to leave all as it is.
 
-    The metadata that stand then. `what` names the deed in errors. Raises TableGone; TableBusy where other commits always come first;
+    The metadata that stand then. `what` names the deed in errors. Raises TableGone; CatalogUnavailable; TableBusy where other commits always come first;
     CommitUnknown where the catalog does not say how the commit ended, and `change` would still change something."""
-    from py4j.protocol import Py4JError, Py4JJavaError
+    with engine_failures():
+        return _change(_operations(place), change, what)
 
-    jvm = cast(Jvm, engine())
-    try:
-        operations = jvm.lake.loadTable(identifier(jvm, place)).operations()
-    except Py4JJavaError as error:
-        if java_class(error) in ("NoSuchTableException", "NoSuchNamespaceException"):
-            raise TableGone(".".join(place)) from None
-        raise
+
+def _change(operations: Java, change: Callable[[Java, Java], None], what: str) -> Java:
+    from py4j.protocol import Py4JError
+
     unknown: Py4JError | None = None
     for _ in range(_ATTEMPTS):
-        base = operations.refresh()
-        builder = jvm._jvm.org.apache.iceberg.TableMetadata.buildFrom(base)
-        change(base, builder)
-        changed = builder.build()
+        try:
+            base = operations.refresh()
+        except Py4JError as error:
+            # Where the catalog does not answer after a commit either, its result stays unknown.
+            raise (error if unknown is None else CommitUnknown(what)) from unknown
+        changed = changed_metadata(base, change)
         if changed == base:
             return base
         if unknown is not None:
@@ -57,6 +61,41 @@ def change_metadata(place: Place, change: Callable[[Java, Java], None], *, what:
         else:
             return operations.current()
     raise TableBusy(what, _ATTEMPTS)
+
+
+def current_metadata(place: Place) -> Java:
+    """The table's `TableMetadata` as the catalog has them now. Raises TableGone, CatalogUnavailable."""
+    with engine_failures():
+        return _operations(place).current()
+
+
+def changed_metadata(base: Java, change: Callable[[Java, Java], None]) -> Java:
+    """What `change` makes of these metadata, which nobody commits; the very same where it does nothing."""
+    builder = _iceberg().TableMetadata.buildFrom(base)
+    change(base, builder)
+    return builder.build()
+
+
+def _operations(place: Place) -> Java:
+    from py4j.protocol import Py4JJavaError
+
+    jvm = cast(Jvm, engine())
+    try:
+        return jvm.lake.loadTable(identifier(jvm, place)).operations()
+    except Py4JJavaError as error:
+        if java_class(error) in ("NoSuchTableException", "NoSuchNamespaceException"):
+            raise TableGone(".".join(place)) from None
+        raise
+
+
+def _iceberg() -> Java:
+    return cast(Jvm, engine())._jvm.org.apache.iceberg
+
+
+def document_of(metadata: Java) -> Document:
+    """What the `TableMetadata` would be as a file."""
+    found: Document = json.loads(_iceberg().TableMetadataParser.toJson(metadata))
+    return found
 
 
 def set_properties(base: Java, builder: Java, changes: Mapping[str, str | None]) -> None:

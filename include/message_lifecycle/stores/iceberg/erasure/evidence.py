@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
-    from pyiceberg.typedef import Identifier
+
+    from message_lifecycle.stores.iceberg.pointers import Place
 
 Row = Mapping[str, int]
 
@@ -44,9 +45,9 @@ class TableEvidence:
     bytes_in: int
 
 
-def of_table(catalog: Catalog, identifier: Identifier, io: FileIO, plan: Plan, action: Rewrite, matches: Matches) -> TableEvidence:
+def of_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: Rewrite, matches: Matches) -> TableEvidence:
     """Raises PlanConflict where what was staged, or what it was staged on, is not there (any more)."""
-    document = load(catalog, identifier, io)
+    document = load(catalog, place, io)
     staged = read_stage(io, document, plan.plan_id)
     if staged is None or not io.new_input(staged.base).exists():
         raise PlanConflict(plan.plan_id, "what was staged is gone")

@@ -1,7 +1,8 @@
 """Manifests and lists of manifests as they stand, and written again: by Iceberg's specification of format 3, without a JVM.
 
-PyIceberg writes neither for format 3. What a record holds is carried over field by field; fields are found by their ids, so that it
-does not matter which writer wrote them.
+PyIceberg writes neither for format 3. Iceberg's own library writes them as it takes files out, and then keeps entries of what went, with
+bounds that tell keys; its writer takes files one by one, each by a dozen calls from here. What a record holds is carried over field by
+field; fields are found by their ids, so that it does not matter which writer wrote them.
 """
 
 from __future__ import annotations

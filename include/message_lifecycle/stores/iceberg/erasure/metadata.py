@@ -1,8 +1,12 @@
 """A table's metadata as an erasure leaves it: every ref on a snapshot that reads nothing of the key, and no history that reads anything.
 
-Pure but for the manifests and lists that it writes, which nothing points at until the document is committed. So it is made anew on
-whatever the table is by then, at the cost of the manifests that change. A manifest is written again where it names a file that held the
-key, or keeps bounds of keys of files that went; entries of files that went are left out of it.
+One change of Iceberg's metadata: the snapshots that come, the refs on them, the snapshots that go. The manifests and lists of the new ones
+are written before, and nothing points at them until it is committed. So it is made anew on whatever the table is by then, at the cost of
+the manifests that change. A manifest is written again where it names a file that held the key, or keeps bounds of keys of files that went;
+entries of files that went are left out of it.
+
+What begins a history names the snapshot that it took the place of, which goes: a server that takes the change up on newer metadata then
+asks whether its number is still the newest.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.compaction.view_table import DUE_AT, HORIZONS, MEMORIES, SETTINGS
@@ -28,14 +32,16 @@ from message_lifecycle.stores.iceberg.erasure.manifest_files import (
     write_manifest,
 )
 from message_lifecycle.stores.iceberg.erasure.rewrite import NewFile, NewVector, Replacements
-from message_lifecycle.stores.iceberg.history import words_in
+from message_lifecycle.stores.iceberg.history import snapshot_ids, words_in
+from message_lifecycle.stores.iceberg.java import Java, Jvm
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER, STATE_KEYS
+from message_lifecycle.stores.iceberg.session import engine
+from message_lifecycle.stores.iceberg.table_metadata import Document, document_of
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 
-Document = dict[str, Any]
 _VIEW_KEYS = (HORIZONS, DUE_AT, SETTINGS, MEMORIES)
 ERASING = "lifecycle._erasing"
 """Names the list of files that an erasure has still to delete; set by its commit, and taken away when they are gone."""
@@ -49,12 +55,30 @@ _TOTALS = (
 )
 
 
+Snapshot = dict[str, Any]
+
+
+# What other writers find by walking back from a branch is kept by an erasure that ends the branch's history: a writer that commits exactly
+# once (Flink, Kafka Connect, a Spark stream) asks the newest ancestor with its own word how far it came; where it finds none, it writes
+# again what is in the table, the erased key among it. One summary has room for one word of each kind, so what does not stand in the head's
+# own summary stands in snapshots before it, which read no file: nothing comes back by them.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Made:
+    """`snapshots`: all that the table has then, in the order of their numbers; `new`: those that it has not as they are, main's head last;
+    `refs`: all of them."""
+
+    snapshots: Sequence[Snapshot]
+    new: Sequence[Snapshot]
+    refs: Mapping[str, Mapping[str, Any]]
+
+
 @dataclass(slots=True)
 class _Written:
     """Of one new snapshot: what it takes out and brings, for its summary."""
 
     manifests: list[Fields] = field(default_factory=list)
-    changed: bool = False
     deleted_files: int = 0
     deleted_records: int = 0
     deleted_bytes: int = 0
@@ -83,52 +107,71 @@ class Rewriting:
     now_ms: int
     memories: int = 0
 
-    def of(self, before: Document) -> Document:
-        """The document after the erasure of what `before` describes; what it writes lies in the table's folder `metadata`."""
+    def change(self, base: Java, builder: Java) -> None:
+        """Within a change of the table's metadata (see `change_metadata`); what it writes lies in the table's folder `metadata`."""
+        before, iceberg = document_of(base), cast(Jvm, engine())._jvm.org.apache.iceberg
+        made = self._made(before)
+        for key, remove in (("statistics", builder.removeStatistics), ("partition-statistics", builder.removePartitionStatistics)):
+            for entry in before.get(key) or ():
+                remove(entry["snapshot-id"])
+        there, stay = set(snapshot_ids(before)), {int(one["snapshot-id"]) for one in made.snapshots}
+        again = {int(one["snapshot-id"]) for one in made.new} & there
+        _remove(base, builder, again)
+        for snapshot in made.new:
+            builder.addSnapshot(iceberg.SnapshotParser.fromJson(json.dumps(snapshot)))
+        # Main comes last: the metadata are as old as what was told last.
+        for name, ref in sorted(made.refs.items(), key=lambda one: one[0] == MAIN):
+            builder.setRef(name, iceberg.SnapshotRefParser.fromJson(json.dumps(ref)))
+        for name in before["refs"].keys() - made.refs.keys():
+            builder.removeRef(name)
+        _remove(base, builder, there - stay)
+
+    def _made(self, before: Document) -> _Made:
         heads = Heads.of(before, self.window)
         document = {**before, "last-updated-ms": max(self.now_ms, int(before["last-updated-ms"]))}
-        made: dict[int, Snapshot] = {}
-        main = heads.main
-        for snapshot_id in dict.fromkeys((*([] if main is None else [main]), *sorted(heads.needed))):
-            made[snapshot_id] = self._snapshot(document, heads, snapshot_id)
-        words = list[Snapshot]()
         branches = {int(ref["snapshot-id"]) for ref in before["refs"].values() if ref["type"] == "branch"}
-        for snapshot_id in sorted(branches & made.keys()):
-            found = self._with_words(document, snapshot_id, made[snapshot_id])
-            made[snapshot_id] = found.head
-            words += found.snapshots
-        ids = {old: int(snapshot["snapshot-id"]) for old, snapshot in made.items()}
+        heads_of, snapshots, manifests = dict[int, Snapshot](), list[Snapshot](), Manifests(self.io)
+        for snapshot_id in sorted(heads.needed, key=lambda found: (found == heads.main, found)):
+            words = words_in(one.get("summary", {}) for one in ancestors(before, snapshot_id)) if snapshot_id in branches else []
+            snapshots += self._snapshots(document, heads, snapshot_id, words, manifests)
+            heads_of[snapshot_id] = snapshots[-1]
         refs = {
-            name: _moved(ref, Heads.snapshot(before, int(ref["snapshot-id"])), made[int(ref["snapshot-id"])])
+            name: _moved(ref, Heads.snapshot(before, int(ref["snapshot-id"])), heads_of[int(ref["snapshot-id"])])
             for name, ref in before["refs"].items()
             if name not in heads.stages
         }
         for plan_id, snapshot_id in heads.undo.items():
-            age_ms = max(1, heads.undo_until[plan_id] - int(made[snapshot_id]["timestamp-ms"]))
-            refs[undo_ref(plan_id)] = {"snapshot-id": ids[snapshot_id], "type": "branch", "max-ref-age-ms": age_ms}
-        new_main = None if main is None else ids[main]
-        return {
-            **document,
-            "snapshots": list({int(one["snapshot-id"]): one for one in (*words, *made.values())}.values()),
-            "refs": refs,
-            "current-snapshot-id": new_main,
-            "snapshot-log": [] if new_main is None else [{"timestamp-ms": made[main or 0]["timestamp-ms"], "snapshot-id": new_main}],
-            "metadata-log": [],
-            "statistics": [],
-            "partition-statistics": [],
-        }
+            head = heads_of[snapshot_id]
+            age_ms = max(1, heads.undo_until[plan_id] - int(head["timestamp-ms"]))
+            refs[undo_ref(plan_id)] = {"snapshot-id": head["snapshot-id"], "type": "branch", "max-ref-age-ms": age_ms}
+        return _Made(snapshots=snapshots, new=[one for one in snapshots if one not in before["snapshots"]], refs=refs)
 
-    def _snapshot(self, document: Document, heads: Heads, snapshot_id: int) -> dict[str, Any]:
-        """The snapshot that takes the place of this one; the very same where nothing in it tells of the key. `document` counts on."""
+    def _snapshots(
+        self, document: Document, heads: Heads, snapshot_id: int, words: Sequence[Mapping[str, str]], manifests: Manifests
+    ) -> list[Snapshot]:
+        """The snapshot that takes the place of this one, last; the very same where nothing in it tells of the key. Before it, those that carry
+        what does not stand in its own summary of `words`, newest first. `document` counts on."""
         old = Heads.snapshot(document, snapshot_id)
         assert old is not None, "every head is a snapshot of the table"
-        of_main = snapshot_id == heads.main
-        listed = Manifests(self.io).of(old["manifest-list"])
-        if not of_main and not any(self._touches(manifest) for manifest in listed):
-            return dict(old)
+        listed = manifests.of(old["manifest-list"])
+        if snapshot_id == heads.main or any(self._touches(manifest) for manifest in listed):
+            left = [word for word in words[1:] if not word.items() <= words[0].items()]
+            carriers = self._carriers(document, old, left, timestamp_ms=document["last-updated-ms"], before=snapshot_id)
+            parent = carriers[-1]["snapshot-id"] if carriers else snapshot_id
+            return [*carriers, self._written(document, old, listed, parent, of_main=snapshot_id == heads.main)]
+        left = [word for word in words if not word.items() <= old["summary"].items()]
+        if not left:
+            return [dict(old)]
+        gone = (int(one["snapshot-id"]) for one in ancestors(document, snapshot_id))
+        before = next((found for found in gone if found not in heads.needed), None)
+        carriers = self._carriers(document, old, left, timestamp_ms=old["timestamp-ms"], before=before)
+        return [*carriers, {**old, **_next(document, carriers[-1]["snapshot-id"])}]
+
+    def _written(self, document: Document, old: Mapping[str, Any], listed: Sequence[Manifest], parent: int, *, of_main: bool) -> Snapshot:
+        snapshot_id = int(old["snapshot-id"])
         new_id = snapshot_id_of(self.plan_id, MAIN if of_main else str(snapshot_id))
-        sequence_number = int(document["last-sequence-number"]) + 1
-        first_row_id = int(document.get("next-row-id", 0))
+        numbers = _next(document, parent)
+        sequence_number, first_row_id = numbers["sequence-number"], numbers["first-row-id"]
         written = self._manifests(listed, document, new_id, sequence_number)
         next_row_id = first_row_id
         for fields in written.manifests:
@@ -138,24 +181,41 @@ class Rewriting:
                 next_row_id += fields["added_rows_count"] + fields["existing_rows_count"]
         path = f"{document['location']}/metadata/snap-{new_id}-{self.attempt}.avro"
         write_list(self.io, path, written.manifests, snapshot_id=new_id, sequence_number=sequence_number, first_row_id=first_row_id)
-        document["last-sequence-number"], document["next-row-id"] = sequence_number, next_row_id
+        document["next-row-id"] = next_row_id
         return {
-            "sequence-number": sequence_number,
+            **numbers,
             "snapshot-id": new_id,
             "timestamp-ms": document["last-updated-ms"],
             "summary": self._summary(document, snapshot_id, written, of_main=of_main),
             "manifest-list": path,
             "schema-id": old.get("schema-id", document["current-schema-id"]),
-            "first-row-id": first_row_id,
             "added-rows": next_row_id - first_row_id,
         }
 
-    def _with_words(self, document: Document, snapshot_id: int, head: Snapshot) -> Words:
-        """`head`: what takes the place of that snapshot, whose ancestors go."""
-        words = words_in(one.get("summary", {}) for one in ancestors(document, snapshot_id))
-        ids = [snapshot_id_of(self.plan_id, f"{snapshot_id} words {number}") for number in range(len(words))]
-        lists = {new_id: f"{document['location']}/metadata/snap-{new_id}-{self.attempt}.avro" for new_id in ids}
-        return before_head(self.io, head, words, lists=lists)
+    def _carriers(
+        self, document: Document, old: Mapping[str, Any], words: Sequence[Mapping[str, str]], *, timestamp_ms: int, before: int | None
+    ) -> list[Snapshot]:
+        """Oldest first, as old as the head, so whatever ages the head ages them. `before`: a snapshot that goes."""
+        made: list[Snapshot] = []
+        for number, word in enumerate(reversed(words)):
+            new_id = snapshot_id_of(self.plan_id, f"{old['snapshot-id']} words {number}")
+            path = f"{document['location']}/metadata/snap-{new_id}-{self.attempt}.avro"
+            numbers = _next(document, made[-1]["snapshot-id"] if made else before)
+            write_list(
+                self.io, path, (), snapshot_id=new_id, sequence_number=numbers["sequence-number"], first_row_id=numbers["first-row-id"]
+            )
+            made.append(
+                {
+                    **numbers,
+                    "snapshot-id": new_id,
+                    "timestamp-ms": timestamp_ms,
+                    # Readers of changes pass by what replaces nothing.
+                    "summary": {"operation": "replace", **word},
+                    "manifest-list": path,
+                    **({"schema-id": old["schema-id"]} if "schema-id" in old else {}),
+                }
+            )
+        return made
 
     def _touches(self, manifest: Manifest) -> bool:
         return tells_of_gone(manifest) or any(self._concerned(entry) for entry in manifest.entries)
@@ -257,6 +317,18 @@ class Rewriting:
         return {"operation": "overwrite", **counted, **totals, **carried, **(self.summary if of_main else {})}
 
 
+def _next(document: Document, parent: int | None) -> Snapshot:
+    """Numbers of the table's next snapshot, which brings no row."""
+    document["last-sequence-number"] = int(document["last-sequence-number"]) + 1
+    numbers = {"sequence-number": document["last-sequence-number"], "first-row-id": int(document.get("next-row-id", 0)), "added-rows": 0}
+    return numbers if parent is None else {**numbers, "parent-snapshot-id": parent}
+
+
+def _remove(base: Java, builder: Java, snapshots: Collection[int]) -> None:
+    if snapshots:
+        builder.removeSnapshots([base.snapshot(snapshot_id) for snapshot_id in sorted(snapshots)])
+
+
 def _moved(ref: Mapping[str, Any], old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any]:
     """The ref on the snapshot that took the place of its own. Its age counts from there, so what is left of it is less."""
     found = {**ref, "snapshot-id": new["snapshot-id"]}
@@ -310,47 +382,3 @@ def metrics_of(io: FileIO, document: Mapping[str, Any], path: str) -> dict[str, 
         ).to_serialized_dict()
     found.pop("record_count")
     return {**found, "split_offsets": found["split_offsets"] or None}
-
-
-# What other writers find by walking back from a branch, kept by an erasure that ends the branch's history.
-#
-# A writer that commits exactly once (Flink, Kafka Connect, a Spark stream) asks the newest ancestor with its own word how far it came; where
-# it finds none, it writes again what is in the table, the erased key among it. One summary has room for one word of each kind, so
-# what does not stand in the head's own summary stands in snapshots before it, which read no file: nothing comes back by them.
-
-
-Snapshot = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
-    """`snapshots`: those that carry words, oldest first; `head`: the branch's own, with them before it."""
-
-    head: Snapshot
-    snapshots: tuple[Snapshot, ...] = ()
-
-
-def before_head(io: FileIO, head: Snapshot, words: Sequence[Mapping[str, str]], *, lists: Mapping[int, str]) -> Words:
-    """`words`: newest first; those in the head's own summary need no snapshot. `lists`: for each id that one may take, its list's path.
-
-    They are as old as the head, and no newer than it by number, so whatever ages the head ages them."""
-    left = [word for word in words if not word.items() <= head["summary"].items()]
-    made: list[Snapshot] = []
-    for word, (snapshot_id, path) in zip(reversed(left), lists.items(), strict=False):
-        sequence_number, first_row_id = int(head["sequence-number"]), int(head.get("first-row-id", 0))
-        write_list(io, path, (), snapshot_id=snapshot_id, sequence_number=sequence_number, first_row_id=first_row_id)
-        made.append(
-            {
-                "sequence-number": sequence_number,
-                "snapshot-id": snapshot_id,
-                **({"parent-snapshot-id": made[-1]["snapshot-id"]} if made else {}),
-                "timestamp-ms": head["timestamp-ms"],
-                # Readers of changes pass by what replaces nothing.
-                "summary": {"operation": "replace", **word},
-                "manifest-list": path,
-                **({"schema-id": head["schema-id"]} if "schema-id" in head else {}),
-                "first-row-id": first_row_id,
-                "added-rows": 0,
-            }
-        )
-    return Words(head={**head, "parent-snapshot-id": made[-1]["snapshot-id"]} if made else head, snapshots=tuple(made))

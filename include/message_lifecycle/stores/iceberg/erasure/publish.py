@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import Rewrite
 from message_lifecycle.model.erasure import Matches
@@ -24,16 +24,16 @@ from message_lifecycle.stores.iceberg.erasure.manifest_files import Manifests
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING, Rewriting, read_going
 from message_lifecycle.stores.iceberg.erasure.rewrite import NewFile
 from message_lifecycle.stores.iceberg.history import reachable, snapshot_ids
+from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
-from message_lifecycle.stores.iceberg.table_file import change_document
+from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.table_folder import Deleted, Within, delete_files, is_absolute, with_checksums
+from message_lifecycle.stores.iceberg.table_metadata import Document, change_metadata, document_of, set_properties
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
-    from pyiceberg.typedef import Identifier
 
-Document = dict[str, Any]
 Steps = Callable[[str], None]
 
 
@@ -42,7 +42,7 @@ class TableErasure:
     """One table's part of a plan. `files`: what staging wrote."""
 
     catalog: Catalog
-    identifier: Identifier
+    place: Place
     io: FileIO
     plan_id: str
     window: UndoWindow
@@ -66,32 +66,33 @@ class TableErasure:
         )
 
     def commit(self, summary: Mapping[str, str], matches: Matches) -> None:
-        """Done before, it is found. Raises PlanConflict, TableBusy."""
+        """Done before, it is found. Raises PlanConflict, TableBusy, CommitUnknown."""
 
-        def change(before: Document) -> Document:
+        def change(base: Java, builder: Java) -> None:
+            before = document_of(base)
             if is_done(before, self.plan_id):
-                return before
+                return
             self.check(before, matches)
-            after = self.rewriting(summary).of(before)
-            location = self.catalog.load_table(self.identifier).metadata_location
+            self.rewriting(summary).change(base, builder)
             name = going_name(self.plan_id)
-            going = sorted(self._going(before, after, location))
+            going = sorted(self._going(before, document_of(builder.build()), str(base.metadataFileLocation())))
             with self.io.new_output(f"{before['location']}/{name}").create(overwrite=True) as stream:
                 stream.write(json.dumps(going).encode())
-            after["properties"] = {**after["properties"], ERASING: name}
+            set_properties(base, builder, {ERASING: name})
             self.steps("inside_commit")
-            return after
 
         self.steps("before_commit")
-        change_document(self.catalog, self.identifier, change)
+        change_metadata(self.place, change, what=f"erasing by plan {self.plan_id}")
         self.steps("after_commit")
 
     def _going(self, before: Document, after: Document, metadata_location: str) -> set[str]:
         within = Within(str(before["location"]))
         old = {file.name for file in reachable(self.io, before, snapshot_ids(before))}
         new = {file.name for file in reachable(self.io, after, snapshot_ids(after))}
-        logged = [entry["metadata-file"] for entry in before.get("metadata-log") or ()]
-        gone = (old - new) | {within.name(path) for path in (*logged, metadata_location)}
+        # The log of earlier metadata names some that are gone long since.
+        logged = (str(entry["metadata-file"]) for entry in before.get("metadata-log") or ())
+        there = [path for path in logged if self.io.new_input(path).exists()]
+        gone = (old - new) | {within.name(path) for path in (*there, metadata_location)}
         # Of what the plan names, also what no snapshot ever named.
         return {name for name in gone | (set(self.action.files) - new) if not is_absolute(name)}
 
@@ -141,7 +142,7 @@ class TableErasure:
 
     def finish(self) -> Deleted:
         """Delete what the commit made unreachable; what is gone already is success."""
-        document, going = load_with_going(self.catalog, self.identifier, self.io)
+        document, going = load_with_going(self.catalog, self.place, self.io)
         if ERASING not in document["properties"]:
             return Deleted()
         self.steps("before_delete")
@@ -165,23 +166,19 @@ def is_done(document: Document, plan_id: str) -> bool:
     return head is not None and any(one["summary"].get(PLAN_ID) == plan_id for one in ancestors(document, int(head["snapshot-id"])))
 
 
-def forget(catalog: Catalog, identifier: Identifier, io: FileIO) -> None:
+def forget(catalog: Catalog, place: Place, io: FileIO) -> None:
     """The erasure has ended and its receipt is kept: nothing needs to know of the files any more."""
-    document = load(catalog, identifier, io)
+    document = load(catalog, place, io)
     name = document["properties"].get(ERASING)
     if name is None:
         return
 
-    def change(before: Document) -> Document:
-        kept = {key: value for key, value in before["properties"].items() if key != ERASING}
-        return {**before, "properties": kept, "metadata-log": []}
-
-    change_document(catalog, identifier, change)
+    change_metadata(place, lambda base, builder: set_properties(base, builder, {ERASING: None}), what="ending an erasure")
     delete_files(io, str(document["location"]), with_checksums([name]))
 
 
-def load(catalog: Catalog, identifier: Identifier, io: FileIO) -> Document:
-    return document_at(io, catalog.load_table(identifier).metadata_location)
+def load(catalog: Catalog, place: Place, io: FileIO) -> Document:
+    return document_at(io, catalog.load_table(place).metadata_location)
 
 
 def document_at(io: FileIO, metadata_location: str) -> Document:
@@ -190,15 +187,15 @@ def document_at(io: FileIO, metadata_location: str) -> Document:
     return found
 
 
-def load_with_going(catalog: Catalog, identifier: Identifier, io: FileIO) -> tuple[Document, list[str]]:
+def load_with_going(catalog: Catalog, place: Place, io: FileIO) -> tuple[Document, list[str]]:
     """The table's document, and the names of the files that its erasure's commit made unreachable (see `read_going`). Another run of
     the same plan may end the erasure between the two reads, and take the list away; a list that the table names still, and that is not
     there, is damage."""
-    document = load(catalog, identifier, io)
+    document = load(catalog, place, io)
     try:
         return document, read_going(io, document)
     except FileNotFoundError:
-        again = load(catalog, identifier, io)
+        again = load(catalog, place, io)
         if again["properties"].get(ERASING) == document["properties"][ERASING]:
             raise
         return again, read_going(io, again)

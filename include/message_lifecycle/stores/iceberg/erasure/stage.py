@@ -19,16 +19,17 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.erasure.heads import UndoWindow
 from message_lifecycle.stores.iceberg.erasure.held_rows import opened
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
-from message_lifecycle.stores.iceberg.erasure.publish import TableErasure, going_name, is_done, load
+from message_lifecycle.stores.iceberg.erasure.publish import TableErasure, going_name, is_done
 from message_lifecycle.stores.iceberg.erasure.rewrite import NewFile, from_json, remove, rewrite, to_json
 from message_lifecycle.stores.iceberg.erasure.search import search
 from message_lifecycle.stores.iceberg.history import reachable, snapshot_ids
+from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.table_folder import absolute, delete_files, erased_copy, location_prefix, with_checksums
+from message_lifecycle.stores.iceberg.table_metadata import changed_metadata, current_metadata, document_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
-    from pyiceberg.typedef import Identifier
 
     from message_lifecycle.stores.iceberg.data_rows import Positions
 
@@ -62,17 +63,17 @@ def read_stage(io: FileIO, document: Document, plan_id: str) -> StagedTable | No
     return StagedTable(base=told["base"], files=from_json(json.dumps(told["files"]).encode()), memories=told["memories"])
 
 
-def stage_table(catalog: Catalog, identifier: Identifier, io: FileIO, plan: Plan, action: Rewrite, matches: Matches) -> None:
+def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: Rewrite, matches: Matches) -> None:
     """Done before, it is found. Raises PlanConflict where the table is not as it was planned for."""
-    base = catalog.load_table(identifier).metadata_location
-    document = load(catalog, identifier, io)
+    metadata = current_metadata(place)
+    base, document = str(metadata.metadataFileLocation()), document_of(metadata)
     if read_stage(io, document, plan.plan_id) is not None or is_done(document, plan.plan_id):
         return
     prefix = location_prefix(str(document["location"]))
     named = {absolute(prefix, row.file) for row in action.rows}
     erasure = TableErasure(
         catalog=catalog,
-        identifier=identifier,
+        place=place,
         io=io,
         plan_id=plan.plan_id,
         window=UndoWindow.planned(plan, action),
@@ -102,12 +103,12 @@ def stage_table(catalog: Catalog, identifier: Identifier, io: FileIO, plan: Plan
                 f"{folder}/{name}.parquet",
                 found.vectors.get(old, ()),
                 new_puffin=f"{document['location']}/data/{name}",
-                within=".".join(identifier),
+                within=".".join(place),
             )
         )
     erasure = replace(erasure, files={file.old: file for file in files}, memories=memories)
-    after = erasure.rewriting({}).of(dict(document))
-    _write(io, f"{document['location']}/{metadata_name(plan.plan_id)}", json.dumps(after).encode())
+    after = changed_metadata(metadata, erasure.rewriting({}).change)
+    _write(io, f"{document['location']}/{metadata_name(plan.plan_id)}", json.dumps(document_of(after)).encode())
     told = {"base": base, "files": json.loads(to_json(files)), "memories": memories}
     _write(io, f"{document['location']}/{stage_name(plan.plan_id)}", json.dumps(told).encode())
 

@@ -1,4 +1,4 @@
-"""Erasure of a key out of a topic's tables: `ports.Eraser`, without a JVM.
+"""Erasure of a key out of a topic's tables: `ports.Eraser`. The metadata are staged and committed by Iceberg's library; all else needs no JVM.
 
 The log (of a topic of documents: the changes) and what lies beside it are tables of their own, with one commit each. The view's comes
 first (PRG-1); the log's comes last and carries the plan, so that a plan is published when all are done.
@@ -31,14 +31,13 @@ from message_lifecycle.stores.iceberg.erasure.search import search, with_loose
 from message_lifecycle.stores.iceberg.erasure.stage import drop_stage, read_stage, stage_table
 from message_lifecycle.stores.iceberg.fence import properties
 from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID, SNAPSHOTS
-from message_lifecycle.stores.iceberg.pointers import reaching_catalog
+from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.quarantine import KIND as QUARANTINE
 from message_lifecycle.stores.iceberg.read import published_by
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
-    from pyiceberg.typedef import Identifier
 
 _KINDS: Mapping[TableKind, str] = {"view": COMPACTED, "snapshots": SNAPSHOTS, "quarantine": QUARANTINE, "log": ""}
 """What lies beside the topic's own table, and that; in the order of their commits."""
@@ -79,7 +78,7 @@ class IcebergEraser(ChangeStore):
                         raise
                     continue  # dropped since; what else the topic has is looked into all the same
                 part.finish()
-                document, going = load_with_going(part.catalog, part.identifier, part.io)
+                document, going = load_with_going(part.catalog, part.place, part.io)
                 after = search(part.io, document, action.table, matches, part.window, going=going)
                 done = next((one for one in document["snapshots"] if one["summary"].get(PLAN_ID) == plan.plan_id), None)
                 committed_ms = None if done is None else int(done["timestamp-ms"])
@@ -105,8 +104,8 @@ class IcebergEraser(ChangeStore):
         matches = given.matches()
         with reaching_catalog():
             for action in plan.rewrites:
-                identifier, io = self._place(plan.topic, action.table)
-                stage_table(self._tables.catalog, identifier, io, plan, action, matches)
+                place, io = self._place(plan.topic, action.table)
+                stage_table(self._tables.catalog, place, io, plan, action, matches)
         self._steps("after_stage")
         # The snapshot that the log's commit will make: the same whoever makes it.
         made = snapshot_id_of(plan.plan_id, MAIN) if plan.changes else plan.requirements.snapshot_id
@@ -116,8 +115,8 @@ class IcebergEraser(ChangeStore):
         frames, matches = [], given.matches()
         with reaching_catalog():
             for action in plan.rewrites:
-                identifier, io = self._place(plan.topic, action.table)
-                frames.append(evidence.of_table(self._tables.catalog, identifier, io, plan, action, matches))
+                place, io = self._place(plan.topic, action.table)
+                frames.append(evidence.of_table(self._tables.catalog, place, io, plan, action, matches))
         return evidence.joined(plan, frames)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
@@ -125,11 +124,11 @@ class IcebergEraser(ChangeStore):
         with reaching_catalog():
             parts = [self._part(plan, action) for action in plan.rewrites]
             for part in parts:
-                document = load(part.catalog, part.identifier, part.io)
+                document = load(part.catalog, part.place, part.io)
                 if not is_done(document, plan.plan_id):
                     # One that died before it had ended comes first: its list makes room for ours.
                     part.finish()
-                    forget(part.catalog, part.identifier, part.io)
+                    forget(part.catalog, part.place, part.io)
                 part.commit(properties(verdict, ledger), matches)
             for part in parts:
                 part.finish()
@@ -145,8 +144,8 @@ class IcebergEraser(ChangeStore):
 
     def published(self, plan: Plan) -> Published | None:
         with reaching_catalog():
-            identifier, io = self._place(plan.topic, "log")
-            document = load(self._tables.catalog, identifier, io)
+            place, io = self._place(plan.topic, "log")
+            document = load(self._tables.catalog, place, io)
         for snapshot in ancestors(document, document["refs"][MAIN]["snapshot-id"]) if MAIN in document.get("refs", {}) else ():
             if snapshot["summary"].get(PLAN_ID) == plan.plan_id:
                 return published_by(plan.plan_id, int(snapshot["snapshot-id"]), snapshot["summary"])
@@ -156,40 +155,40 @@ class IcebergEraser(ChangeStore):
         with reaching_catalog():
             for action in plan.rewrites:
                 try:
-                    identifier, io = self._place(plan.topic, action.table)
+                    place, io = self._place(plan.topic, action.table)
                 except UnknownTopic:
                     continue  # the table was dropped meanwhile, and all that lay in it
-                document = load(self._tables.catalog, identifier, io)
+                document = load(self._tables.catalog, place, io)
                 published = is_done(document, plan.plan_id)
                 if published:
                     self._part(plan, action).finish()
-                    forget(self._tables.catalog, identifier, io)
-                    document = load(self._tables.catalog, identifier, io)
+                    forget(self._tables.catalog, place, io)
+                    document = load(self._tables.catalog, place, io)
                 drop_stage(io, document, plan.plan_id, keep_files=published)
 
     def _documents(self, name: TopicName) -> Iterator[tuple[TableKind, FileIO, Mapping[str, Any], Collection[str]]]:
         for kind, beside in _KINDS.items():
             try:
-                identifier, io = self._place(name, kind)
+                place, io = self._place(name, kind)
             except UnknownTopic:
                 if not beside:
                     raise
                 continue
-            yield kind, io, *load_with_going(self._tables.catalog, identifier, io)
+            yield kind, io, *load_with_going(self._tables.catalog, place, io)
 
-    def _place(self, name: TopicName, kind: TableKind) -> tuple[Identifier, FileIO]:
+    def _place(self, name: TopicName, kind: TableKind) -> tuple[Place, FileIO]:
         table = self._tables.load(name, kind=_KINDS[kind])
         return (name.namespace, name.table(_KINDS[kind])), table.io
 
     def _part(self, plan: Plan, action: Rewrite) -> TableErasure:
-        identifier, io = self._place(plan.topic, action.table)
-        document = load(self._tables.catalog, identifier, io)
+        place, io = self._place(plan.topic, action.table)
+        document = load(self._tables.catalog, place, io)
         prefix = location_prefix(str(document["location"]))
         staged = read_stage(io, document, plan.plan_id)
         held = {absolute(prefix, row.file) for row in action.rows}
         return TableErasure(
             catalog=self._tables.catalog,
-            identifier=identifier,
+            place=place,
             io=io,
             plan_id=plan.plan_id,
             window=UndoWindow.planned(plan, action),
