@@ -8,10 +8,12 @@ commit of anybody's that came first makes the plan out of date.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFileContent, ManifestContent
 from sqlalchemy import CursorResult, delete, update
 from sqlalchemy.exc import IntegrityError
@@ -106,7 +108,8 @@ class IcebergDeleter(ChangeStore):
             if location is not None:
                 found = self._tables.at(place, location)
                 same = kind in planned and (found.uuid, found.current_id) == (planned[kind].table_uuid, planned[kind].snapshot_id)
-                with reaching_catalog():
+                # One that another run of the plan moves just then is not there.
+                with reaching_catalog(), suppress(NoSuchTableError):
                     rows.append({"same": same, "rows": rows_by_pyiceberg(self._tables.catalog.load_table(place))})
         taken = [".".join(place) for action in plan.moved() if self._tables.pointers.one(place := _to(plan, action)) is not None]
         return {"tables": pa.Table.from_pylist(rows), "taken": pa.table({"name": pa.array(taken, pa.string())})}
@@ -149,8 +152,6 @@ class IcebergDeleter(ChangeStore):
         return _published(plan) if carried == plan.plan_id else None
 
     def _written(self, plan: Plan, action: MovedTable, properties: Mapping[str, str]) -> Moved:
-        from pyiceberg.exceptions import NoSuchTableError
-
         def change(document: table_file.Document) -> table_file.Document:
             if document["table-uuid"] != action.table_uuid:
                 raise PlanConflict(plan.plan_id, f"the {action.table or 'log'} is another table than was planned for")
