@@ -10,6 +10,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import get_args, get_type_hints
 
 from message_lifecycle.app import steps
@@ -39,6 +40,7 @@ CHANGES = {kind.__name__: get_args(get_type_hints(kind)["kind"])[0] for kind in 
 """Classes of changes, and the words for them."""
 OTHER_LISTS = {
     "holder": "who holds what is overdue (`plan.Holder`); compaction is one of them",
+    "READER": "the reader for whose progress the log waits; compaction is one of them",
     "on_remove": "the setting; archive is one of its values",
     "field_name": "a field that a scenario expects; changes is one of them",
 }
@@ -52,19 +54,25 @@ def modules(root: Path) -> dict[str, ast.Module]:
     return {path.relative_to(root).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in found}
 
 
+def _module(path: str) -> str:
+    return path.removeprefix("include/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
 def places(trees: Mapping[str, ast.Module]) -> dict[str, list[int]]:
     """Where it is asked, as path and the function or the constant in it -> lines. `TOLD_APART` is left out."""
     found: dict[str, list[int]] = defaultdict(list)
+    named = {_module(path): _constants(tree) for path, tree in trees.items()}
     for path, tree in trees.items():
-        for line in sorted(set(asking(tree))) if path not in TOLD_APART else ():
+        for line in sorted(set(asking(tree, named))) if path not in TOLD_APART else ():
             found[f"{path.removeprefix(f'include/{PACKAGE}/')} {_owner(tree, line)}"].append(line)
     return dict(found)
 
 
-def asking(tree: ast.Module) -> Iterator[int]:
-    """Lines that compare, match, look up or test by an operation's name, a table's kind or a change's kind; also where a constant of the
-    module has the name. A call that gives one, and a key by which one part of many is read, only name it."""
-    constants = _constants(tree)
+def asking(tree: ast.Module, named: Mapping[str, Mapping[str, ast.expr]] = MappingProxyType({})) -> Iterator[int]:
+    """Lines that compare, match, look up or test by an operation's name, a table's kind or a change's kind; also where a constant has the
+    name, of this module or imported. A call that gives one, and a key by which one part of many is read, only name it. `named`: constants
+    of the other modules."""
+    constants = {**dict(_imported_constants(tree, named)), **_constants(tree)}
     words = OPERATIONS | TABLES
 
     def has(node: ast.AST, words: Collection[str]) -> bool:
@@ -115,6 +123,13 @@ def _constants(tree: ast.Module) -> dict[str, ast.expr]:
             case _:
                 pass
     return found
+
+
+def _imported_constants(tree: ast.Module, named: Mapping[str, Mapping[str, ast.expr]]) -> Iterator[tuple[str, ast.expr]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            known = named.get(node.module or "", {})
+            yield from ((alias.asname or alias.name, known[alias.name]) for alias in node.names if alias.name in known)
 
 
 def _texts(node: ast.AST, constants: Mapping[str, ast.expr]) -> Iterator[str]:
@@ -199,9 +214,7 @@ def port_methods(trees: Mapping[str, ast.Module]) -> tuple[int, int]:
 
 def circles(trees: Mapping[str, ast.Module]) -> list[set[str]]:
     """Modules that import each other, imports within functions included and those for types alone left out."""
-    names = {
-        path.removeprefix("include/").removesuffix(".py").removesuffix("/__init__").replace("/", "."): tree for path, tree in trees.items()
-    }
+    names = {_module(path): tree for path, tree in trees.items()}
     imports = {name: set(_imported(tree, names)) - {name} for name, tree in names.items()}
     reach: dict[str, set[str]] = {}
     for name in imports:

@@ -57,6 +57,7 @@ ALLOWED = {
     ),
     "ledger/erasures.py Erasures.document_topics": (1, "a question to the database, whose rows name operations"),
     "stores/iceberg/compaction/store.py IcebergViews.has_begun": (1, "a table's history names the operation that has ended it"),
+    "stores/iceberg/erasure/heads.py Heads.of": (1, "the same list of `operations/undo.py`, asked of a table's history"),
     "stores/iceberg/erasure/store.py _KINDS": (1, "where this store has the tables of each kind"),
     "stores/memory/eraser.py MemoryEraser.evidence": (1, "where this store has the messages of each kind of table"),
     "stores/memory/eraser.py _documents_evidence": (1, "where this store has the tables of documents, by kind"),
@@ -75,6 +76,11 @@ ONCE = {
 @pytest.mark.parametrize("text", ASKS)
 def test_asking_is_seen(text: str) -> None:
     assert len(set(asking(ast.parse(text)))) == 1
+
+
+def test_a_word_of_another_module_is_seen_through_its_name() -> None:
+    layout, asks = ast.parse('SNAPSHOTS = "snapshots"'), ast.parse("from layout import SNAPSHOTS as THESE\nkind == THESE")
+    assert set(places({"include/layout.py": layout, "include/asks.py": asks})) == {"include/asks.py "}
 
 
 @pytest.mark.parametrize("text", SAYS_NOTHING)

@@ -58,10 +58,9 @@ class _OfDocuments(TableStore):
 
     kinds = ("", SNAPSHOTS)
 
-    def _load(self, plan: Plan, kind: str) -> Table | None:
-        self._tables.of_documents(plan.topic)
-        there = kind != SNAPSHOTS or snapshots_document(self._tables, plan.topic) is not None
-        return self._tables.load(plan.topic, kind=kind) if there else None
+    def _of_snapshots(self, plan: Plan) -> Table | None:
+        there = snapshots_document(self._tables, plan.topic) is not None
+        return self._tables.load(plan.topic, kind=SNAPSHOTS) if there else None
 
     def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
         from message_lifecycle.stores.iceberg.documents.stage import stage
@@ -88,7 +87,7 @@ class IcebergSnapshots(_OfDocuments):
     """New snapshots and raised epochs come, old snapshots go; or those come back that had gone. No change goes or comes with them."""
 
     def _table(self, plan: Plan) -> Table | None:
-        return self._load(plan, SNAPSHOTS)
+        return self._of_snapshots(plan)
 
     def _tells(self, plan_id: str, snapshot_id: int, _summary: Mapping[str, str]) -> Published:
         return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=())
@@ -108,7 +107,8 @@ class IcebergChanges(_OfDocuments):
     snapshots."""
 
     def _table(self, plan: Plan) -> Table | None:
-        return self._load(plan, "")
+        self._tables.of_documents(plan.topic)
+        return self._tables.load(plan.topic)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
         plan = verdict.plan
@@ -129,7 +129,7 @@ class IcebergChanges(_OfDocuments):
 
     def published(self, plan: Plan) -> Published | None:
         if plan.on_snapshots.documents:
-            table = self._load(plan, SNAPSHOTS)
+            table = self._of_snapshots(plan)
             snapshots = None if table is None else commit_that_says(table, PLAN_ID, plan.plan_id)
             if snapshots is None:
                 return None
