@@ -95,11 +95,15 @@ def test_a_run_that_does_not_end_is_named(airflow: FakeAirflow, api: AirflowApi)
 def test_approvals_are_listed_and_answered(airflow: FakeAirflow, api: AirflowApi) -> None:
     asked = {"subject": "s", "body": None, "options": ["Approve", "Reject"]}
     long_ago, not_long_ago = "2026-01-01T00:00:00.000001Z", (datetime.now(UTC) + timedelta(hours=1)).isoformat()
-    # The first three are still on their way to wait: an answer would meet them half way.
+    heard = datetime.now(UTC)
+    just_heard = (heard - timedelta(seconds=1)).isoformat()
+    airflow.answers[("GET", "/api/v2/monitor/health")] = [(200, {"scheduler": {"latest_scheduler_heartbeat": heard.isoformat()}})]
+    # The first four are still on their way to wait: an answer would meet them half way. Of the fourth the scheduler has not heard.
     tasks = (
         ("running", long_ago, long_ago),
         ("awaiting_input", not_long_ago, long_ago),
         ("awaiting_input", long_ago, not_long_ago),
+        ("awaiting_input", long_ago, just_heard),
         ("awaiting_input", long_ago, long_ago),
     )
     found = [
@@ -107,9 +111,9 @@ def test_approvals_are_listed_and_answered(airflow: FakeAirflow, api: AirflowApi
         for index, (state, start, at) in enumerate(tasks)
     ]
     airflow.answers[("GET", f"{RUN_PATH}/hitlDetails?response_received=false&limit=1000")] = [(200, {"hitl_details": found})]
-    airflow.answers[("PATCH", f"{RUN_PATH}/taskInstances/ask/3/hitlDetails")] = [(200, {})]
+    airflow.answers[("PATCH", f"{RUN_PATH}/taskInstances/ask/4/hitlDetails")] = [(200, {})]
     (approval,) = api.approvals("d", RUN)
-    assert approval == Approval(dag_id="d", run_id=RUN, task_id="ask", map_index=3, subject="s", body="", options=("Approve", "Reject"))
+    assert approval == Approval(dag_id="d", run_id=RUN, task_id="ask", map_index=4, subject="s", body="", options=("Approve", "Reject"))
     api.answer(approval, "Approve", {"reason": "asked for"})
     assert airflow.asked[-1][2] == {"chosen_options": ["Approve"], "params_input": {"reason": "asked for"}}
 

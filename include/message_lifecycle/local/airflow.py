@@ -51,7 +51,8 @@ POLL_SECONDS = 1.0
 ENDED = ("success", "failed")
 PARKED = ("awaiting_input", "deferred")
 """A task that waits for a person, by Airflow 3.3 and before."""
-SETTLED = timedelta(seconds=5)
+SETTLED = timedelta(seconds=3)
+"""From the question until the executor is sure to have told that its task parks."""
 UNAUTHORIZED, NOT_FOUND, CONFLICT = 401, 404, 409
 # A proxy of the user's environment must not get to see, or refuse, calls to this machine.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -299,17 +300,19 @@ class AirflowApi:
     def approvals(self, dag_id: str, run_id: str) -> tuple[Approval, ...]:
         """The questions of a run that nobody has answered yet and that may be answered: not one of these moments.
 
-        Airflow 3.3 loses an answer that comes before its task waits, and fails the task where it comes before the executor has told
-        that the half which asked has ended.
+        Airflow 3.3 loses an answer that comes before its task waits, and fails the task where it comes before the scheduler has heard from
+        the executor that the half which asked has ended. It hears that before it gives its next sign of life.
         """
         found = self.request("GET", f"{_run_path(dag_id, run_id)}/hitlDetails?response_received=false&limit=1000")["hitl_details"]
+        beat = (self.health().get("scheduler") or {}).get("latest_scheduler_heartbeat")
+        heard = datetime.min.replace(tzinfo=UTC) if beat is None else datetime.fromisoformat(beat)
         return tuple(
             Approval(
                 dag_id=dag_id, run_id=run_id, task_id=detail["task_instance"]["task_id"], map_index=detail["task_instance"]["map_index"],
                 subject=detail["subject"], body=detail["body"] or "", options=tuple(detail["options"]),
             )
             for detail in found
-            if _has_settled(detail)
+            if _has_settled(detail, heard)
         )  # fmt: skip
 
     def wait_for_approvals(self, dag_id: str, run_id: str, *, seconds: float) -> tuple[Approval, ...]:
@@ -329,12 +332,12 @@ def connect(layout: Layout, user: str = "admin") -> AirflowApi:
     return AirflowApi(address=f"http://{LOOPBACK}:{kept_port(layout.ports_file, SERVICE)}", user=user, password=password_of(layout, user))
 
 
-def _has_settled(detail: Mapping[str, Any]) -> bool:
-    """A task parses its DAG before it asks, and then parks; one that is tried again keeps the time of its first question."""
+def _has_settled(detail: Mapping[str, Any], heard: datetime) -> bool:
+    """A task parses its DAG before it asks, and then parks; one that is tried again keeps the time of its first question. `heard`: the
+    scheduler's last sign of life."""
     task = detail["task_instance"]
     since = max(datetime.fromisoformat(at) for at in (task["start_date"], detail["created_at"]))
-    # Airflow's clock and ours are one: it runs on this machine.
-    return task["state"] in PARKED and datetime.now(UTC) - since > SETTLED
+    return task["state"] in PARKED and heard - since > SETTLED
 
 
 def _run_path(dag_id: str, run_id: str) -> str:
