@@ -30,8 +30,8 @@ def change_metadata(place: Place, change: Callable[[Java, Java], None], *, what:
     """Commit what `change` does to Iceberg's `TableMetadata.Builder`, its second argument; its first is the `TableMetadata` that the attempt
     builds on. It is asked anew for each attempt, does nothing where all is done, and may raise to leave all as it is.
 
-    The metadata that stand then. `what` names the deed in errors. Raises TableGone; CatalogUnavailable; TableBusy where other commits always come first;
-    CommitUnknown where the catalog does not say how the commit ended, and `change` would still change something."""
+    The metadata that stand then. `what` names the deed in errors. Raises TableGone; CatalogUnavailable; TableBusy where other commits always
+    come first; CommitUnknown where the catalog does not say how the commit ended, and `change` would still change something."""
     with engine_failures():
         return _change(_operations(place), change, what)
 
