@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import cast
 
 import pytest
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.console import Console
 from message_lifecycle.app import demo, demo_data, steps, tasks, wiring
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.services import policy_of
+from message_lifecycle.local.airflow import AirflowApi
 from message_lifecycle.local.progress import Progress
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
@@ -62,3 +64,32 @@ def test_end_offsets_are_told_by_partition(lake: Lake, said: io.StringIO) -> Non
     told = said.getvalue()
     assert "demo/flights: 6 messages are left; end offsets 0:6, 1:0\n" in told
     assert "{" not in told
+
+
+class Owing:
+    """Airflow whose scheduler makes the runs of two intervals as soon as the DAG is unpaused; the older does nothing."""
+
+    def __init__(self) -> None:
+        self.paused, self.ended = True, list[str]()
+
+    def wait_for_dag(self, _dag_id: str, *, seconds: float) -> None:
+        assert seconds
+
+    def set_paused(self, _dag_id: str, paused: bool) -> None:
+        self.paused = paused
+
+    def request(self, _method: str, _path: str) -> dict[str, list[dict[str, str]]]:
+        runs = [] if self.paused else ["newer", "older"]
+        return {"dag_runs": [{"dag_run_id": run, "run_type": "scheduled", "data_interval_end": "2026-01-01T00:00:00Z"} for run in runs]}
+
+    def wait_for_run(self, _dag_id: str, run_id: str, *, seconds: float) -> str:
+        assert not self.paused, f"a paused DAG's run would never end, in {seconds} s or ever"
+        self.ended.append(run_id)
+        return "success"
+
+
+def test_of_two_runs_at_once_both_are_waited_for_and_told(said: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "outcomes_of_run", lambda *, run: [{"of": run}] if run.endswith("newer") else [])
+    api = Owing()
+    assert demo._run(cast(AirflowApi, api), progress(said), demo.CLEANER) == [{"of": "message_cleaner/newer"}]
+    assert (api.ended, api.paused) == (["older", "newer"], True)
