@@ -405,7 +405,7 @@ class Eraser(ChangeStore, Protocol):
 
 
 class Reclaimer(ChangeStore, Protocol):
-    """Snapshots are forgotten, and then files go, if nothing needs one of them again. Looked at by metadata, without a JVM."""
+    """Snapshots are forgotten, and then files go, if nothing needs one of them again. Looked at by metadata, without a JVM; forgetting may need one."""
 
     def histories(self, name: TopicName) -> Sequence[TableHistory]:
         """Of the topic's table and of all beside it; none where the store keeps no past. Raises UnknownTopic, ForeignTable."""
@@ -421,8 +421,9 @@ class Reclaimer(ChangeStore, Protocol):
 
 
 class DeletedReclaimer(ChangeStore, Protocol):
-    """Deleted topics that nobody can bring back any more: their tables are forgotten in one commit, which leaves word of the plan until it
-    is discarded; then their files go. A file that is gone already is no error. Without a JVM. Raises UnsafePath, StorageRefused."""
+    """Deleted topics that nobody can bring back any more: word of the plan is told, and stays until it is discarded; then
+    their tables are forgotten, one by one, and then their files go. A file that is gone already is no error. Raises UnsafePath,
+    StorageRefused."""
 
     def files_of(self, topic: DeletedTopic, *, orphans_before: Instant) -> Sequence[TableFiles]:
         """Of each of its tables, the log first. Raises UnsafePath where a link, another table or a file elsewhere is in the way,

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.documents import Documents, text_at, typed
 from tests.spark.kill_points import ROOT
 from tests.spark.lake import EXPIRY_S, LEDGER, SECOND, Lake, Rows, tables
 from tests.verdicts import by
@@ -25,6 +26,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.stores.iceberg import java, session, view_file
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
+from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergSnapshots
 from message_lifecycle.stores.iceberg.fence import Ancestor, fenced_commit
 from message_lifecycle.stores.iceberg.session import engine, java_table, sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
@@ -99,6 +101,23 @@ def test_a_topic_is_compacted_without_spark(lake: Lake, no_spark: SparkSession) 
     assert [message.offset for message in read_compacted(s, name)] == [0, 1, 2]
 
 
+def test_documents_are_folded_proved_and_purged_without_spark(lake: Lake, no_spark: SparkSession) -> None:
+    topic = Documents.on(lake)
+    topic.add(*typed("one", 1, 12))
+    topic.sync("one", a=8)
+    of = {"tables": tables()}
+    topic.s = replace(topic.s, snapshots=IcebergSnapshots(_nobody, **of), changes=IcebergChanges(_nobody, **of))
+    outcome = topic.run()
+    assert (outcome.name, dict(outcome.removed)) == ("published", {"purged_synced": 7}), outcome
+    assert topic.snapshots("one") == [(12, 1, text_at(12))]
+
+
+def test_where_arguments_may_name_the_catalog_a_session_is_asked_for(no_spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(session._ARGUMENTS, "--conf spark.sql.catalog.lake=a.b.Catalog pyspark-shell")
+    monkeypatch.setenv("SPARK_CONF_DIR", "/nowhere")
+    assert engine(lambda: no_spark, tasks=True) is no_spark
+
+
 def test_views_are_written_without_spark(lake: Lake, no_spark: SparkSession) -> None:
     name, settings = lake.topic(), {"max_age_seconds": 60.0}
     for at, policy in enumerate((lake.policy(name), resolve(topic=settings, server={}))):
@@ -141,7 +160,8 @@ def test_a_commit_whose_java_dies_is_unknown(lake: Lake, no_spark: SparkSession)
 
 
 def test_a_java_that_has_ended_is_told_nothing_more(no_spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
-    kept = [no_spark._jvm.java.lang.Object() for _ in range(3)]  # type: ignore[union-attr,operator]  # Java has no types here
+    jvm: java.Java = no_spark._jvm
+    kept = [jvm.java.lang.Object() for _ in range(3)]
     port = session.gateway_of(no_spark).gateway_parameters.port
     java.end()
     with caplog.at_level("DEBUG", logger="py4j"):

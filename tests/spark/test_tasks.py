@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from threading import Event
+from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
 
 from message_lifecycle.model.errors import invalid_append
 from message_lifecycle.stores.iceberg.compaction.job import Resources
-from message_lifecycle.stores.iceberg.session import local_cores
+from message_lifecycle.stores.iceberg.session import LazySession, local_cores
 from message_lifecycle.stores.iceberg.tasks import Failed, in_tasks
 
 pytestmark = pytest.mark.spark
@@ -22,7 +24,7 @@ CLUSTER = "spark://a-cluster:7077"
 def session(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
     """Spark's own executors are those of this machine in both."""
     if request.param == "executors":
-        monkeypatch.setitem(spark._settings, "spark.master", CLUSTER)  # type: ignore[attr-defined]  # of our own session
+        monkeypatch.setitem(cast(LazySession, spark)._settings, "spark.master", CLUSTER)
     return spark
 
 
@@ -52,13 +54,31 @@ def test_what_no_task_may_meet_is_raised(session: SparkSession) -> None:
         in_tasks(session, [1], work)
 
 
+def test_nothing_is_still_at_work_when_a_fault_is_raised(spark: SparkSession) -> None:
+    """The caller tidies up next, and plans anew."""
+    began, ended = Event(), Event()
+
+    def work(item: int, _share: Resources) -> None:
+        if item == 0:
+            assert began.wait(60)
+            raise ZeroDivisionError("a fault of the program")
+        began.set()
+        ended.wait(0.2)  # still at work when the other one has failed
+        ended.set()
+
+    with pytest.raises(ZeroDivisionError):
+        in_tasks(spark, [0, 1], work)
+    assert ended.is_set()
+
+
 @pytest.mark.parametrize(
     ("settings", "cores"),
     [
         ({"spark.master": "local"}, 1),
         ({"spark.master": "local[3]"}, 3),
         ({"spark.master": "local[3, 2]"}, 3),
-        ({"spark.master": "local[*]"}, os.cpu_count()),
+        ({"spark.master": "local[*]"}, len(os.sched_getaffinity(0))),
+        ({"spark.master": "local[0]"}, 1),
         ({"spark.master": "local-cluster[1,1,512]"}, None),
         ({"spark.master": CLUSTER}, None),
         ({"spark.master": "yarn"}, None),

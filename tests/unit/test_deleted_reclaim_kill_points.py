@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -17,9 +18,11 @@ from message_lifecycle.app.operations.deleted_reclaim import end_lost, lost
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.ledger.ledger import migrate_ledger
 from message_lifecycle.model.erasure import ErasureRequest, KeyDigest
+from message_lifecycle.model.errors import UnsafePath
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.stores.iceberg.deleted_reclaim import words
+from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer, words
 from message_lifecycle.stores.iceberg.layout import DELETED
+from message_lifecycle.stores.iceberg.topic_delete import place_of
 from tests.deleted_topics import names_in, topic_in
 from tests.errors import raises
 from tests.histories import ON_OWN_CATALOG, folder_of, names_below
@@ -162,6 +165,24 @@ def test_a_hold_that_came_before_a_table_was_forgotten_keeps_them_all(tmp_path: 
     assert past.reclaim_deleted(plan_id).name == "no_op"
     assert (files(past), len(names_in(past, DELETED))) == (before, 2)
     assert not [name for name in words(past.tables.catalog) if name.startswith("lifecycle.")]
+
+
+@pytest.mark.parametrize("step", ["before_commit", "inside_commit"])
+def test_a_table_that_was_given_another_name_meanwhile_keeps_its_files(tmp_path: Path, step: str) -> None:
+    """It lives, though it is not where a deleted table lies: past the ledger, as by a RENAME in Spark, after the word was told."""
+    past, _, plan_id = made(tmp_path)
+    before, reclaimer = files(past), cast(IcebergDeletedReclaimer, past.services.deleted_reclaimer)
+    moved = place_of(str(past.made["compacted"].metadata.table_uuid))
+
+    def rename(reached: str) -> None:
+        if reached == step and past.tables.pointers.one(moved) is not None:
+            past.tables.catalog.rename_table(moved, (DELETED, "rescued"))
+
+    reclaimer._steps = rename
+    for _ in range(2):  # the next run, too, which finds the word and takes it for begun
+        with pytest.raises(UnsafePath, match="rescued"):
+            past.reclaim_deleted(plan_id)
+    assert files(past) == before
 
 
 def test_of_two_at_once_one_does_it(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 
-from message_lifecycle.model.errors import CommitUnknown, OutsideTable, SnapshotInUse, UnsafePath
+from message_lifecycle.model.errors import CommitUnknown, OutsideTable, PlanConflict, SnapshotInUse, UnsafePath
 from message_lifecycle.stores.iceberg import table_metadata
 from message_lifecycle.stores.iceberg.history import NamedFile, inventory, only_of, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
@@ -187,6 +187,20 @@ def test_an_expiry_of_unknown_result_is_looked_up_and_not_repeated(  # DEL-4
         expired(ids[:1])
     assert lost.commits == 1
     assert snapshot_ids(document_of(table)) == (ids[1:] if made else ids)
+
+
+def test_what_goes_wrong_in_the_look_for_an_unknown_result_leaves_it_unknown(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = Lost(table_metadata._operations(PLACE), made=False)
+    monkeypatch.setattr(table_metadata, "_operations", lambda _: lost)
+
+    def change(_base: Any, builder: Any) -> None:
+        if lost.commits:
+            raise PlanConflict("p", "another one came first")
+        builder.setProperties({"a": "b"})
+
+    with pytest.raises(CommitUnknown):
+        table_metadata.change_metadata(PLACE, change, what="a deed")
+    assert lost.commits == 1
 
 
 def test_exactly_the_named_files_go_and_a_missing_one_is_success(table: Table) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def lake(*, app_name: str = "lifecycle", spark_ahead: bool = False) -> Services:
-    """The Iceberg lake of this configuration. Only staging, gating and publishing start Spark, when they are called.
+    """The Iceberg lake of this configuration. Only staging, gating and publishing start Java, and Spark where they need it, when they are called.
 
     `spark_ahead`: it is started at once and beside, by a caller who knows that tasks will follow."""
     config = load_config()

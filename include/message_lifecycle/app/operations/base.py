@@ -51,7 +51,7 @@ class Operation:
     works_beside: ClassVar[bool] = False
     """It works for long, and the topic's other operations go on meanwhile (CMP-10)."""
     wants_spark: ClassVar[bool] = False
-    """A due topic nearly always has something to stage, so Spark may be started early."""
+    """A due topic nearly always has something to stage, so Java, and Spark on a cluster, may be started early."""
     marks: ClassVar[bool] = False
     """It may leave a key without a live message, and then makes the key's marker (MRK-1, MRK-2)."""
     removes: ClassVar[bool] = True

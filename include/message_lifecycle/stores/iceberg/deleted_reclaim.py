@@ -95,15 +95,20 @@ class IcebergDeletedReclaimer(ChangeStore):
         done = self.published(plan)
         if done is not None:
             return done
-        for action in plan.moved("gone"):
-            if self._location(place_of(action.table_uuid)) is not None:
-                self._check_as_planned(plan, action)
-                forget(place_of(action.table_uuid))
-                self._steps("inside_commit")
+        standing = [action for action in plan.moved("gone") if self._location(place_of(action.table_uuid)) is not None]
+        locations = {action.table_uuid: action.location for action in plan.moved("gone")}
+        # All before the first goes: one that has changed keeps the others.
+        for action in standing:
+            self._check_as_planned(plan, action)
+        self._check_alone(locations)
+        for action in standing:
+            forget(place_of(action.table_uuid))
+            self._steps("inside_commit")
         self._steps("after_commit")
-        locations = {action.table: action.location for action in plan.moved("gone")}
+        # A table that is not at its place need not have been forgotten by us: somebody may have given it another name, and it lives.
+        self._check_alone(locations)
         gone = Deleted()
-        removals = [(locations[change.table], removal) for change in plan.forgets for removal in change.files]
+        removals = [(locations[change.table_uuid], removal) for change in plan.forgets for removal in change.files]
         for at, (location, removal) in enumerate(removals):
             if at:
                 self._steps("while_deleting")

@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from message_lifecycle.model.errors import SparkUnavailable, UnknownTopic
@@ -94,6 +94,8 @@ def engine(session: Callable[[], SparkSession] | None = None, *, tasks: bool = F
 
 
 def _tasks_here() -> bool:
+    if _ARGUMENTS in os.environ and _SUBMITTED not in os.environ:
+        return False  # they may name a master, and the catalog; a session alone knows
     return local_cores(_submitted()._settings if _SUBMITTED in os.environ else settings()) is not None
 
 
@@ -102,7 +104,7 @@ def local_cores(settings: Mapping[str, str]) -> int | None:
     found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", settings.get("spark.master", ""))
     if found is None:
         return None
-    return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
+    return len(os.sched_getaffinity(0)) if found[1] == "*" else max(1, int(found[1] or 1))
 
 
 @cache
@@ -136,7 +138,7 @@ def start_ahead(app_name: str) -> threading.Thread:
     def start() -> None:
         with suppress(Exception):  # the deed meets it again, and names it
             if _tasks_here():
-                _ = cast(Jvm, engine()).lake
+                _ = cast(Jvm, engine(partial(spark_session, app_name))).lake
                 return
             from pyspark import SparkConf, SparkContext
 

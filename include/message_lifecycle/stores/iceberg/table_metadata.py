@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from message_lifecycle.model.errors import CommitUnknown, TableBusy
+from message_lifecycle.model.errors import CommitUnknown, LifecycleError, TableBusy
 from message_lifecycle.stores.iceberg.failures import engine_failures
 from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown
 from message_lifecycle.stores.iceberg.session import engine
@@ -43,10 +43,12 @@ def _change(operations: Java, change: Callable[[Java, Java], None], what: str) -
     for _ in range(_ATTEMPTS):
         try:
             base = operations.refresh()
-        except Py4JError as error:
-            # Where the catalog does not answer after a commit either, its result stays unknown.
-            raise (error if unknown is None else CommitUnknown(what)) from unknown
-        changed = changed_metadata(base, change)
+            changed = changed_metadata(base, change)
+        except (Py4JError, LifecycleError, OSError) as error:
+            # What comes between a commit and the look for it does not tell how the commit ended.
+            if unknown is None:
+                raise
+            raise CommitUnknown(what) from error
         if changed == base:
             return base
         if unknown is not None:

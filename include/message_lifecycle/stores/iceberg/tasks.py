@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from message_lifecycle.model.errors import LifecycleError, code_of
@@ -55,7 +56,7 @@ def in_tasks(
     share = Resources(
         threads=max(1, cores // at_once),
         memory_bytes=memory_bytes // at_once,
-        spill_folder=settings.get("spark.local.dir") or tempfile.gettempdir(),
+        spill_folder=settings.get("spark.local.dir", "").split(",")[0] or tempfile.gettempdir(),
         # Of a rate below a byte for each task nobody makes anything; it must not become none.
         read_bytes_per_second=-(-read_bytes_per_second // at_once),
         write_bytes_per_second=-(-write_bytes_per_second // at_once),
@@ -64,12 +65,13 @@ def in_tasks(
     if here is None:
         # No data frame: there is nothing for Spark's planner to plan, and it costs more than the tasks' start.
         return session.sparkContext.parallelize(items, len(items)).map(task).collect()
+    Path(share.spill_folder).mkdir(parents=True, exist_ok=True)  # Spark's own context makes it; there may be none
     threads = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="task")
     try:
         return list(threads.map(task, items))
     finally:
-        # Who breaks this off does not wait for what runs: its files are nobody's until a commit names them.
-        threads.shutdown(wait=False, cancel_futures=True)
+        # Also where one has failed or a person breaks this off: what still writes would write on after the caller has tidied up.
+        threads.shutdown(wait=True, cancel_futures=True)
 
 
 def _done(work: Callable[[Item, Resources], Made], share: Resources, item: Item) -> Made | Failed:

@@ -33,14 +33,18 @@ def run(session: SparkSession, job: CompactionJob, *, memory_bytes: int = MEMORY
 
         return compact(partition, rules, share, data_folder=data_folder, run=run)
 
-    found = in_tasks(
-        session,
-        job.partitions,
-        compact,
-        memory_bytes=memory_bytes,
-        read_bytes_per_second=job.read_bytes_per_second,
-        write_bytes_per_second=job.write_bytes_per_second,
-    )
+    try:
+        found = in_tasks(
+            session,
+            job.partitions,
+            compact,
+            memory_bytes=memory_bytes,
+            read_bytes_per_second=job.read_bytes_per_second,
+            write_bytes_per_second=job.write_bytes_per_second,
+        )
+    except BaseException:  # whatever broke it off, nobody will commit what it wrote
+        discard(job)
+        raise
     for partition, failed in zip(job.partitions, found, strict=True):
         if isinstance(failed, Failed):
             discard(job)

@@ -1,4 +1,4 @@
-"""Compacted views on tables: `ports.ViewReader` and `ports.ViewStore` on a Spark session, which is asked for when it is needed."""
+"""Compacted views on tables: `ports.ViewReader` and `ports.ViewStore` by Iceberg's library; Spark is asked for where its SQL or its executors are needed."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def _folded(session: SparkSession, tables: Tables, plan: Plan, snapshots_base: i
     job = _job(tables, plan, snapshots_base)
     try:
         results = each_bucket(session, job.buckets, partial(_fold, replace(job, buckets=())))  # its own bucket comes to a task alone
-    except FoldingFailed:
+    except BaseException:  # whatever broke it off, nobody will commit what it wrote
         _discard(job)
         raise
     return _totals(results), [one.changes for one in results], [one.snapshots for one in results]

@@ -1,4 +1,4 @@
-"""Documents on tables: `ports.Documents`, and the changes of both tables, on a Spark session, which is asked for when it is needed."""
+"""Documents on tables: `ports.Documents`, and the changes of both tables. Spark is asked for where its SQL or its executors are needed."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class _OfDocuments(TableStore):
         if plan.parent is not None:
             return return_evidence(self._tables, plan, staged)
         with engine_failures():
-            return evidence(self._session, self._tables, plan, staged, policy)
+            return evidence(partial(engine, self._session, tasks=True), self._tables, plan, staged, policy)
 
 
 class IcebergSnapshots(_OfDocuments):

@@ -28,7 +28,7 @@ from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.table_folder import Deleted, Within, delete_files, is_absolute, with_checksums
-from message_lifecycle.stores.iceberg.table_metadata import Document, change_metadata, document_of, set_properties
+from message_lifecycle.stores.iceberg.table_metadata import Document, TableGone, change_metadata, document_of, set_properties
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -82,7 +82,10 @@ class TableErasure:
             self.steps("inside_commit")
 
         self.steps("before_commit")
-        change_metadata(self.place, change, what=f"erasing by plan {self.plan_id}")
+        try:
+            change_metadata(self.place, change, what=f"erasing by plan {self.plan_id}")
+        except TableGone:
+            raise PlanConflict(self.plan_id, "the table is not there any more") from None
         self.steps("after_commit")
 
     def _going(self, before: Document, after: Document, metadata_location: str) -> set[str]:
@@ -173,7 +176,11 @@ def forget(catalog: Catalog, place: Place, io: FileIO) -> None:
     if name is None:
         return
 
-    change_metadata(place, lambda base, builder: set_properties(base, builder, {ERASING: None}), what="ending an erasure")
+    def end(base: Java, builder: Java) -> None:
+        if base.properties().get(ERASING) == name:  # else another erasure's list stands there by now
+            set_properties(base, builder, {ERASING: None})
+
+    change_metadata(place, end, what="ending an erasure")
     delete_files(io, str(document["location"]), with_checksums([name]))
 
 

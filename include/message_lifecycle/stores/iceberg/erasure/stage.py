@@ -25,7 +25,7 @@ from message_lifecycle.stores.iceberg.erasure.search import search
 from message_lifecycle.stores.iceberg.history import reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.table_folder import absolute, delete_files, erased_copy, location_prefix, with_checksums
-from message_lifecycle.stores.iceberg.table_metadata import changed_metadata, current_metadata, document_of
+from message_lifecycle.stores.iceberg.table_metadata import TableGone, changed_metadata, current_metadata, document_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -65,7 +65,10 @@ def read_stage(io: FileIO, document: Document, plan_id: str) -> StagedTable | No
 
 def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: Rewrite, matches: Matches) -> None:
     """Done before, it is found. Raises PlanConflict where the table is not as it was planned for."""
-    metadata = current_metadata(place)
+    try:
+        metadata = current_metadata(place)
+    except TableGone:
+        raise PlanConflict(plan.plan_id, "the table is not there any more") from None
     base, document = str(metadata.metadataFileLocation()), document_of(metadata)
     if read_stage(io, document, plan.plan_id) is not None or is_done(document, plan.plan_id):
         return
