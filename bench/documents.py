@@ -200,7 +200,7 @@ def run(lake: Lake, name: TopicName, documents: int) -> tuple[Took, Took]:
         proofs.append(timed(prove))
         verdict = let_pass(made, staged)
         snapshots.publish(verdict, Given(ledger=lambda: ("ledger", 2)))
-        changes.publish(verdict, Given(ledger=lambda: ("ledger", 3)))
+        changes.publish(verdict, Given(ledger=lambda: ("ledger", 3), behind=tuple))
 
     whole = timed(deed)
     return Took(wall=whole.wall - proofs[0].wall, cpu=whole.cpu - proofs[0].cpu), proofs[0]
