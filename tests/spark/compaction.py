@@ -8,13 +8,13 @@ from secrets import token_hex
 from pyspark.sql import SparkSession
 
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg import table_file
+from message_lifecycle.stores.iceberg import new_table
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction import engine
 from message_lifecycle.stores.iceberg.compaction.commit import commit
 from message_lifecycle.stores.iceberg.compaction.inputs import partition_job, sources
 from message_lifecycle.stores.iceberg.compaction.job import CompactionJob, PartitionResult, Rules
-from message_lifecycle.stores.iceberg.compaction.view_table import PARTITION_SPEC, SCHEMA, SORT_ORDER, TABLE_PROPERTIES
+from message_lifecycle.stores.iceberg.compaction.view_table import LAYOUT, TABLE_PROPERTIES
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table
 
 KIND = "compacted"
@@ -22,13 +22,7 @@ KIND = "compacted"
 
 def create_view(name: TopicName) -> None:
     """An empty compacted table beside the topic's."""
-    table_file.create(
-        Tables().catalog,
-        (name.namespace, name.table(KIND)),
-        properties=TABLE_PROPERTIES,
-        summary={},
-        layout=table_file.Layout(schema=SCHEMA, spec=PARTITION_SPEC, order=SORT_ORDER),
-    )
+    assert new_table.create((name.namespace, name.table(KIND)), LAYOUT, properties=TABLE_PROPERTIES, summary={})
 
 
 def job_of(name: TopicName, rules: Rules, *, after: Mapping[int, int], through: Mapping[int, int], rewrite: bool = False) -> CompactionJob:

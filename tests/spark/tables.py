@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -62,20 +63,30 @@ public class Unheard implements org.apache.iceberg.TableOperations {
 
 
 def unheard(session: SparkSession, table: Java, *, made: bool, by: str) -> Java:
-    """The table on a catalog that loses every answer: each commit ends with the exception `by`, after it was `made` or without."""
+    """The table on a catalog that loses every answer."""
+    return session._jvm.org.apache.iceberg.BaseTable(unheard_operations(session, table.operations(), made=made, by=by), table.name())
+
+
+def unheard_operations(session: SparkSession, real: Java, *, made: bool, by: str) -> Java:
+    """Iceberg's TableOperations of such a table: each commit ends with the exception `by`, after it was `made` or without."""
     jvm: Java = session._jvm
     gateway: Java = session.sparkContext._gateway
     lost = jvm.java.lang.RuntimeException("the line went dead")
+    none = gateway.new_array(jvm.Object, 0)
     error = {
         "CommitStateUnknownException": lambda: jvm.org.apache.iceberg.exceptions.CommitStateUnknownException(lost),
-        "UncheckedSQLException": lambda: jvm.org.apache.iceberg.jdbc.UncheckedSQLException(
-            "Database Connection failed", gateway.new_array(jvm.Object, 0)
-        ),
+        "UncheckedSQLException": lambda: jvm.org.apache.iceberg.jdbc.UncheckedSQLException("Database Connection failed", none),
+        "AlreadyExistsException": lambda: jvm.org.apache.iceberg.exceptions.AlreadyExistsException("Table already exists", none),
     }[by]()
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(table.getClass().getClassLoader())
-    compiler.cook(_UNHEARD)
-    make = compiler.getClassLoader().loadClass("Unheard").getConstructors()[0]
     given = gateway.new_array(jvm.Object, 3)
-    given[0], given[1], given[2] = table.operations(), made, error
-    return jvm.org.apache.iceberg.BaseTable(make.newInstance(given), table.name())
+    given[0], given[1], given[2] = real, made, error
+    return _unheard(session).getConstructors()[0].newInstance(given)
+
+
+@cache
+def _unheard(session: SparkSession) -> Java:
+    """The class, once a session: py4j keeps a class's methods by its name."""
+    compiler = session._jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(session._jvm.java.lang.Class.forName("org.apache.iceberg.TableOperations").getClassLoader())
+    compiler.cook(_UNHEARD)
+    return compiler.getClassLoader().loadClass("Unheard")

@@ -1,4 +1,4 @@
-"""Topics in the table catalog, without a JVM: made, altered, described, listed.
+"""Topics in the table catalog: made and altered by Iceberg's library, described and listed without a JVM.
 
 Settings, the real names and the number of partitions are table properties, so they travel with the table.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, cast
 
 from message_lifecycle.model.backends import check_policy
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-    from message_lifecycle.stores.iceberg.table_file import Layout
+    from message_lifecycle.stores.iceberg.new_table import Layout
 
 UNDO_PROPERTY = "history.expire.max-snapshot-age-ms"
 
@@ -169,9 +169,7 @@ class IcebergTopics:
     def create(self, name: TopicName, *, partitions: int, settings: Mapping[str, Value], ledger: tuple[str, int]) -> Topic:
         """Make the topic with an empty log; its ledger is the one that makes it. Raises TopicExists, ForeignTable, UnsupportedLimit."""
         self._check(name, settings)
-        from pyiceberg.exceptions import TableAlreadyExistsError
-
-        from message_lifecycle.stores.iceberg import table_file
+        from message_lifecycle.stores.iceberg import new_table
 
         place = name.namespace, name.table()
         of_table, layout, empty = _shape(settings, partitions)
@@ -187,32 +185,28 @@ class IcebergTopics:
             **({SCRATCH_PROPERTY: "true"} if self._scratch else {}),
         }
         summary = {**empty.to_properties(), LEDGER: ledger_text(ledger)}
-        try:
-            with reaching_catalog():
-                if self._tables.pointers.one(place) is not None:
-                    raise TableAlreadyExistsError
-                ensure_namespace(self._tables.catalog, name.namespace)
-                table_file.create(self._tables.catalog, place, properties=properties, summary=summary, layout=layout)
-        except TableAlreadyExistsError:
+        if self._tables.pointers.one(place) is not None or not new_table.create(place, layout, properties=properties, summary=summary):
             self._tables.document(name)
-            raise topic_exists(str(name)) from None
+            raise topic_exists(str(name))
         return self.describe(name)
 
     def alter(self, name: TopicName, settings: Mapping[str, Value | None]) -> Topic:
         """Set the given settings, None unsets; the log does not change. The tables beside it keep their past for as long as its own does.
         Raises UnsupportedLimit."""
-        from message_lifecycle.stores.iceberg import table_file
+        from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, set_properties
 
         topic = self.describe(name)
         after = {key: value for key, value in {**topic.settings, **settings}.items() if value is not None}
         self._check(name, after)
-        changes = {f"{PROPERTY_PREFIX}{key}": None if value is None else property_text(value) for key, value in settings.items()}
-        with reaching_catalog():
-            table_file.set_properties(
-                self._tables.catalog, (name.namespace, name.table()), {**changes, UNDO_PROPERTY: self._undo_ms(after)}
-            )
-            for place in self._tables.places_beside(name):
-                table_file.set_properties(self._tables.catalog, place, {UNDO_PROPERTY: self._undo_ms(after)})
+        window = {UNDO_PROPERTY: self._undo_ms(after)}
+        own = {f"{PROPERTY_PREFIX}{key}": None if value is None else property_text(value) for key, value in settings.items()}
+        places: list[tuple[Place, Mapping[str, str | None]]] = [
+            ((name.namespace, name.table()), {**own, **window}),
+            *((place, window) for place in self._tables.places_beside(name)),
+        ]
+        for place, changes in places:
+            with suppress(TableGone):  # the look at the end names the topic's own
+                change_metadata(place, partial(set_properties, changes=changes), what=f"altering {'.'.join(place)}")
         return self.describe(name)
 
     def _check(self, name: TopicName, own: Mapping[str, Value]) -> None:
@@ -271,23 +265,17 @@ class IcebergTopics:
 
 def _shape(settings: Mapping[str, Value], partitions: int) -> tuple[Mapping[str, str], Layout, LogSummary]:
     """Properties, layout and first state of a new topic's table: of messages, or of documents' changes (SNP-10)."""
-    from message_lifecycle.stores.iceberg import table_file
+    from message_lifecycle.stores.iceberg.new_table import Layout
 
     if "fold" in settings:
-        from message_lifecycle.stores.iceberg.documents import columns
+        from message_lifecycle.stores.iceberg.documents import columns as of_documents
 
-        return columns.CHANGES_PROPERTIES, columns.CHANGES, LogSummary()
+        return of_documents.CHANGES_PROPERTIES, of_documents.CHANGES, LogSummary()
+    from message_lifecycle.stores.iceberg import columns
+
     each = range(partitions)
     empty = LogSummary(end_offsets=dict.fromkeys(each, 0), active={p: ActiveSegment(base_offset=0) for p in each})
-    return TABLE_PROPERTIES, table_file.TOPIC, empty
-
-
-def ensure_namespace(catalog: Catalog, namespace: str) -> None:
-    from sqlalchemy.exc import IntegrityError
-
-    # Another process may make it between the look and the insert; anything else shows when the table is made.
-    with suppress(IntegrityError):
-        catalog.create_namespace_if_not_exists(namespace)
+    return TABLE_PROPERTIES, Layout(schema=columns.SCHEMA, spec=columns.PARTITION_SPEC, order=columns.SORT_ORDER), empty
 
 
 def ledger_of(document: TableDocument) -> tuple[str, int] | None:

@@ -1,79 +1,32 @@
 """A topic's table metadata, written without a JVM.
 
 PyIceberg 0.12 reads format v3 but writes none. A table's metadata is one JSON document by Iceberg's specification, and a
-commit is a compare-and-swap of its location in the catalog: enough for making a topic and for changing its properties. What
-a document holds beside that is carried over as it stands.
+commit is a compare-and-swap of its location in the catalog: enough for changing it. What a document holds beside the change is carried
+over as it stands.
 """
 
 from __future__ import annotations
 
 import json
-import secrets
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import SortOrder
 from pyiceberg.typedef import Identifier
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from message_lifecycle.model.errors import CatalogUnavailable, TableBusy
-from message_lifecycle.stores.iceberg.columns import PARTITION_SPEC, SCHEMA, SORT_ORDER
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
-    from pyiceberg.partitioning import PartitionSpec
-    from pyiceberg.schema import Schema
 
 _ATTEMPTS = 20
 _MAIN = "main"
 Document = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """Columns, partitioning and order of a new table."""
-
-    schema: Schema
-    spec: PartitionSpec
-    order: SortOrder
-
-
-TOPIC = Layout(schema=SCHEMA, spec=PARTITION_SPEC, order=SORT_ORDER)
-
-
-def create(
-    catalog: Catalog, identifier: Identifier, *, properties: Mapping[str, str], summary: Mapping[str, str], layout: Layout = TOPIC
-) -> None:
-    """Make the table with one empty snapshot that carries `summary`; it appears whole or not at all.
-
-    The location is named by a fresh uuid, so a topic that is made again never meets the files of its predecessor. Raises
-    PyIceberg's TableAlreadyExistsError.
-    """
-    _only_sql(catalog)
-    table_uuid = str(uuid.uuid4())
-    location = f"{catalog.properties['warehouse'].rstrip('/')}/{table_uuid}"
-    io = file_io(catalog, location)
-    snapshot_id = secrets.randbits(62) + 1
-    manifest_list = f"{location}/metadata/snap-{snapshot_id}-1-{uuid.uuid4()}.avro"
-    metadata_location = f"{location}/metadata/00000-{uuid.uuid4()}.metadata.json"
-    written = [manifest_list, metadata_location]
-    try:
-        _write_empty_manifest_list(io, manifest_list, snapshot_id)
-        _write(io, metadata_location, _new_document(layout, table_uuid, location, properties, summary, snapshot_id, manifest_list))
-        catalog.register_table(identifier, metadata_location)
-    except Exception:
-        for path in written:
-            if io.new_input(path).exists():
-                io.delete(path)
-        raise
 
 
 def set_properties(catalog: Catalog, identifier: Identifier, changes: Mapping[str, str | None]) -> None:
@@ -167,79 +120,6 @@ def _version_of(metadata_location: str) -> int:
     """`.../00007-<uuid>.metadata.json` -> 7, as every writer of the catalog numbers them."""
     number = metadata_location.rsplit("/", 1)[-1].split("-", 1)[0]
     return int(number) if number.isdigit() else 0
-
-
-def _new_document(
-    layout: Layout,
-    table_uuid: str,
-    location: str,
-    properties: Mapping[str, str],
-    summary: Mapping[str, str],
-    snapshot_id: int,
-    manifest_list: str,
-) -> Document:
-    now = _now_ms()
-    totals = (
-        "total-records",
-        "total-files-size",
-        "total-data-files",
-        "total-delete-files",
-        "total-position-deletes",
-        "total-equality-deletes",
-    )
-    snapshot = {
-        "sequence-number": 1,
-        "snapshot-id": snapshot_id,
-        "timestamp-ms": now,
-        "summary": {"operation": "append", **dict.fromkeys(totals, "0"), **summary},
-        "manifest-list": manifest_list,
-        "schema-id": 0,
-        "first-row-id": 0,
-        "added-rows": 0,
-    }
-    return {
-        "format-version": 3,
-        "table-uuid": table_uuid,
-        "location": location,
-        "last-sequence-number": 1,
-        "last-updated-ms": now,
-        "last-column-id": layout.schema.highest_field_id,
-        "current-schema-id": 0,
-        "schemas": [json.loads(layout.schema.model_dump_json())],
-        "default-spec-id": 0,
-        "partition-specs": [json.loads(layout.spec.model_dump_json())],
-        "last-partition-id": layout.spec.last_assigned_field_id,
-        "default-sort-order-id": layout.order.order_id,
-        "sort-orders": [json.loads(layout.order.model_dump_json())],
-        "properties": {key: value for key, value in properties.items() if key != "format-version"},
-        "current-snapshot-id": snapshot_id,
-        "next-row-id": 0,
-        "refs": {_MAIN: {"snapshot-id": snapshot_id, "type": "branch"}},
-        "snapshots": [snapshot],
-        "snapshot-log": [{"timestamp-ms": now, "snapshot-id": snapshot_id}],
-        "metadata-log": [],
-        "statistics": [],
-        "partition-statistics": [],
-    }
-
-
-def _write_empty_manifest_list(io: FileIO, path: str, snapshot_id: int) -> None:
-    from pyiceberg.avro.file import AvroOutputFile
-    from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestFile
-    from pyiceberg.schema import Schema
-    from pyiceberg.types import LongType, NestedField
-
-    # Version 3 has one column more than version 2.
-    schema = Schema(*MANIFEST_LIST_FILE_SCHEMAS[2].fields, NestedField(520, "first_row_id", LongType(), required=False))
-    header = {
-        "snapshot-id": str(snapshot_id),
-        "parent-snapshot-id": "null",
-        "sequence-number": "1",
-        "first-row-id": "0",
-        "format-version": "3",
-    }
-    with AvroOutputFile[ManifestFile](io.new_output(path), schema, "manifest_file", metadata=header):
-        pass
 
 
 def file_io(catalog: Catalog, location: str) -> FileIO:

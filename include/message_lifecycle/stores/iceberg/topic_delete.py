@@ -30,7 +30,7 @@ from message_lifecycle.model.tables import DeletedTopic, Deletion, Remnant, Topi
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import table_file
-from message_lifecycle.stores.iceberg.catalog import Tables, ensure_namespace, ledger_of
+from message_lifecycle.stores.iceberg.catalog import Tables, ledger_of
 from message_lifecycle.stores.iceberg.document import TableDocument
 from message_lifecycle.stores.iceberg.layout import (
     DELETED,
@@ -49,6 +49,7 @@ from message_lifecycle.stores.iceberg.layout import (
 )
 from message_lifecycle.stores.iceberg.manifests import DELETED as DELETED_ENTRY
 from message_lifecycle.stores.iceberg.manifests import entries, picking
+from message_lifecycle.stores.iceberg.new_table import make_namespace
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.table_file import Written
 from message_lifecycle.stores.iceberg.topic_tables import documents
@@ -123,8 +124,8 @@ class IcebergDeleter(ChangeStore):
         unplanned = set() if plan.moved("back") else self._kinds_there(plan.topic) - {action.table for action in plan.moved()}
         if unplanned:
             raise PlanConflict(plan.plan_id, f"the topic has got a table beside it since it was planned: {', '.join(sorted(unplanned))}")
+        make_namespace(DELETED if plan.moved("away") else plan.topic.namespace)
         with reaching_catalog():
-            ensure_namespace(self._tables.catalog, DELETED if plan.moved("away") else plan.topic.namespace)
             # The log last, as its row carries the plan.
             moves = [self._written(plan, action, properties) for action in sorted(plan.moved(), key=lambda a: a.table, reverse=True)]
             self._steps("written")

@@ -20,7 +20,8 @@ from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.columns import SORT_ORDER as SORT_ORDER
 from message_lifecycle.stores.iceberg.layout import COMPACTED, SCRATCH_PROPERTY, STREAM_PROPERTY, TOPIC_PROPERTY, offsets_of
 from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES as TOPIC_PROPERTIES
-from message_lifecycle.stores.iceberg.pointers import reaching_catalog
+from message_lifecycle.stores.iceberg.new_table import Layout
+from message_lifecycle.stores.iceberg.new_table import create as create_table
 from message_lifecycle.stores.iceberg.session import Java
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ SCHEMA = Schema(
 # Not by segment: what survives of a segment is too little for files of its own.
 PARTITION_SPEC = PartitionSpec(PartitionField(PARTITION, 1000, IdentityTransform(), "partition"), spec_id=0)
 
+LAYOUT = Layout(schema=SCHEMA, spec=PARTITION_SPEC, order=SORT_ORDER, first=TOPIC_SCHEMA)
+
 TABLE_PROPERTIES: Mapping[str, str] = {**TOPIC_PROPERTIES, "write.metadata.metrics.column.delete_horizon": "full"}
 
 
@@ -59,10 +62,6 @@ MEMORIES = "lifecycle.memories"
 
 def create(tables: Tables, name: TopicName) -> None:
     """Make the view's table, empty and without horizons, where there is none. It travels with the topic: same undo window."""
-    from pyiceberg.exceptions import TableAlreadyExistsError
-
-    from message_lifecycle.stores.iceberg import table_file
-
     topic = tables.document(name)
     properties = {
         **TABLE_PROPERTIES,
@@ -71,13 +70,9 @@ def create(tables: Tables, name: TopicName) -> None:
         RAW_PROPERTY: topic.uuid,
         **{key: topic.properties[key] for key in (SCRATCH_PROPERTY, UNDO_PROPERTY) if key in topic.properties},
     }
-    layout = table_file.Layout(schema=SCHEMA, spec=PARTITION_SPEC, order=SORT_ORDER)
-    try:
-        with reaching_catalog():
-            if tables.pointers.one((name.namespace, name.table(COMPACTED))) is None:
-                table_file.create(tables.catalog, (name.namespace, name.table(COMPACTED)), properties=properties, summary={}, layout=layout)
-    except TableAlreadyExistsError:
-        return  # another process made it meanwhile
+    place = name.namespace, name.table(COMPACTED)
+    if tables.pointers.one(place) is None:
+        create_table(place, LAYOUT, properties=properties, summary={})  # False: another process made it meanwhile
 
 
 def state_of(tables: Tables, name: TopicName) -> ViewState | None:

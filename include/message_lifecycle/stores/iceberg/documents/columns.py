@@ -11,7 +11,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType, TimestamptzType
 
 from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES as TOPIC_PROPERTIES
-from message_lifecycle.stores.iceberg.table_file import Layout
+from message_lifecycle.stores.iceberg.new_table import Layout
 
 DOCUMENT, SERVER_SEQ, AT, CLIENT, PAYLOAD = range(1, 6)
 EPOCH, STATE, DIGEST = range(3, 6)

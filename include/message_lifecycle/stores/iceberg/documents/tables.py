@@ -13,7 +13,6 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY, Tables
 from message_lifecycle.stores.iceberg.change import required_head
 from message_lifecycle.stores.iceberg.layout import SCRATCH_PROPERTY, SNAPSHOTS, STREAM_PROPERTY, TOPIC_PROPERTY
-from message_lifecycle.stores.iceberg.pointers import reaching_catalog
 from message_lifecycle.stores.iceberg.session import Java
 
 if TYPE_CHECKING:
@@ -26,9 +25,7 @@ OF_PROPERTY = "lifecycle._changes-table"
 
 def create(tables: Tables, name: TopicName) -> None:
     """Make the table of snapshots, empty, where there is none. It travels with the topic: same undo window."""
-    from pyiceberg.exceptions import TableAlreadyExistsError
-
-    from message_lifecycle.stores.iceberg import table_file
+    from message_lifecycle.stores.iceberg import new_table
     from message_lifecycle.stores.iceberg.documents import columns
 
     if snapshots_document(tables, name) is not None:
@@ -41,13 +38,8 @@ def create(tables: Tables, name: TopicName) -> None:
         OF_PROPERTY: topic.uuid,
         **{key: topic.properties[key] for key in (SCRATCH_PROPERTY, UNDO_PROPERTY) if key in topic.properties},
     }
-    try:
-        with reaching_catalog():
-            table_file.create(
-                tables.catalog, (name.namespace, name.table(SNAPSHOTS)), properties=properties, summary={}, layout=columns.SNAPSHOTS
-            )
-    except TableAlreadyExistsError:
-        return  # another process made it meanwhile
+    # False: another process made it meanwhile
+    new_table.create((name.namespace, name.table(SNAPSHOTS)), columns.SNAPSHOTS, properties=properties, summary={})
 
 
 def snapshots_document(tables: Tables, name: TopicName) -> TableDocument | None:

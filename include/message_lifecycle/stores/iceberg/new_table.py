@@ -1,0 +1,135 @@
+"""Tables made by Iceberg's own library, on any catalog that it knows."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from message_lifecycle.model.errors import CommitUnknown
+from message_lifecycle.stores.iceberg.failures import engine_failures
+from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown, texts
+from message_lifecycle.stores.iceberg.session import engine
+
+if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.sorting import SortOrder
+
+    from message_lifecycle.stores.iceberg.pointers import Place
+
+_THERE = "AlreadyExistsException"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Columns, partitioning and order of a new table. `first`: the schema whose columns are numbered first, what lies within them included;
+    the others of `schema` are added to it. None: all at once."""
+
+    schema: Schema
+    spec: PartitionSpec
+    order: SortOrder
+    first: Schema | None = None
+
+
+def create(place: Place, layout: Layout, *, properties: Mapping[str, str], summary: Mapping[str, str]) -> bool:
+    """Make the table, and its namespace, with one empty snapshot that carries `summary`; it appears whole or not at all.
+
+    False: another table or a view has the name, and stays as it is. The location is named by a fresh uuid, so a topic that is made again
+    never meets the files of its predecessor; unless it is the catalog that says where tables lie. Raises CatalogUnavailable; CommitUnknown
+    where nobody knows whether it was made.
+    """
+    from py4j.protocol import Py4JError
+
+    jvm = cast(Jvm, engine())
+    with engine_failures():
+        make_namespace(place[0])
+        try:
+            transaction = _begun(jvm, place, layout, properties, summary)
+        except Py4JError as error:
+            if java_class(error) == _THERE:
+                return False
+            raise
+        try:
+            # Not by the transaction itself: where the catalog says that the name is taken, it deletes what it has written. But the one that
+            # has the name may be this very table: a database is told again what it has done already, where its answer was lost.
+            transaction.underlyingOps().commit(None, transaction.currentMetadata())
+        except Py4JError as error:
+            taken = java_class(error) == _THERE
+            if not taken and not result_unknown(error):
+                raise
+            try:
+                there = _uuid_at(jvm, place)
+            except Py4JError:
+                raise CommitUnknown(_what(place)) from error
+            if there is None and not taken:
+                raise CommitUnknown(_what(place)) from error  # it may still be on its way
+            return there == str(transaction.table().uuid())
+    return True
+
+
+def make_namespace(namespace: str) -> None:
+    """Make it where it is not there. Raises CatalogUnavailable."""
+    from py4j.protocol import Py4JJavaError
+
+    jvm = cast(Jvm, engine())
+    with engine_failures():
+        wanted = jvm._jvm.org.apache.iceberg.catalog.Namespace.of(texts(jvm, namespace))
+        if jvm.lake.namespaceExists(wanted):
+            return
+        try:
+            jvm.lake.createNamespace(wanted)
+        except Py4JJavaError:
+            # Another process may have made it since the look, and catalogs say so in many words.
+            if not jvm.lake.namespaceExists(wanted):
+                raise
+
+
+def _begun(jvm: Jvm, place: Place, layout: Layout, properties: Mapping[str, str], summary: Mapping[str, str]) -> Java:
+    iceberg = jvm._jvm.org.apache.iceberg
+    whole = iceberg.SchemaParser.fromJson(layout.schema.model_dump_json())
+    first = layout.schema if layout.first is None else layout.first
+    schema = iceberg.SchemaParser.fromJson(first.model_dump_json())
+    later = [field.name for field in layout.schema.fields if field.name not in first.column_names]
+    # A property that tells of a column is refused before the column is there.
+    after = {key: value for key, value in properties.items() if key.endswith(tuple(f".{name}" for name in later))}
+    table = jvm.lake.buildTable(identifier(jvm, place), schema).withProperties(dict(properties.items() - after.items()))
+    table = table.withPartitionSpec(iceberg.PartitionSpecParser.fromJson(schema, layout.spec.model_dump_json()))
+    table = table.withSortOrder(iceberg.SortOrderParser.fromJson(schema, layout.order.model_dump_json()))
+    warehouse = jvm.warehouse
+    if warehouse is not None:
+        table = table.withLocation(f"{warehouse}/{uuid.uuid4()}")
+    transaction = table.createTransaction()
+    if later:
+        columns = transaction.updateSchema()
+        for name in later:
+            columns.addColumn(name, whole.findField(name).type())
+        columns.commit()
+        told = transaction.updateProperties()
+        for key, value in after.items():
+            told.set(key, value)
+        told.commit()
+    # Iceberg numbers columns itself, and what reads and writes files knows ours.
+    assert whole.sameSchema(transaction.table().schema()), f"{'.'.join(place)}: its columns are numbered otherwise than the layout says"
+    empty = transaction.newFastAppend()
+    for key, value in summary.items():
+        empty.set(key, value)
+    empty.commit()
+    return transaction
+
+
+def _uuid_at(jvm: Jvm, place: Place) -> str | None:
+    """Of the table that the catalog has there; None: it has none."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        return str(jvm.lake.loadTable(identifier(jvm, place)).uuid())
+    except Py4JJavaError as error:
+        if java_class(error) == "NoSuchTableException":
+            return None
+        raise
+
+
+def _what(place: Place) -> str:
+    return f"making the table {'.'.join(place)}"
