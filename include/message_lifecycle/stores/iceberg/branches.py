@@ -16,6 +16,7 @@ passed since the erasure was planned (`max-ref-age-ms`), which is not before the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.java import each
 from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.session import Java
+from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,16 +92,14 @@ def chain(table: Java, staged: Java, base_id: int) -> list[Java]:
 
 
 def remove_branch(tables: Tables, plan: Plan, branch: str, kinds: Sequence[str] = ("",)) -> None:
-    """Forget a branch of the topic's tables of these kinds; a table that is not there has none. Needs no JVM, so that verify and a refusal
-    need none."""
-    from message_lifecycle.stores.iceberg import table_file
-    from message_lifecycle.stores.iceberg.pointers import reaching_catalog
-
-    with reaching_catalog():
-        for kind in kinds:
-            place = plan.topic.namespace, plan.topic.table(kind)
-            if tables.pointers.one(place) is not None:
-                table_file.remove_branch(tables.catalog, place, branch)
+    """Forget a branch of the topic's tables of these kinds; a table that is not there has none. Needs a JVM only where there is the branch: a
+    publish takes its own away, so that verify needs none."""
+    for kind in kinds:
+        place = plan.topic.namespace, plan.topic.table(kind)
+        location = tables.pointers.one(place)
+        if location is not None and branch in tables.at(place, location).content.get("refs", {}):
+            with suppress(TableGone):
+                change_metadata(place, lambda _, builder: builder.removeRef(branch), what=f"ending the branch {branch}")
 
 
 def set_refs(table: Java, change: Callable[[Java], Java], *, what: str) -> None:

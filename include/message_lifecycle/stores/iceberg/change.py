@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from message_lifecycle.model.errors import LifecycleError, PlanConflict
+from message_lifecycle.model.errors import LifecycleError, PlanConflict, Unavailable
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan, SnapshotRequirements, ViewRequirements
 from message_lifecycle.operations.verdict import Verdict
@@ -77,7 +77,6 @@ class TableStore(ChangeStore):
         return table is not None and has_committed(table, plan.plan_id)
 
     def discard(self, plan: Plan) -> None:
-        """Needs no JVM."""
         remove_branch(self._tables, plan, branch_of(plan.plan_id), self.kinds)
 
     def _forget_source(self, plan: Plan) -> None:
@@ -118,6 +117,8 @@ class TableStore(ChangeStore):
                     forget_cached(session, verdict.plan.topic, kind=kind)
                 raise
             forget_cached(session, verdict.plan.topic, kind=kind)
+        with suppress(Unavailable):  # whoever discards the plan takes it away as well
+            remove_branch(self._tables, verdict.plan, branch_of(plan_id), (kind,))
         return self._tells(plan_id, found.snapshot_id, found.summary)
 
 

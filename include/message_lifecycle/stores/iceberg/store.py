@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import RemoveRows
-from message_lifecycle.model.errors import LifecycleError, PlanConflict, TableBusy
+from message_lifecycle.model.errors import LifecycleError, PlanConflict, TableBusy, Unavailable
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy, Value
@@ -131,10 +131,11 @@ class IcebergStore(IcebergReader, ChangeStore):
             done = publish(session, log, verdict, self._server, ledger=given.ledger(), steps=self._steps, dropped=dropped)
         if verdict.plan.parent is not None:
             remove_branch(self._tables, verdict.plan, undo_ref(verdict.plan.parent))
+        with suppress(Unavailable):  # whoever discards the plan takes it away as well
+            self.discard(verdict.plan)
         return done
 
     def discard(self, plan: Plan) -> None:
-        """Needs no JVM."""
         remove_branch(self._tables, plan, branch_of(plan.plan_id))
 
 
@@ -157,6 +158,9 @@ def stage(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, server: M
     found = staged_on(table, plan_id)
     if found is not None:
         return Staged(plan_id=plan_id, branch=branch_of(plan_id), snapshot_id=int(found.snapshotId())), None
+    done = find(table, plan_id, since=base_id)
+    if done is not None:  # its branch went with the commit
+        return Staged(plan_id=plan_id, branch=None, snapshot_id=done.snapshot_id), None
     going = _files(session, plan, plan_id, table)
     branch = make_branch(table, plan, base_id)
     by_row = removed_by_row(plan)
