@@ -448,8 +448,8 @@ class DeletedReclaimer(ChangeStore, Protocol):
 
 
 class TopicDeleter(ChangeStore, Protocol):
-    """Deleted and brought back with all that lies beside it, or not at all: one commit, without a JVM. Raises PlanConflict where a table is
-    not as it was planned for, TableBusy."""
+    """Deleted and brought back with all that lies beside it, or not at all: the log goes last and comes back first, so that whoever comes
+    after a run that died finds the topic. Raises PlanConflict where a table is not as it was planned for, TableBusy, CommitUnknown."""
 
     def tables_of(self, name: TopicName) -> Sequence[TopicTable]:
         """The topic's tables, the log first. Raises UnknownTopic, ForeignTable."""

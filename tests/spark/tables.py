@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from secrets import token_hex
 from typing import Any
 
 from pyspark.sql import SparkSession
+from tests.histories import set_properties
 
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg import table_file
-from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.session import Java
 
 
@@ -33,7 +33,7 @@ class Overtaken:
 
 def touch(name: TopicName) -> None:
     """A commit of another process that changes no message."""
-    table_file.set_properties(Tables().catalog, (name.namespace, name.table()), {"another.writer": "was here"})
+    set_properties((name.namespace, name.table()), {"another.writer": f"was here {token_hex(4)}"})
 
 
 # Compiled by the Janino that Spark ships: what a catalog throws must come from Java.

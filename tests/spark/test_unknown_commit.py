@@ -171,7 +171,7 @@ def test_a_topic_that_cannot_be_looked_up_stays_unknown_and_loses_no_file(lake: 
         raise Py4JError("the line is dead")
 
     with monkeypatch.context() as patched, pytest.raises(CommitUnknown, match="making the table"):
-        patched.setattr(new_table, "_uuid_at", gone)
+        patched.setattr(new_table, "uuid_at", gone)
         create(lake, monkeypatch, made=True, by=word)
     (name,) = set(lake.topics.list(lake.stream)) - before
     assert is_whole(name)

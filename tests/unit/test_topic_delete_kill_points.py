@@ -6,17 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from message_lifecycle.app import steps
 from message_lifecycle.app.topic_requests import deleted_topics
 from message_lifecycle.ledger.ledger import migrate_ledger
+from message_lifecycle.model.errors import PlanConflict, UnknownTopic
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED
 from tests.deleted_topics import OWN, names_in, offsets, topic_in
 from tests.histories import ON_OWN_CATALOG
 from tests.past_and_die import dies, ended, start
-from tests.reclaiming import NAME, Past
+from tests.reclaiming import NAME, NOW, Past
 
 pytestmark = ON_OWN_CATALOG
 
-STEPS = ["written", "inside_commit", "inside_commit 2", "before_commit", "after_commit"]
+STEPS = ["written", "inside_commit", "before_commit", "inside_commit 2", "after_commit"]
+"""A deletion's, in order: it moves the view, and then the log. An undo moves the log first, and comes to `before_commit` after both."""
 
 
 def made(folder: Path) -> tuple[Past, str]:
@@ -44,29 +47,67 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_deletion_killed_at_any_step_leaves_the_topic_whole_or_gone(tmp_path: Path, uninterrupted: dict[str, object], step: str) -> None:
+def test_a_deletion_killed_at_any_step_leaves_the_log_or_nothing_and_is_ended(
+    tmp_path: Path, uninterrupted: dict[str, object], step: str
+) -> None:
     past, url = made(tmp_path)
     dies(tmp_path, url, step, "delete")
     here, away = names_in(past, NAME.namespace), names_in(past, DELETED)
-    assert (here, len(away)) == ((set(), 2) if step == "after_commit" else (OWN, 0))
+    is_gone, of_log = step in ("inside_commit 2", "after_commit"), {NAME.table()}
+    assert (here, len(away)) == ((set(), 2) if is_gone else (OWN, 0) if step == "written" else (of_log, 1))
     outcome = past.delete_whole()
-    assert outcome.name == ("no_op" if step == "after_commit" else "published"), outcome.detail
+    assert outcome.name == ("no_op" if is_gone else "published"), outcome.detail
     assert left(past) == uninterrupted["delete"]
     assert past.delete_whole().name == "no_op"
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_an_undo_killed_at_any_step_leaves_the_topic_gone_or_whole(tmp_path: Path, uninterrupted: dict[str, object], step: str) -> None:
+def test_an_undo_killed_at_any_step_leaves_nothing_or_the_log_and_is_ended(
+    tmp_path: Path, uninterrupted: dict[str, object], step: str
+) -> None:
     past, url = made(tmp_path)
     plan_id = past.delete_whole().plan_id
     assert plan_id is not None
     dies(tmp_path, url, step, "undo", plan_id)
-    assert names_in(past, NAME.namespace) == (OWN if step == "after_commit" else set())
+    assert names_in(past, NAME.namespace) == {"written": set(), "inside_commit": {NAME.table()}}.get(step, OWN)
     outcome = past.undo(plan_id)
     assert outcome.name == ("no_op" if step == "after_commit" else "published"), outcome.detail
     assert (offsets(past), offsets(past, COMPACTED)) == ([0, 1, 2, 3, 4], [1, 4])
     assert past.ledger.undoing(plan_id) is not None
     assert left(past) == uninterrupted["undo"]
+
+
+def test_half_a_deletion_that_somebody_has_written_to_is_taken_back(tmp_path: Path, uninterrupted: dict[str, object]) -> None:
+    past, url = made(tmp_path)
+    dies(tmp_path, url, "before_commit", "delete")
+    past.append(5, days_old=0)
+    first = past.ledger.open_plan(NAME)
+    assert first is not None
+    with pytest.raises(PlanConflict, match="changed since"):
+        steps.publish(past.services, first.plan.plan_id)
+    assert (names_in(past, NAME.namespace), names_in(past, DELETED)) == (OWN, set())
+    assert (offsets(past), offsets(past, COMPACTED)) == ([0, 1, 2, 3, 4, 5], [1, 4])
+    outcome = past.delete_whole()
+    assert (outcome.name, dict(outcome.removed)) == ("published", {"removed": 6}), outcome.detail
+    assert len(names_in(past, DELETED)) == 2
+
+
+def test_half_a_deletion_is_ended_before_anything_else_is_planned(tmp_path: Path, uninterrupted: dict[str, object]) -> None:
+    past, url = made(tmp_path)
+    dies(tmp_path, url, "before_commit", "delete")
+    with pytest.raises(UnknownTopic):
+        steps.plan(past.services, NAME, as_of=NOW)
+    assert left(past) == uninterrupted["delete"]
+
+
+def test_half_a_deletion_that_is_given_up_leaves_the_topic_whole(tmp_path: Path) -> None:
+    past, url = made(tmp_path)
+    dies(tmp_path, url, "before_commit", "delete")
+    first = past.ledger.open_plan(NAME)
+    assert first is not None
+    steps.close(past.services, first.plan, "superseded", "given up")
+    assert (names_in(past, NAME.namespace), names_in(past, DELETED)) == (OWN, set())
+    assert (offsets(past), offsets(past, COMPACTED)) == ([0, 1, 2, 3, 4], [1, 4])
 
 
 @pytest.mark.parametrize("operation", ["delete", "undo"])

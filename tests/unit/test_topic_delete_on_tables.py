@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from pathlib import Path
-from secrets import token_hex
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import IcebergTables
-from sqlalchemy import insert, update
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.topics import keep_view
 from message_lifecycle.model.errors import NotReady, PlanConflict, UnknownTopic
 from message_lifecycle.model.request import DeleteTopic, UndoPlan
-from message_lifecycle.stores.iceberg import table_file, view_file
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics
 from message_lifecycle.stores.iceberg.compaction.view_table import HORIZONS, RAW_PROPERTY
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED, LATEST, LIVE, SCRATCH_PROPERTY, by_partition
@@ -24,7 +22,7 @@ from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter, place_of
 from tests.deleted_topics import OWN, names_in, offsets, topic_in
 from tests.errors import raises
-from tests.histories import ON_OWN_CATALOG
+from tests.histories import ON_OWN_CATALOG, rewrite_document, set_properties
 from tests.reclaiming import NAME, NOW, Past
 
 pytestmark = ON_OWN_CATALOG
@@ -51,26 +49,13 @@ def test_all_tables_go_and_come_back_with_their_history(tmp_path: Path) -> None:
     assert not [name for name in properties if name.startswith("lifecycle._deleted")]
 
 
-def test_the_views_beside_a_topic_go_with_it_and_are_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_views_beside_a_topic_go_with_it_and_are_made_anew(tmp_path: Path) -> None:
     """A view that stays would fail, or show another topic of the name."""
     past = topic_in(tmp_path)
-
-    def put(place: Place, text: str, *, new: bool) -> None:
-        """As Java writes it, as far as it is read again."""
-        told = {"current-version-id": 1, "versions": [{"version-id": 1, "representations": [{"dialect": "spark", "sql": text}]}]}
-        document = tmp_path / f"{place[1]}-{token_hex(4)}.json"
-        document.write_text(json.dumps(told))
-        values = {"catalog_name": past.catalog.name, "table_namespace": place[0], "table_name": place[1], "iceberg_type": "VIEW"}
-        assert new
-        with Session(past.catalog.engine) as session:
-            session.execute(insert(IcebergTables).values(**values, metadata_location=str(document)))
-            session.commit()
-
-    monkeypatch.setattr(view_file, "put", put)
     past.append(3, days_old=0, kind=COMPACTED, **{HORIZONS: by_partition({0: 4})})
     for kind in ("", COMPACTED):  # beside a scenario's topic no views are kept
         properties = {SCRATCH_PROPERTY: None, RAW_PROPERTY: str(past.log.metadata.table_uuid)}
-        table_file.set_properties(past.catalog, (NAME.namespace, NAME.table(kind)), properties)
+        set_properties((NAME.namespace, NAME.table(kind)), properties)
     object.__setattr__(past.services, "topics", IcebergTopics(past.tables))
     object.__setattr__(past.services, "deleter", IcebergDeleter(past.tables))
     keep_view(past.services, NAME)
@@ -110,22 +95,25 @@ def test_a_commit_beside_the_log_since_the_plan_refuses(tmp_path: Path) -> None:
     assert names_in(past, NAME.namespace) == OWN
 
 
-def test_a_commit_that_comes_first_at_the_last_moment_is_not_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moment", ["written", "before_commit"])
+def test_a_commit_that_comes_first_at_the_last_moment_is_not_lost(tmp_path: Path, moment: str) -> None:
     past = topic_in(tmp_path)
     plan_id = judged(past)
     files = past.files()
 
     def step(name: str) -> None:
-        if name == "written":
+        if name == moment:
             past.append(5, days_old=0)
 
     object.__setattr__(past.services, "deleter", IcebergDeleter(past.tables, scratch=True, steps=step))
     with pytest.raises(PlanConflict, match="another commit came first"):
         steps.publish(past.services, plan_id)
     assert offsets(past) == [0, 1, 2, 3, 4, 5]
-    assert names_in(past, DELETED) == set()
-    left = [name for name in past.files() - files if name.endswith(".metadata.json")]
-    assert len(left) == 2, f"of the append and its age alone: {left}"
+    assert (names_in(past, NAME.namespace), names_in(past, DELETED)) == (OWN, set())
+    left = {name for name in past.files() - files if name.endswith(".metadata.json")}
+    assert len(left) == 4, f"of the append and its age, and of the deletion's word and its end: {left}"
+    for kind in past.made:
+        assert not [name for name in past.made[kind].refresh().properties if name.startswith("lifecycle._deleted")]
 
 
 def stays(past: Past, now: Place, before: Place) -> None:
@@ -178,12 +166,12 @@ def test_a_table_that_was_changed_by_hand_after_the_deletion_is_seen(tmp_path: P
     undo_id = steps.plan(past.services, NAME, as_of=NOW, work=UndoPlan(plan_id=plan_id)).plan.plan_id
     steps.stage(past.services, undo_id)
 
-    def older(document: table_file.Document) -> table_file.Document:
+    def older(document: dict[str, Any]) -> dict[str, Any]:
         first = document["snapshots"][0]["snapshot-id"]
         refs = {**document["refs"], "main": {"snapshot-id": first, "type": "branch"}}
         return {**document, "current-snapshot-id": first, "refs": refs}
 
-    table_file.change_document(past.catalog, place, older)
+    rewrite_document(past.catalog, past.catalog.load_table(place), older)
     report = steps.gate(past.services, undo_id)
     assert {check.id for check in report.blocking} == {"same", "rows"}
 

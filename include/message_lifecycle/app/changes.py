@@ -81,7 +81,8 @@ def has_first(s: Services, plan: Plan) -> bool:
 
 def is_halfway(s: Services, plan: Plan) -> bool:
     """Whether a run has died between two of its commits, so that it is brought to its end."""
-    return plan.goes_on and len(stores(s, plan)) > 1 and has_first(s, plan) and published(s, plan) is None
+    begun = has_first(s, plan) if len(stores(s, plan)) > 1 else plan.moves_tables and has_begun(s, plan)
+    return plan.goes_on and begun and published(s, plan) is None
 
 
 def is_decided(s: Services, plan: Plan) -> bool:

@@ -282,6 +282,11 @@ class Plan:
         return bool(self.forgets)
 
     @property
+    def moves_tables(self) -> bool:
+        """Whether tables get another place one after the other: a run that died has moved some of them."""
+        return bool(self.moved("away") or self.moved("back"))
+
+    @property
     def no_way_back(self) -> bool:
         """Whether, once it has begun, whoever comes ends it, whatever was said since."""
         return bool(self.moved("gone"))

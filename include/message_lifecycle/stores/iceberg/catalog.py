@@ -51,6 +51,7 @@ from message_lifecycle.stores.iceberg.session import sql_table
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.io import FileIO
     from pyiceberg.table import Table
 
     from message_lifecycle.stores.iceberg.new_table import Layout
@@ -88,6 +89,12 @@ class Tables:
         if not found:
             raise CatalogUnavailable(f"PyIceberg's configuration has no catalog {CATALOG!r}")
         return {str(key): str(value) for key, value in found.items()}
+
+    def file_io(self, location: str) -> FileIO:
+        """The catalog's own way to the files there."""
+        from pyiceberg.io import load_file_io
+
+        return load_file_io(properties=self.catalog.properties, location=location)
 
     def location(self, name: TopicName, *, kind: str = "") -> str:
         """Where the table's metadata lies now; it moves with every change. Raises UnknownTopic."""

@@ -25,7 +25,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import BegunReclaim, DeletedTopic, TableFiles, TopicTable
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.iceberg import table_file, topic_tables
+from message_lifecycle.stores.iceberg import topic_tables
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import TableDocument
 from message_lifecycle.stores.iceberg.failures import engine_failures
@@ -221,7 +221,7 @@ class IcebergDeletedReclaimer(ChangeStore):
         return self._tables.pointers.one(place)
 
     def _io(self, location: str) -> FileIO:
-        return table_file.file_io(self._tables.catalog, location)
+        return self._tables.file_io(location)
 
     def _word(self, plan: Plan) -> dict[str, Any] | None:
         text = words(self._tables.catalog).get(_WORD + plan.plan_id)

@@ -116,6 +116,10 @@ def take_calls(gateway: Java) -> None:
 UNKNOWN_RESULT = ("CommitStateUnknownException", "UncheckedSQLException", "RESTException")
 
 
+# How it says that the name is taken, and that there is no such table.
+ALREADY_THERE, NOT_THERE = "AlreadyExistsException", ("NoSuchTableException", "NoSuchNamespaceException")
+
+
 def result_unknown(error: Exception) -> bool:
     """Whether a commit that ended so may have been made: the catalog does not know, or Java has not answered, by its deadline or because it
     died."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.model.errors import CommitUnknown
 from message_lifecycle.stores.iceberg.failures import engine_failures
-from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown, texts
+from message_lifecycle.stores.iceberg.java import ALREADY_THERE, NOT_THERE, Java, Jvm, identifier, java_class, result_unknown, texts
 from message_lifecycle.stores.iceberg.session import engine
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pyiceberg.table.sorting import SortOrder
 
     from message_lifecycle.stores.iceberg.pointers import Place
-
-_THERE = "AlreadyExistsException"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +46,7 @@ def create(place: Place, layout: Layout, *, properties: Mapping[str, str], summa
         try:
             transaction = _begun(jvm, place, layout, properties, summary)
         except Py4JError as error:
-            if java_class(error) == _THERE:
+            if java_class(error) == ALREADY_THERE:
                 return False
             raise
         try:
@@ -56,11 +54,11 @@ def create(place: Place, layout: Layout, *, properties: Mapping[str, str], summa
             # has the name may be this very table: a database is told again what it has done already, where its answer was lost.
             transaction.underlyingOps().commit(None, transaction.currentMetadata())
         except Py4JError as error:
-            taken = java_class(error) == _THERE
+            taken = java_class(error) == ALREADY_THERE
             if not taken and not result_unknown(error):
                 raise
             try:
-                there = _uuid_at(jvm, place)
+                there = uuid_at(jvm, place)
             except Py4JError:
                 raise CommitUnknown(_what(place)) from error
             if there is None and not taken:
@@ -119,14 +117,14 @@ def _begun(jvm: Jvm, place: Place, layout: Layout, properties: Mapping[str, str]
     return transaction
 
 
-def _uuid_at(jvm: Jvm, place: Place) -> str | None:
+def uuid_at(jvm: Jvm, place: Place) -> str | None:
     """Of the table that the catalog has there; None: it has none."""
     from py4j.protocol import Py4JJavaError
 
     try:
         return str(jvm.lake.loadTable(identifier(jvm, place)).uuid())
     except Py4JJavaError as error:
-        if java_class(error) == "NoSuchTableException":
+        if java_class(error) in NOT_THERE:
             return None
         raise
 

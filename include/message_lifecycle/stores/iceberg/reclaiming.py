@@ -25,7 +25,7 @@ from message_lifecycle.model.tables import LooseFiles, LooseQuestion, TableHisto
 from message_lifecycle.operations.reclaim import ended_refs, kept_of
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.iceberg import history, table_file, topic_tables
+from message_lifecycle.stores.iceberg import history, topic_tables
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.document import TableDocument
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
@@ -182,7 +182,7 @@ class IcebergReclaimer(ChangeStore):
     def _open(self, name: TopicName, table: str) -> tuple[TableDocument, FileIO]:
         place = name.namespace, name.table(table)
         document = self._tables.at(place, self._tables.location(name, kind=table))
-        return document, table_file.file_io(self._tables.catalog, document.location)
+        return document, self._tables.file_io(document.location)
 
     def _still_there(self, name: TopicName, action: Forget) -> Iterator[str]:
         document, io = self._open(name, action.table)

@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 from message_lifecycle.model.errors import SparkUnavailable, UnknownTopic
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg.java import PROPERTIES, Jvm, catalog_of, end, identifier, java_class, jvm_of_process, settings
+from message_lifecycle.stores.iceberg.java import (
+    NOT_THERE,
+    PROPERTIES,
+    Jvm,
+    catalog_of,
+    end,
+    identifier,
+    java_class,
+    jvm_of_process,
+    settings,
+)
 from message_lifecycle.stores.iceberg.java import Java as Java
 from message_lifecycle.stores.iceberg.layout import CATALOG
 
@@ -192,7 +202,7 @@ def java_table(session: SparkSession, name: TopicName, *, kind: str = "") -> Jav
         try:
             return session.lake.loadTable(identifier(session, (name.namespace, name.table(kind))))
         except Py4JJavaError as error:
-            if java_class(error) in ("NoSuchTableException", "NoSuchNamespaceException"):
+            if java_class(error) in NOT_THERE:
                 raise UnknownTopic(str(name)) from None
             raise
     jvm: Java = session._jvm

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from message_lifecycle.model.errors import CommitUnknown, LifecycleError, TableBusy
 from message_lifecycle.stores.iceberg.failures import engine_failures
-from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown
+from message_lifecycle.stores.iceberg.java import NOT_THERE, Java, Jvm, identifier, java_class, result_unknown
 from message_lifecycle.stores.iceberg.session import engine
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _operations(place: Place) -> Java:
     try:
         return jvm.lake.loadTable(identifier(jvm, place)).operations()
     except Py4JJavaError as error:
-        if java_class(error) in ("NoSuchTableException", "NoSuchNamespaceException"):
+        if java_class(error) in NOT_THERE:
             raise TableGone(".".join(place)) from None
         raise
 

@@ -1,26 +1,24 @@
-"""Whole topics deleted and brought back, without a JVM: the tables' rows in the catalog get other names, all in one transaction (DEL-7).
+"""Whole topics deleted and brought back: the tables get other names in the catalog (DEL-7).
 
-A table is its metadata document; its files stay where they are, and so does its history. What the document says of the deletion, and its
-new name, become true in the same commit, so a run that dies leaves a topic whole or gone. Each row is compared before it is swapped: a
-commit of anybody's that came first makes the plan out of date.
+A table is its metadata document; its files stay where they are, and so does its history. A catalog gives one table another name at once, and
+no two. So the log goes last and comes back first: wherever a run dies in between the topic is there, with its messages, and what lies beside
+it is on its way. Each table has the plan's word in its properties before it goes: the log that lies with the deleted, and tells of the plan,
+says that all are there. The log that came back says so when all have. Before that whoever comes ends the move, or where somebody has
+committed to one of the tables meanwhile, takes it back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
-from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFileContent, ManifestContent
-from sqlalchemy import CursorResult, delete, update
-from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
 
 from message_lifecycle.model.change import MovedTable
-from message_lifecycle.model.errors import PlanConflict, storage_refused
+from message_lifecycle.model.errors import CommitUnknown, PlanConflict, storage_refused
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.outcome import Published, Staged
@@ -29,9 +27,11 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import DeletedTopic, Deletion, Remnant, TopicTable
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.iceberg import table_file
+from message_lifecycle.stores.iceberg import view_file
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_of
 from message_lifecycle.stores.iceberg.document import TableDocument
+from message_lifecycle.stores.iceberg.failures import engine_failures
+from message_lifecycle.stores.iceberg.java import ALREADY_THERE, NOT_THERE, Java, Jvm, identifier, java_class, result_unknown
 from message_lifecycle.stores.iceberg.layout import (
     DELETED,
     DELETED_AT,
@@ -49,13 +49,13 @@ from message_lifecycle.stores.iceberg.layout import (
 )
 from message_lifecycle.stores.iceberg.manifests import DELETED as DELETED_ENTRY
 from message_lifecycle.stores.iceberg.manifests import entries, picking
-from message_lifecycle.stores.iceberg.new_table import make_namespace
+from message_lifecycle.stores.iceberg.new_table import make_namespace, uuid_at
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
-from message_lifecycle.stores.iceberg.table_file import Written
+from message_lifecycle.stores.iceberg.session import engine
+from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, current_metadata, set_properties
 from message_lifecycle.stores.iceberg.topic_tables import documents
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
 
@@ -64,7 +64,8 @@ _ON_DELETED = (DELETED_BY, DELETED_AT, DELETED_GATE, DELETED_KIND)
 
 class IcebergDeleter(ChangeStore):
     """`ports.TopicDeleter`. `scratch`: of a scenario's topics, as `IcebergTopics` has it. `steps` is told the name of each step of a
-    move as it is reached: `written`, `inside_commit` after each row, `before_commit`, `after_commit`."""
+    move as it is reached: `written` before the first table, `inside_commit` after each, `before_commit` before what makes it whole,
+    `after_commit`."""
 
     def __init__(self, tables: Tables | None = None, *, scratch: bool = False, steps: Callable[[str], None] | None = None) -> None:
         self._tables, self._scratch, self._steps = tables or Tables(), scratch, steps or (lambda _: None)
@@ -120,24 +121,14 @@ class IcebergDeleter(ChangeStore):
         done = self.published(plan)
         if done is not None:
             return done
-        properties = {RETURNED_BY: plan.plan_id} if plan.moved("back") else _told(plan, verdict.gate_id, given.now())
         unplanned = set() if plan.moved("back") else self._kinds_there(plan.topic) - {action.table for action in plan.moved()}
         if unplanned:
             raise PlanConflict(plan.plan_id, f"the topic has got a table beside it since it was planned: {', '.join(sorted(unplanned))}")
         make_namespace(DELETED if plan.moved("away") else plan.topic.namespace)
-        with reaching_catalog():
-            # The log last, as its row carries the plan.
-            moves = [self._written(plan, action, properties) for action in sorted(plan.moved(), key=lambda a: a.table, reverse=True)]
-            self._steps("written")
-            views = [] if plan.moved("back") else [(plan.topic.namespace, plan.topic.table(kind)) for kind in (LIVE, LATEST)]
-            try:
-                renamed = rename(self._tables.catalog, moves, views, steps=self._steps)
-            except IntegrityError:
-                _forget(moves)
-                raise PlanConflict(plan.plan_id, "another table has the name of one that would move") from None
-            if not renamed:
-                _forget(moves)
-                raise PlanConflict(plan.plan_id, "another commit came first")
+        if plan.moved("back"):
+            self._bring_back(plan)
+        else:
+            self._take_away(plan, _told(plan, verdict.gate_id, given.now()))
         self._steps("after_commit")
         return _published(plan)
 
@@ -152,23 +143,85 @@ class IcebergDeleter(ChangeStore):
         )
         return _published(plan) if carried == plan.plan_id else None
 
-    def _written(self, plan: Plan, action: MovedTable, properties: Mapping[str, str]) -> Moved:
-        def change(document: table_file.Document) -> table_file.Document:
-            if document["table-uuid"] != action.table_uuid:
-                raise PlanConflict(plan.plan_id, f"the {action.table or 'log'} is another table than was planned for")
-            current = document.get("current-snapshot-id")
-            if (None if current == -1 else current) != action.snapshot_id:
-                raise PlanConflict(
-                    plan.plan_id, f"the {action.table or 'log'} has changed since it was planned", rival=f"snapshot {current}"
-                )
-            kept = {key: value for key, value in document.get("properties", {}).items() if key not in _ON_DELETED}
-            return {**document, "properties": {**kept, **properties, **({DELETED_KIND: action.table} if plan.moved("away") else {})}}
+    def has_begun(self, plan: Plan) -> bool:
+        there = self._is_home if plan.moved("back") else self._is_away
+        return self.published(plan) is not None or any(there(plan, action) for action in plan.moved())
 
+    def discard(self, plan: Plan) -> None:
+        """Where the log is, the others are: what a run that died has moved, or has left away, is brought home."""
+        if any(not action.table and self._is_home(plan, action) for action in plan.moved()):
+            self._bring_home(plan)
+
+    def _take_away(self, plan: Plan, told: Mapping[str, str]) -> None:
+        here = [action for action in sorted(plan.moved(), key=_kind, reverse=True) if not self._is_away(plan, action)]
         try:
-            written = table_file.write_changed(self._tables.catalog, _from(plan, action), change)
-        except NoSuchTableError:
-            raise PlanConflict(plan.plan_id, f"the {action.table or 'log'} is not there any more") from None
-        return Moved(written=written, to=_to(plan, action))
+            for action in here:
+                self._tell(plan, action, {**dict.fromkeys(_ON_DELETED), **told, DELETED_KIND: action.table}, as_planned=True)
+            self._steps("written")
+            for action in here:
+                if not action.table:
+                    for kind in (LIVE, LATEST):
+                        view_file.drop((plan.topic.namespace, plan.topic.table(kind)))
+                    self._steps("before_commit")
+                _move(plan, action, _own(plan, action), place_of(action.table_uuid))
+                self._steps("inside_commit")
+        except PlanConflict:
+            self._bring_home(plan)
+            raise
+
+    def _bring_back(self, plan: Plan) -> None:
+        actions = sorted(plan.moved(), key=_kind)
+        away = [action for action in actions if not self._is_home(plan, action)]
+        for action in away:
+            _require(plan, action, _metadata(plan, action, place_of(action.table_uuid)))
+        if any(self._tables.pointers.one(_own(plan, action)) is not None for action in away):
+            raise _name_taken(plan)
+        self._steps("written")
+        try:
+            for action in away:
+                _move(plan, action, place_of(action.table_uuid), _own(plan, action))
+                self._steps("inside_commit")
+        except PlanConflict:
+            for action in reversed(actions):
+                if self._is_home(plan, action):
+                    _rename(plan, action, _own(plan, action), place_of(action.table_uuid))
+            raise
+        for action in reversed(actions):
+            if not action.table:
+                self._steps("before_commit")
+            self._tell(plan, action, {**dict.fromkeys(_ON_DELETED), RETURNED_BY: plan.plan_id})
+
+    def _bring_home(self, plan: Plan) -> None:
+        """What the deletion has taken away so far, the log first. A table whose name another has by now stays, and is told as a remnant."""
+        for action in sorted(plan.moved(), key=_kind):
+            with suppress(PlanConflict):
+                if self._is_away(plan, action):
+                    _rename(plan, action, place_of(action.table_uuid), _own(plan, action))
+                if self._word(_own(plan, action), action) == _deletion(plan):
+                    self._tell(plan, action, dict.fromkeys(_ON_DELETED))
+
+    def _tell(self, plan: Plan, action: MovedTable, changes: Mapping[str, str | None], *, as_planned: bool = False) -> None:
+        """Word of the plan in the properties of a table that has its own name. `as_planned`: only while it is as the plan has it."""
+
+        def change(base: Java, builder: Java) -> None:
+            if as_planned:
+                _require(plan, action, base)
+            set_properties(base, builder, changes)
+
+        with _not_gone(plan, action):
+            change_metadata(_own(plan, action), change, what=f"moving the table {'.'.join(_own(plan, action))}")
+
+    def _is_away(self, plan: Plan, action: MovedTable) -> bool:
+        return self._word(place_of(action.table_uuid), action) == _deletion(plan)
+
+    def _is_home(self, plan: Plan, action: MovedTable) -> bool:
+        return self._word(_own(plan, action), action) is not None
+
+    def _word(self, place: Place, action: MovedTable) -> str | None:
+        """Which plan the table there says to have deleted it, if any; None: that table is not there."""
+        location = self._tables.pointers.one(place)
+        found = None if location is None else self._tables.at(place, location)
+        return None if found is None or found.uuid != action.table_uuid else found.properties.get(DELETED_BY, "")
 
     def _kinds_there(self, name: TopicName) -> set[str]:
         return {kind for kind in KINDS if self._tables.pointers.one((name.namespace, name.table(kind))) is not None}
@@ -226,13 +279,18 @@ def place_of(table_uuid: str) -> Place:
     return DELETED, f"t{table_uuid.replace('-', '')}"
 
 
+def _kind(action: MovedTable) -> str:
+    """Sorts the log first."""
+    return action.table
+
+
+def _deletion(plan: Plan) -> str | None:
+    """The plan that deletes, or that has deleted, the topic."""
+    return plan.parent if plan.moved("back") else plan.plan_id
+
+
 def _told(plan: Plan, gate_id: str, at: Instant) -> dict[str, str]:
     return {DELETED_BY: plan.plan_id, DELETED_AT: str(at), DELETED_GATE: gate_id}
-
-
-def _forget(moves: Iterable[Moved]) -> None:
-    for move in moves:
-        move.written.forget()
 
 
 def _published(plan: Plan) -> Published:
@@ -242,56 +300,74 @@ def _published(plan: Plan) -> Published:
     )
 
 
-# Tables renamed in a SQL catalog, many in one transaction.
+# One table that gets another name.
 
 
-_VIEW = "VIEW"
+def _move(plan: Plan, action: MovedTable, place: Place, to: Place) -> None:
+    """Raises PlanConflict, also where it was moved with somebody's commit that came first."""
+    _rename(plan, action, place, to)
+    metadata = _metadata(plan, action, to)
+    if (str(metadata.uuid()), _snapshot(metadata)) != (action.table_uuid, action.snapshot_id):
+        raise PlanConflict(plan.plan_id, "another commit came first", rival=f"snapshot {_snapshot(metadata)}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
-    """A table with its new metadata, and the name it is to have."""
+def _rename(plan: Plan, action: MovedTable, place: Place, to: Place) -> None:
+    """Raises PlanConflict, CommitUnknown, CatalogUnavailable."""
+    from py4j.protocol import Py4JError
 
-    written: Written
-    to: Place
+    jvm, what = cast(Jvm, engine()), f"moving the table {'.'.join(place)}"
+    with engine_failures():
+        try:
+            jvm.lake.renameTable(identifier(jvm, place), identifier(jvm, to))
+        except Py4JError as error:
+            # Both also where the catalog was asked again because its first answer was lost.
+            refused = java_class(error) in (ALREADY_THERE, *NOT_THERE)
+            if not refused and not result_unknown(error):
+                raise
+            try:
+                there = uuid_at(jvm, to)
+            except Py4JError:
+                raise CommitUnknown(what) from error
+            if there == action.table_uuid:
+                return
+            if not refused:
+                raise CommitUnknown(what) from error
+            raise (_name_taken if java_class(error) == ALREADY_THERE else partial(_gone, action=action))(plan) from None
 
 
-def at_place(catalog: SqlCatalog, place: Place) -> tuple[Any, ...]:
-    return (
-        IcebergTables.catalog_name == catalog.name,
-        IcebergTables.table_namespace == place[0],
-        IcebergTables.table_name == place[1],
-    )
+def _metadata(plan: Plan, action: MovedTable, place: Place) -> Java:
+    with _not_gone(plan, action):
+        return current_metadata(place)
 
 
-def rename(catalog: Catalog, moves: Sequence[Moved], views: Iterable[Place], *, steps: Callable[[str], None]) -> bool:
-    """Give all of them their names and metadata, and drop the views, or change nothing; False: a table has moved on.
+def _require(plan: Plan, action: MovedTable, metadata: Java) -> None:
+    """Raises PlanConflict where the table is not as it was planned for."""
+    if str(metadata.uuid()) != action.table_uuid:
+        raise PlanConflict(plan.plan_id, f"the {action.table or 'log'} is another table than was planned for")
+    current = _snapshot(metadata)
+    if current != action.snapshot_id:
+        raise PlanConflict(plan.plan_id, f"the {action.table or 'log'} has changed since it was planned", rival=f"snapshot {current}")
 
-    Raises IntegrityError where a name is taken; nothing was changed then."""
-    assert isinstance(catalog, SqlCatalog)
-    with Session(catalog.engine) as session:
-        for place in views:
-            session.execute(delete(IcebergTables).where(*at_place(catalog, place), IcebergTables.iceberg_type == _VIEW))
-        for move in moves:
-            place = (".".join(move.written.identifier[:-1]), move.written.identifier[-1])
-            done = session.execute(
-                update(IcebergTables)
-                .where(*at_place(catalog, place), IcebergTables.metadata_location == move.written.old)
-                .values(
-                    table_namespace=move.to[0],
-                    table_name=move.to[1],
-                    metadata_location=move.written.new,
-                    previous_metadata_location=move.written.old,
-                )
-            )
-            assert isinstance(done, CursorResult)
-            if done.rowcount != 1:
-                session.rollback()
-                return False
-            steps("inside_commit")
-        steps("before_commit")
-        session.commit()
-    return True
+
+def _snapshot(metadata: Java) -> int | None:
+    current = metadata.currentSnapshot()
+    return None if current is None else int(current.snapshotId())
+
+
+@contextmanager
+def _not_gone(plan: Plan, action: MovedTable) -> Iterator[None]:
+    try:
+        yield
+    except TableGone:
+        raise _gone(plan, action) from None
+
+
+def _gone(plan: Plan, action: MovedTable) -> PlanConflict:
+    return PlanConflict(plan.plan_id, f"the {action.table or 'log'} is not there any more")
+
+
+def _name_taken(plan: Plan) -> PlanConflict:
+    return PlanConflict(plan.plan_id, "another table has the name of one that would move")
 
 
 # How many rows a table has, by its manifests: read twice, by two readers.

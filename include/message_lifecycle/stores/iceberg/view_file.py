@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, SparkUnavailable, TableBusy
 from message_lifecycle.stores.iceberg.columns import SCHEMA
+from message_lifecycle.stores.iceberg.failures import engine_failures
 from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown
 from message_lifecycle.stores.iceberg.layout import CATALOG
 from message_lifecycle.stores.iceberg.pointers import Place
@@ -50,19 +51,31 @@ def put(place: Place, text: str, *, new: bool) -> None:
 
 
 def drop(place: Place) -> None:
-    """Forget the view; it is no error when there is none."""
-    java = _java()
-    java.lake.dropView(identifier(java, place))
+    """Forget the view; it is no error when there is none, nor where the catalog keeps none."""
+    from py4j.protocol import Py4JJavaError
+
+    java = cast("Jvm", engine())
+    with engine_failures():
+        try:
+            if _keeps_views(java):
+                java.lake.dropView(identifier(java, place))
+        except Py4JJavaError as error:
+            if java_class(error) != "UnsupportedOperationException":
+                raise
 
 
 def _java() -> Jvm:
     """Raises CatalogUnavailable where the catalog has no views."""
-    from py4j.java_gateway import is_instance_of
-
     java = cast("Jvm", engine())
-    if not is_instance_of(java.gateway, java.lake, "org.apache.iceberg.catalog.ViewCatalog"):
+    if not _keeps_views(java):
         raise CatalogUnavailable("it keeps no views; views need a SQL (JDBC) catalog of schema version V1")
     return java
+
+
+def _keeps_views(java: Jvm) -> bool:
+    from py4j.java_gateway import is_instance_of
+
+    return bool(is_instance_of(java.gateway, java.lake, "org.apache.iceberg.catalog.ViewCatalog"))
 
 
 def _written(java: Jvm, place: Place, text: str, *, new: bool) -> Java:
