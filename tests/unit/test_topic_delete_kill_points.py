@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.holds import place_hold
 from message_lifecycle.app.topic_requests import deleted_topics
 from message_lifecycle.ledger.ledger import migrate_ledger
-from message_lifecycle.model.errors import PlanConflict, UnknownTopic
+from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict, UnknownTopic
+from message_lifecycle.model.request import DeleteTopic
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED
 from tests.deleted_topics import OWN, names_in, offsets, topic_in
 from tests.histories import ON_OWN_CATALOG
@@ -108,6 +110,15 @@ def test_half_a_deletion_that_is_given_up_leaves_the_topic_whole(tmp_path: Path)
     steps.close(past.services, first.plan, "superseded", "given up")
     assert (names_in(past, NAME.namespace), names_in(past, DELETED)) == (OWN, set())
     assert (offsets(past), offsets(past, COMPACTED)) == ([0, 1, 2, 3, 4], [1, 4])
+
+
+def test_half_a_deletion_past_a_hold_leaves_the_topic_whole(tmp_path: Path) -> None:
+    past, url = made(tmp_path)
+    dies(tmp_path, url, "before_commit", "delete")
+    place_hold(past.services, NAME, by="ada", why="case 7")
+    with pytest.raises(HeldByLegalHold):
+        steps.run(past.services, NAME, as_of=NOW, work=DeleteTopic())
+    assert (names_in(past, NAME.namespace), names_in(past, DELETED)) == (OWN, set())
 
 
 @pytest.mark.parametrize("operation", ["delete", "undo"])

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyiceberg.catalog.sql import IcebergTables
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.topics import keep_view
-from message_lifecycle.model.errors import NotReady, PlanConflict, UnknownTopic
+from message_lifecycle.model.errors import CommitUnknown, NotReady, PlanConflict, UnknownTopic
 from message_lifecycle.model.request import DeleteTopic, UndoPlan
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics
 from message_lifecycle.stores.iceberg.compaction.view_table import HORIZONS, RAW_PROPERTY
+from message_lifecycle.stores.iceberg.java import Jvm
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED, LATEST, LIVE, SCRATCH_PROPERTY, by_partition
 from message_lifecycle.stores.iceberg.pointers import Place
+from message_lifecycle.stores.iceberg.session import engine
 from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter, place_of
 from tests.deleted_topics import OWN, names_in, offsets, topic_in
 from tests.errors import raises
@@ -145,6 +148,31 @@ def test_a_topic_of_which_a_table_was_not_moved_is_not_told_as_moved(tmp_path: P
     outcome = past.ledger.record(plan_id).outcome
     is_whole = past.tables.pointers.one(before) is None
     assert is_whole or outcome is None or outcome.name not in ("published", "no_op"), outcome
+
+
+@pytest.mark.parametrize("asked", [0, 1, 2])
+@pytest.mark.parametrize("operation", ["delete", "undo"])
+def test_a_move_whose_answer_is_lost_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, asked: int) -> None:
+    """`asked`: how often the catalog hears of each table: a client that has lost the first answer may ask again by itself."""
+    past = topic_in(tmp_path)
+    first = past.delete_whole().plan_id if operation == "undo" else None
+    plan_id = judged(past, UndoPlan(plan_id=first) if first else DELETE)
+    before, lake = names_in(past, NAME.namespace), cast(Jvm, engine()).lake
+    rename = lake.renameTable
+
+    def lost(*places: object) -> None:
+        for _ in range(asked):
+            rename(*places)
+        raise Py4JNetworkError("the line went dead")
+
+    with monkeypatch.context() as patched, nullcontext() if asked else pytest.raises(CommitUnknown, match="moving the table"):
+        patched.setattr(lake, "renameTable", lost)
+        steps.publish(past.services, plan_id)
+    if not asked:
+        assert names_in(past, NAME.namespace) == before
+        steps.publish(past.services, plan_id)
+    assert steps.verify(past.services, plan_id).name == "published"
+    assert (names_in(past, NAME.namespace), len(names_in(past, DELETED))) == ((OWN, 0) if first else (set(), 2))
 
 
 def test_an_undo_finds_a_strangers_table_in_its_place(tmp_path: Path) -> None:

@@ -89,7 +89,9 @@ def _finished(s: Services, record: PlanRecord) -> PlanRecord | None:
         _publish(s, record)
         verify(s, record.plan.plan_id)
     except PlanConflict:
-        pass  # what is there of it is remembered when it is closed
+        # What is there of it is remembered when it is closed; but half of a topic is none, for whatever is planned now.
+        if record.plan.moves_tables:
+            changes.drop(s, record.plan)
     return s.ledger.open_plan(record.plan.topic)
 
 

@@ -121,7 +121,8 @@ class IcebergDeleter(ChangeStore):
         done = self.published(plan)
         if done is not None:
             return done
-        unplanned = set() if plan.moved("back") else self._kinds_there(plan.topic) - {action.table for action in plan.moved()}
+        planned = {action.table for action in plan.moved() if not self._is_away(plan, action)}
+        unplanned = set() if plan.moved("back") else self._kinds_there(plan.topic) - planned
         if unplanned:
             raise PlanConflict(plan.plan_id, f"the topic has got a table beside it since it was planned: {', '.join(sorted(unplanned))}")
         make_namespace(DELETED if plan.moved("away") else plan.topic.namespace)
