@@ -1,0 +1,64 @@
+"""Tables as they are made: whole, numbered as the layout says, by the single changes that a catalog's server is told as well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from message_lifecycle.stores.iceberg import new_table
+from message_lifecycle.stores.iceberg.catalog import _shape
+from message_lifecycle.stores.iceberg.compaction import view_table
+from message_lifecycle.stores.iceberg.documents import columns as of_documents
+from message_lifecycle.stores.iceberg.java import identifier
+from message_lifecycle.stores.iceberg.new_table import Layout
+from message_lifecycle.stores.iceberg.session import engine
+from tests.histories import ON_OWN_CATALOG, PLACE, catalog_in, document_of
+
+pytestmark = ON_OWN_CATALOG
+
+TOLD = {"lifecycle.plan-id": "none"}
+LAYOUTS = {
+    "log": (_shape({}, 2)[1], _shape({}, 2)[0]),
+    "view": (view_table.LAYOUT, view_table.TABLE_PROPERTIES),
+    "changes": (of_documents.CHANGES, of_documents.CHANGES_PROPERTIES),
+    "snapshots": (of_documents.SNAPSHOTS, of_documents.SNAPSHOTS_PROPERTIES),
+}
+
+
+def by_us(layout: Layout, properties: dict[str, str]) -> None:
+    assert new_table.create(PLACE, layout, properties=properties, summary=TOLD)
+    assert not new_table.create(PLACE, layout, properties=properties, summary=TOLD), "its name is taken"
+
+
+def by_a_server(layout: Layout, properties: dict[str, str]) -> None:
+    """A REST catalog's server, told the requirements and the single changes; the format's version its client puts before them."""
+    jvm: Any = engine()
+    iceberg, place = jvm._jvm.org.apache.iceberg, identifier(jvm, PLACE)
+    made = new_table._begun(jvm, PLACE, layout, properties, TOLD).currentMetadata()
+    version = getattr(iceberg, "MetadataUpdate$UpgradeFormatVersion")(made.formatVersion())
+    changes = [version, *made.changes()]
+    rest, needed = iceberg.rest, iceberg.UpdateRequirements.forCreateTable(changes)
+    rest.CatalogHandlers.updateTable(jvm.lake, place, rest.requests.UpdateTableRequest.create(place, needed, changes))
+
+
+@pytest.mark.parametrize("make", [by_us, by_a_server])
+@pytest.mark.parametrize("title", LAYOUTS)
+def test_a_table_is_numbered_and_told_of_as_its_layout_says(tmp_path: Path, title: str, make: Any) -> None:
+    catalog, (layout, properties) = catalog_in(tmp_path), LAYOUTS[title]
+    make(layout, dict(properties))
+    table = catalog.load_table(PLACE)
+    assert table.schema().as_struct() == layout.schema.as_struct()
+    assert [(field.source_id, field.field_id, str(field.transform), field.name) for field in table.spec().fields] == [
+        (field.source_id, field.field_id, str(field.transform), field.name) for field in layout.spec.fields
+    ]
+    assert [str(field) for field in table.sort_order().fields] == [str(field) for field in layout.order.fields]
+    assert table.format_version == int(properties["format-version"])
+    assert {**table.properties, "format-version": "3"} == properties
+    (snapshot,) = table.snapshots()
+    assert snapshot.summary is not None and snapshot.summary["lifecycle.plan-id"] == "none"
+    assert snapshot.manifests(table.io) == []
+    assert UUID(table.location().rsplit("/", 1)[-1]).version == 4
+    assert document_of(table)["refs"]["main"]["snapshot-id"] == snapshot.snapshot_id
