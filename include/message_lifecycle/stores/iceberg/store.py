@@ -274,13 +274,11 @@ class _Commit:
 
     def as_staged(self, staged: Java) -> None:
         """The staged snapshot itself, and the one that carries the plan. Raises PlanConflict; _MovedOn where main is not at the plan's snapshot
-        any more, or the branch not at the staged one."""
+        any more, be it by this plan, or the branch not at the staged one."""
         plan, plan_id, staged_id = self.verdict.plan, self.verdict.staged.plan_id, int(staged.snapshotId())
         told = {STAGED_AS: f"{self.base_id} {staged_id}", REMOVED: str(removed_rows(dict(staged.summary())))}
 
         def change(base: Java, builder: Java) -> None:
-            if fence.find(base, plan_id, since=self.base_id) is not None:
-                return  # ours, of a result that was unknown, or another run's
             fence.check(plan, plan_id, base, self.server)
             if int(base.currentSnapshot().snapshotId()) != self.base_id:
                 raise _MovedOn
