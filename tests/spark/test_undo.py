@@ -26,7 +26,7 @@ from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.data_rows import Positions
 from message_lifecycle.stores.iceberg.document import local_path
-from message_lifecycle.stores.iceberg.layout import PLAN_ID, UNDOES
+from message_lifecycle.stores.iceberg.layout import PLAN_ID, UNDOES, of_plan
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries, files_of
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
@@ -169,7 +169,8 @@ def test_where_an_erasure_has_kept_a_branch_of_it_rows_come_from_there(lake: Lak
     s = services(lake)
     name, was, plan_id = cleaned(lake, s)
     table = java_table(lake.session, name)
-    source = table.currentSnapshot().parentId()
+    commit = table.currentSnapshot()
+    source, _ = of_plan(commit.snapshotId(), commit.parentId(), dict(commit.summary()))
     table.manageSnapshots().createBranch(undo_ref(plan_id), source).commit()
     lake.session.sql(f"DELETE FROM {sql_table(name, branch=undo_ref(plan_id))} WHERE offset = 3")
     table.refresh()

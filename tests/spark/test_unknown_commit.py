@@ -68,15 +68,18 @@ def commits_of(name: TopicName, plan: Plan) -> int:
 
 
 @EACH
-def test_a_publish_that_was_made_is_found(lake: Lake, word: str) -> None:
+@pytest.mark.parametrize("came", [(), (4,)], ids=["as staged", "made again"])
+def test_a_publish_that_was_made_is_found(lake: Lake, word: str, came: tuple[int, ...]) -> None:
     name, plan = planned(lake)
     judged = verdict(lake, plan)
+    for offset in came:
+        lake.append(name, Rows(base=offset, times=(YOUNG,)))
     with losing(of_log, made=True, by=word):
         published = lake.store().publish(judged, by(LEDGER))
     assert published.removed == (("expiry", 3),)
     assert published == lake.reader.published(plan) == lake.store().publish(judged, by(LEDGER))
     assert commits_of(name, plan) == 1
-    assert lake.offsets(name) == [3]
+    assert lake.offsets(name) == [3, *came]
 
 
 @EACH

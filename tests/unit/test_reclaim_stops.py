@@ -21,6 +21,7 @@ from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
 from message_lifecycle.stores.iceberg.erasure.search import loose_with
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.java import PROPERTIES
+from message_lifecycle.stores.iceberg.layout import STAGED_AS
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.reclaim_evidence import named, reclaim_evidence
 from message_lifecycle.stores.iceberg.session import engine
@@ -127,6 +128,36 @@ def test_the_gate_too_sees_when_main_left_a_snapshot(tmp_path: Path) -> None:
     young = reclaim_evidence(past.tables, wrong, resolve(topic={}, server={}))["young"]
     assert isinstance(young, pa.Table)
     assert young.to_pylist() == [{"name": str(left)}]
+
+
+def long_staged(folder: Path) -> tuple[Past, int, int, int]:
+    """A plan whose stage waited for its approval for a month; the table has no log of what main was: before it, what it staged, its commit."""
+    past = past_in(folder)
+    past.table()
+    before, staged = past.append(1, days_old=50), past.append(2, days_old=40)
+    commit = past.append(3, days_old=5, **{STAGED_AS: f"{before} {staged}"})
+    rewrite_document(past.catalog, past.log, lambda document: {**document, "snapshot-log": document["snapshot-log"][-1:]})
+    past.touch_all(days_old=10)
+    return past, before, staged, commit
+
+
+def test_what_was_just_before_a_plan_stays_for_a_window_from_its_commit(tmp_path: Path) -> None:
+    past, before, staged, commit = long_staged(tmp_path)
+    past.run()
+    assert past.snapshot_ids() == {before, staged, commit}
+    past.clock.now = Instant(NOW + 3 * DAY)
+    assert past.run(as_of=past.clock.now).name == "published"
+    assert past.snapshot_ids() == {commit}
+
+
+def test_the_gate_too_sees_when_main_left_what_was_before_a_plan(tmp_path: Path) -> None:
+    past, before, staged, _ = long_staged(tmp_path)
+    uuid = str(past.log.metadata.table_uuid)
+    of_table = Forget(table="", table_uuid=uuid, snapshots=(before, staged), refs=(), kept=())
+    wrong = replace(preview(past.services, NAME, as_of=NOW, work="reclaim"), changes=(of_table,))
+    young = reclaim_evidence(past.tables, wrong, resolve(topic={}, server={}))["young"]
+    assert isinstance(young, pa.Table)
+    assert {row["name"] for row in young.to_pylist()} == {str(before), str(staged)}
 
 
 def test_what_an_undo_still_finds_by_the_ledgers_clock_stays(tmp_path: Path) -> None:

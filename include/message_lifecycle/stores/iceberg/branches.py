@@ -145,10 +145,6 @@ class StagedChange:
         return bool(self.vectors) or not self.dropped.isEmpty()
 
     @classmethod
-    def of_files(cls, dropped: Java) -> StagedChange:
-        return cls(dropped=dropped, vectors=(), replaced=(), added=())
-
-    @classmethod
     def of(cls, session: SparkSession, table: Java, staged: list[Java]) -> StagedChange:
         """`staged`: the branch's snapshots, newest first. What one adds and a later one takes away cancels out."""
         jvm: Java = session._jvm

@@ -20,7 +20,7 @@ from pyiceberg.types import IntegerType, NestedField, PrimitiveType, StructType
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.tables import RefFact, SnapshotFact, TableHistory
 from message_lifecycle.stores.iceberg.document import TableDocument
-from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER
+from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER, of_plan
 from message_lifecycle.stores.iceberg.scratch_database import scratch_database
 from message_lifecycle.stores.iceberg.table_folder import ListedFile, Within, is_absolute, owner_of
 
@@ -160,7 +160,7 @@ def history_of(document: TableDocument, table: str) -> TableHistory:
     content, properties = document.content, document.properties
     age, newest = properties.get("history.expire.max-snapshot-age-ms"), properties.get("history.expire.min-snapshots-to-keep")
     ref_age = properties.get("history.expire.max-ref-age-ms")
-    left = _main_left(content.get("snapshot-log") or ())
+    left = _main_left(content)
     return TableHistory(
         table=table,
         table_uuid=document.uuid,
@@ -187,12 +187,18 @@ def _refs(document: TableDocument) -> Mapping[str, Mapping[str, Any]]:
     return found
 
 
-def _main_left(log: Sequence[Mapping[str, Any]]) -> dict[int, Instant]:
-    """When main went on from a snapshot to another, which need not be one that followed it."""
+def _main_left(content: History) -> dict[int, Instant]:
+    """When main went on from a snapshot to another, which need not be one that followed it: by main's log, and by the word of a plan's
+    commit, which a catalog without such a log has, too."""
+    went = [(entry["snapshot-id"], after) for entry, after in pairwise(content.get("snapshot-log") or ())]
+    for snapshot in content.get("snapshots") or ():
+        parent = snapshot.get("parent-snapshot-id")
+        before, _ = of_plan(snapshot["snapshot-id"], parent, snapshot.get("summary") or {})
+        went += [(before, snapshot)] if before != parent else []
     left: dict[int, Instant] = {}
-    for entry, after in pairwise(log):
-        snapshot_id, at = int(entry["snapshot-id"]), Instant(int(after["timestamp-ms"]) * _MICROS)
-        left[snapshot_id] = max(left.get(snapshot_id, at), at)
+    for snapshot_id, after in went:
+        at = Instant(int(after["timestamp-ms"]) * _MICROS)
+        left[int(snapshot_id)] = max(left.get(int(snapshot_id), at), at)
     return left
 
 

@@ -96,6 +96,10 @@ COPIED_FROM = "lifecycle.copied-from"
 LEDGER = "lifecycle.ledger"
 MARKERS = "lifecycle.markers"
 CANCELLED_MARKERS = "lifecycle.cancelled-markers"
+STAGED_AS = "lifecycle.staged-as"
+"""On a plan's commit that has put on main what was staged as it was: the ids of the snapshot before, and of the staged one, its parent."""
+REMOVED = "lifecycle.removed"
+"""Beside it: how many messages the staged snapshot took out, by Iceberg's own counts; below zero, brought back."""
 PARENT_PLAN_ID = "lifecycle.parent-plan-id"
 """On the append of a plan's markers, which is committed together with its deletion."""
 UNDOES = "lifecycle.undoes"
@@ -214,3 +218,12 @@ def ancestors(table: Table, snapshot: Snapshot | None = None) -> Iterator[Snapsh
     while snapshot is not None:
         yield snapshot
         snapshot = None if snapshot.parent_snapshot_id is None else table.snapshot_by_id(snapshot.parent_snapshot_id)
+
+
+def of_plan(commit_id: int, parent_id: int | None, summary: Mapping[str, str]) -> tuple[int | None, frozenset[int]]:
+    """The snapshot just before a plan, and those on main that are the plan's, by the commit that carries it: what was staged may have become
+    main's as it was, and stands before that one then."""
+    if STAGED_AS not in summary:
+        return parent_id, frozenset((commit_id,))
+    before, staged = map(int, summary[STAGED_AS].split())
+    return before, frozenset((staged, commit_id))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -213,15 +213,13 @@ def vector_files(table: Table, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
                     yield referenced, path
 
 
-def removed_by(table: Table, snapshot: Snapshot) -> list[str]:
-    """Names of the data files that this snapshot took out of the table."""
+def removed_by(table: Table, snapshot: Snapshot, by: Collection[int]) -> list[str]:
+    """Names of the data files that snapshots of these ids took out of the table; `snapshot`: the last of them, which lists them still."""
     prefix = location_prefix(table.location())
     return sorted(
         file[1].removeprefix(prefix)
         for manifest in snapshot.manifests(table.io)
-        if manifest.content == ManifestContent.DATA
-        and manifest.added_snapshot_id == snapshot.snapshot_id
-        and manifest.deleted_files_count != 0
+        if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id in by and manifest.deleted_files_count != 0
         for status, snapshot_id, file in entries(table.io, manifest, picking("content", "file_path"))
-        if status == DELETED and snapshot_id == snapshot.snapshot_id
+        if status == DELETED and snapshot_id in by
     )

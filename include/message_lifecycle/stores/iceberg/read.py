@@ -28,9 +28,11 @@ from message_lifecycle.stores.iceberg.layout import (
     MARKERS,
     PARTITIONS_PROPERTY,
     PLAN_ID,
+    REMOVED,
     UNDOES,
     LogSummary,
     ancestors,
+    of_plan,
     offsets_of,
 )
 from message_lifecycle.stores.iceberg.segments import InTime, log_state
@@ -91,14 +93,17 @@ class IcebergReader:
     def removed_by_others(self, log: LogState, since: int) -> tuple[int, ...] | None:
         table = self._tables.log(log.topic)
         found: list[int] = []
+        ours: set[int] = set()
         snapshot = None if log.snapshot_id is None else table.snapshot_by_id(log.snapshot_id)
         while snapshot is not None and snapshot.snapshot_id != since:
             parent = None if snapshot.parent_snapshot_id is None else table.snapshot_by_id(snapshot.parent_snapshot_id)
             # Appends and rewrites take no message away; what a plan of ours took has its markers.
+            if PLAN_ID in _summary(snapshot):
+                ours |= of_plan(snapshot.snapshot_id, snapshot.parent_snapshot_id, _summary(snapshot))[1]
             if snapshot.summary is None or snapshot.summary.operation.value not in ("append", "replace"):
                 if parent is None:
                     return None
-                if PLAN_ID not in _summary(snapshot):
+                if snapshot.snapshot_id not in ours:
                     found.append(snapshot.snapshot_id)
             snapshot = parent
         return None if snapshot is None else tuple(reversed(found))
@@ -131,7 +136,10 @@ class IcebergReader:
         if plan.parent is not None:
             return returned(table, plan)
         snapshot = self._commit_of(table, plan.plan_id)
-        return Effect() if snapshot is None else Effect(files=tuple(removed_by(table, snapshot)))
+        if snapshot is None:
+            return Effect()
+        _, own = of_plan(snapshot.snapshot_id, snapshot.parent_snapshot_id, _summary(snapshot))
+        return Effect(files=tuple(removed_by(table, snapshot, own)))
 
     def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:
         from message_lifecycle.stores.iceberg.undo_sources import given
@@ -199,6 +207,8 @@ def removed_rows(summary: Mapping[str, str]) -> int:
     def total(key: str) -> int:
         return int(summary.get(key, "0"))
 
+    if REMOVED in summary:  # this one has no files of its own
+        return total(REMOVED)
     return total("deleted-records") + total("added-position-deletes") - total("removed-position-deletes") - total("added-records")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import Forget
 from message_lifecycle.model.errors import OutsideTable, PlanConflict, UnsafePath
@@ -13,6 +13,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.history import NamedFile, inventory, progress_in
+from message_lifecycle.stores.iceberg.layout import of_plan, summary_of
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
 from message_lifecycle.stores.iceberg.table_folder import ListedFile, Within, check_name, listed
 
@@ -139,10 +140,12 @@ def _counted(files: Iterable[ListedFile], roles: Mapping[str, str], plan: Plan, 
 
 
 def _young(table: Table, began: int, going: frozenset[int]) -> Iterator[int]:
-    """Snapshots that go although they, or one that followed them, were made after the window `began`, or main left them after it."""
+    """Snapshots that go although they, or one that followed them, were made after the window `began`, or main left them after it. What was
+    just before a plan is followed by the plan's commit, however old the staged snapshot between them is."""
     for snapshot in table.metadata.snapshots:
         if snapshot.timestamp_ms * _MICROS > began:
-            yield from {snapshot.snapshot_id, snapshot.parent_snapshot_id or snapshot.snapshot_id} & going
+            before, own = of_plan(snapshot.snapshot_id, snapshot.parent_snapshot_id, summary_of(snapshot))
+            yield from {*own, before or snapshot.snapshot_id} & going
     for left, after in pairwise(table.metadata.snapshot_log):
         if after.timestamp_ms * _MICROS > began and left.snapshot_id in going:
             yield left.snapshot_id
@@ -154,8 +157,7 @@ def _lost_progress(table: Table, refs: Mapping[str, int], going: frozenset[int])
         snapshot, met, broken = table.snapshot_by_id(snapshot_id), set[str](), False
         while snapshot is not None:
             broken = broken or snapshot.snapshot_id in going
-            summary: dict[str, Any] = {} if snapshot.summary is None else dict(snapshot.summary.additional_properties)
-            for writer in progress_in(summary):
+            for writer in progress_in(summary_of(snapshot)):
                 if writer not in met and broken:
                     yield f"{writer} on {name}"
                 met.add(writer)

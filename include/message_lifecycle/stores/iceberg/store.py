@@ -44,11 +44,12 @@ from message_lifecycle.stores.iceberg.fence import (
     only_appends_since,
     properties,
 )
-from message_lifecycle.stores.iceberg.layout import CANCELLED_MARKERS, MARKERS, PARENT_PLAN_ID, STAGED_PLAN_ID, UNDOES
+from message_lifecycle.stores.iceberg.layout import CANCELLED_MARKERS, MARKERS, PARENT_PLAN_ID, REMOVED, STAGED_AS, STAGED_PLAN_ID, UNDOES
 from message_lifecycle.stores.iceberg.marks import MarkersNow, sealed
 from message_lifecycle.stores.iceberg.read import IcebergReader, published_by, removed_rows
 from message_lifecycle.stores.iceberg.row_deletes import delete_rows
 from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
+from message_lifecycle.stores.iceberg.table_metadata import commit_metadata
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -76,8 +77,6 @@ class IcebergStore(IcebergReader, ChangeStore):
         self._session = session
         self._server = server
         self._steps = steps or (lambda _: None)
-        # What the last stage took out, by its snapshot and its JVM: a publish in the same process need not read it back.
-        self._dropped: dict[tuple[int | None, SparkSession], object] = {}
 
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         from message_lifecycle.stores.iceberg.undo import stage_undo
@@ -87,11 +86,8 @@ class IcebergStore(IcebergReader, ChangeStore):
         io = self._tables.load(plan.topic).io
         with engine_failures():
             session = self._engine(plan)
-            if plan.parent is not None:
-                staged, dropped = stage_undo(session, io, plan, plan.plan_id, self._server), None
-            else:
-                staged, dropped = stage(session, io, plan, plan.plan_id, self._server)
-        self._dropped = {} if dropped is None else {(staged.snapshot_id, session): dropped}
+            make = stage if plan.parent is None else stage_undo
+            staged = make(session, io, plan, plan.plan_id, self._server)
         self._steps("after_stage")
         return staged
 
@@ -104,7 +100,6 @@ class IcebergStore(IcebergReader, ChangeStore):
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
         from message_lifecycle.stores.iceberg.marks import mark
 
-        self._dropped = {}
         with engine_failures():
             return mark(self._session(), self._tables.load(plan.topic), plan, staged, policy)
 
@@ -126,9 +121,8 @@ class IcebergStore(IcebergReader, ChangeStore):
         marks = verdict.staged.markers is not None and verdict.staged.markers.count > 0
         with engine_failures():
             session = self._session() if marks else self._engine(verdict.plan)
-            dropped = self._dropped.get((verdict.staged.snapshot_id, session))
             log = partial(self._tables.load, verdict.plan.topic)
-            done = publish(session, log, verdict, self._server, ledger=given.ledger(), steps=self._steps, dropped=dropped)
+            done = publish(session, log, verdict, self._server, ledger=given.ledger(), steps=self._steps)
         if verdict.plan.parent is not None:
             remove_branch(self._tables, verdict.plan, undo_ref(verdict.plan.parent))
         with suppress(Unavailable):  # whoever discards the plan takes it away as well
@@ -144,23 +138,20 @@ class IcebergStore(IcebergReader, ChangeStore):
 # Whole files go by name, in one commit; single messages by their offsets, in a second one.
 
 
-def stage(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, server: Mapping[str, Value] | None) -> tuple[Staged, Java | None]:
+def stage(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, server: Mapping[str, Value] | None) -> Staged:
     """Do the plan's work on its branch; done before, it is found. Raises PlanConflict, and then nothing is staged. `io` reaches the
-    table's files.
-
-    With it comes the DataFileSet that this call has dropped, where that is all it has done.
-    """
+    table's files."""
     table = java_table(session, plan.topic)
     fence.check(plan, plan_id, table, server)
     base_id = plan.requirements.snapshot_id
     if plan.is_empty or base_id is None:
-        return Staged(plan_id=plan_id, branch=None, snapshot_id=base_id), None
+        return Staged(plan_id=plan_id, branch=None, snapshot_id=base_id)
     found = staged_on(table, plan_id)
     if found is not None:
-        return Staged(plan_id=plan_id, branch=branch_of(plan_id), snapshot_id=int(found.snapshotId())), None
+        return Staged(plan_id=plan_id, branch=branch_of(plan_id), snapshot_id=int(found.snapshotId()))
     done = find(table, plan_id, since=base_id)
     if done is not None:  # its branch went with the commit
-        return Staged(plan_id=plan_id, branch=None, snapshot_id=done.snapshot_id), None
+        return Staged(plan_id=plan_id, branch=None, snapshot_id=done.snapshot_id)
     going = _files(session, plan, plan_id, table)
     branch = make_branch(table, plan, base_id)
     by_row = removed_by_row(plan)
@@ -179,7 +170,7 @@ def stage(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, server: M
     if removed != plan.expected.removed_rows:
         drop_stage(table, plan_id)
         raise PlanConflict(plan_id, f"its work removed {removed} messages, the plan names {plan.expected.removed_rows}")
-    return Staged(plan_id=plan_id, branch=branch, snapshot_id=int(staged.snapshotId())), None if by_row else going
+    return Staged(plan_id=plan_id, branch=branch, snapshot_id=int(staged.snapshotId()))
 
 
 def removed_by_row(plan: Plan) -> list[RemoveRows]:
@@ -198,10 +189,12 @@ def _files(session: SparkSession, plan: Plan, plan_id: str, table: Java) -> Java
     return found
 
 
-# Publishing: the staged change committed again on main, once, under the fence (DEL-4, DEL-5).
+# Publishing, once, under conditions that are asked inside each attempt (DEL-4, DEL-5).
 #
-# Main may have moved since the plan: appends of others pass, any other change refuses. What goes is what the staged snapshot
-# took out, by identity, so a message that came later cannot match it.
+# Where nothing came since the plan, the staged snapshot itself becomes main's (DEL-2), and one without files behind it, in the same commit,
+# says whose it is and what the log's state is: nobody finds main between them. Else the change is made again on main under the fence:
+# appends of others pass, any other change refuses. What goes then is what the staged snapshot took out, by identity, so a message that came
+# later cannot match it. So, too, where it was staged in two snapshots: of the files that the first took out the second tells nothing.
 
 
 TRIES = 10
@@ -209,7 +202,7 @@ TRIES = 10
 
 
 class _MovedOn(LifecycleError):
-    """The log has grown since the markers were numbered: number them again."""
+    """The log has grown since the plan or since the markers were numbered, or what was staged for it is not what the branch has."""
 
 
 def publish(
@@ -220,12 +213,10 @@ def publish(
     *,
     ledger: tuple[str, int],
     steps: Steps,
-    dropped: Java | None = None,
 ) -> Published:
     """Make the plan's one commit on main, or report the one that is there. Raises PlanConflict, TableBusy, CommitUnknown.
 
-    `log`: the topic's table as PyIceberg reads it now. `dropped`: the DataFileSet that the staged snapshot took out, where that is all it
-    did and this process made it; else it is read from there.
+    `log`: the topic's table as PyIceberg reads it now.
     """
     plan_id = verdict.staged.plan_id
     plan, staged_id = verdict.plan, verdict.staged.snapshot_id
@@ -238,18 +229,28 @@ def publish(
     staged = None if staged_id is None else table.snapshot(staged_id)
     if plan.is_empty or staged is None or base_id is None or staged_id == base_id:
         raise PlanConflict(plan_id, f"nothing is staged for it (snapshot {staged_id})")
-    change = StagedChange.of(session, table, chain(table, staged, base_id)) if dropped is None else StagedChange.of_files(dropped)
+    staged_chain = chain(table, staged, base_id)
+    undoes = {} if plan.parent is None else {UNDOES: plan.parent}
     commit = _Commit(
-        session=session, table=table, log=log, verdict=verdict, base_id=base_id, properties=properties(verdict, ledger), steps=steps
+        session=session,
+        table=table,
+        log=log,
+        verdict=verdict,
+        server=server,
+        base_id=base_id,
+        properties={**properties(verdict, ledger), **undoes},
+        steps=steps,
     )
 
     def attempt() -> None:
-        if plan.parent is not None:
-            commit.restoring(change)
-        elif verdict.staged.markers is None or not verdict.staged.markers.count:
-            commit.removal(change)
-        else:
-            commit.removal_and_markers(change)
+        if verdict.staged.markers is not None and verdict.staged.markers.count:
+            commit.removal_and_markers(StagedChange.of(session, table, staged_chain))
+            return
+        if len(staged_chain) == 1:
+            with suppress(_MovedOn):
+                commit.as_staged(staged)
+                return
+        commit.made_again(StagedChange.of(session, table, staged_chain))
 
     try:
         found = commit_once(table, plan_id, attempt, steps=steps, since=base_id)
@@ -266,6 +267,7 @@ class _Commit:
     table: Java
     log: Callable[[], Table]
     verdict: Verdict
+    server: Mapping[str, Value] | None
     base_id: int
     properties: Mapping[str, str]
     steps: Steps
@@ -274,15 +276,30 @@ class _Commit:
     def _what(self) -> str:
         return f"publishing plan {self.verdict.staged.plan_id}"
 
-    def removal(self, change: StagedChange) -> None:
-        """The staged removal alone."""
-        update = self._with(change.update(self.session, self.table, self.base_id), {})
-        fenced_commit(self.session, [(update, self._judge(update))], what=self._what)
+    def as_staged(self, staged: Java) -> None:
+        """The staged snapshot itself, and the one that carries the plan. Raises PlanConflict; _MovedOn where main is not at the plan's snapshot
+        any more, be it by this plan, or the branch not at the staged one."""
+        plan, plan_id, staged_id = self.verdict.plan, self.verdict.staged.plan_id, int(staged.snapshotId())
+        told = {STAGED_AS: f"{self.base_id} {staged_id}", REMOVED: str(removed_rows(dict(staged.summary())))}
 
-    def restoring(self, change: StagedChange) -> None:
-        """What an undo brings back, and the markers that go with it."""
-        update = self._with(change.restore(self.session, self.table, self.base_id), {UNDOES: self.verdict.plan.parent or ""})
-        fenced_commit(self.session, [(update, self._judge(update))], what=self._what)
+        def change(base: Java, builder: Java) -> None:
+            fence.check(plan, plan_id, base, self.server)
+            if int(base.currentSnapshot().snapshotId()) != self.base_id:
+                raise _MovedOn
+            state = sealed(newest_state(main_ancestors(base)), plan)
+            # Of an attempt that another commit came before, the list of manifests stays behind; reclaiming finds it.
+            head = self._with(self.table.newFastAppend().toBranch(branch_of(plan_id)), {**told, **state.to_properties()}).apply()
+            if head.parentId() != staged_id:
+                raise _MovedOn  # another engine has ended the branch, or added to it
+            builder.setBranchSnapshot(head, "main").removeRef(branch_of(plan_id))
+            self.steps("inside_commit")
+
+        commit_metadata(self.table.operations(), change, what=self._what)
+
+    def made_again(self, change: StagedChange) -> None:
+        """The staged change alone, on what main is now."""
+        update = (change.update if self.verdict.plan.parent is None else change.restore)(self.session, self.table, self.base_id)
+        fenced_commit(self.session, [(self._with(update, {}), self._judge(update))], what=self._what)
 
     def removal_and_markers(self, change: StagedChange) -> None:
         """The removal and an append of the markers, numbered on from the log as it is now: both or neither (MRK-4).

@@ -1,6 +1,7 @@
 """Changes of a table's metadata alone, by Iceberg's own library: properties, refs, snapshots that leave the history.
 
-Each is one compare-and-swap by the catalog, whichever it is. What adds or removes files goes another way (`fence`).
+Each is one compare-and-swap by the catalog, whichever it is. What adds or removes files goes another way (`fence`), but for what is
+staged already.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ def change_metadata(place: Place, change: Callable[[Java, Java], None], *, what:
     The metadata that stand then. `what` names the deed in errors. Raises TableGone; CatalogUnavailable; TableBusy where other commits always
     come first; CommitUnknown where the catalog does not say how the commit ended, and `change` would still change something."""
     with engine_failures():
-        return _change(_operations(place), change, what)
+        return commit_metadata(_operations(place), change, what=what)
 
 
-def _change(operations: Java, change: Callable[[Java, Java], None], what: str) -> Java:
+def commit_metadata(operations: Java, change: Callable[[Java, Java], None], *, what: str) -> Java:
+    """As `change_metadata`, of the table behind Iceberg's `TableOperations`."""
     from py4j.protocol import Py4JError
 
     unknown: Py4JError | None = None

@@ -18,7 +18,7 @@ from message_lifecycle.model.rows import Place, ranges_text
 from message_lifecycle.model.undo import Effect, Range, Returning
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.data_rows import Longs, Vectors, read_rows
-from message_lifecycle.stores.iceberg.layout import END_OFFSETS, PARENT_PLAN_ID, PLAN_ID, offsets_of
+from message_lifecycle.stores.iceberg.layout import END_OFFSETS, PARENT_PLAN_ID, PLAN_ID, of_plan, offsets_of, summary_of
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.row_deletes import within
 from message_lifecycle.stores.iceberg.segments import FileMetrics
@@ -147,12 +147,14 @@ class _Taken:
 
 
 def source_of(table: Table, plan: Plan) -> Snapshot:
-    """The snapshot that holds what the plan took: the one before its commit, or the head of the branch that an erasure has made of it."""
+    """The snapshot that holds what the plan took: the one just before it, or the head of the branch that an erasure has made of it."""
     from message_lifecycle.stores.iceberg.layout import ancestors
 
     commit = next((snapshot for snapshot in ancestors(table) if _property(snapshot, PLAN_ID) == plan.plan_id), None)
     ref = table.refs().get(undo_ref(plan.plan_id))
-    found_id = ref.snapshot_id if ref is not None else None if commit is None else commit.parent_snapshot_id
+    found_id = None if ref is None else ref.snapshot_id
+    if ref is None and commit is not None:
+        found_id, _ = of_plan(commit.snapshot_id, commit.parent_snapshot_id, summary_of(commit))
     source = None if found_id is None else table.snapshot_by_id(found_id)
     if source is None:
         raise undo_source_gone(plan.plan_id, "the snapshot that holds what it removed has been expired")

@@ -13,7 +13,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.undo import TAKEN_BACK
 from message_lifecycle.stores.iceberg.branches import undo_ref
-from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID
+from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID, of_plan
 
 Document = Mapping[str, Any]
 MAIN = "main"
@@ -48,7 +48,7 @@ class UndoWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heads:
-    """`refs`: every branch and tag but stages; `stages`: those; `undo`: plan id to the snapshot before its commit, and when it ends (ms)."""
+    """`refs`: every branch and tag but stages; `stages`: those; `undo`: plan id to the snapshot just before it, and when it ends (ms)."""
 
     main: int | None
     refs: Mapping[str, int]
@@ -73,15 +73,16 @@ class Heads:
         kept = {name: snapshot_id for name, snapshot_id in refs.items() if name not in stages}
         undo, until = dict[str, int](), dict[str, int]()
         for snapshot in ancestors(document, refs.get(MAIN)):
-            summary, parent = snapshot.get("summary", {}), snapshot.get("parent-snapshot-id")
+            summary = snapshot.get("summary", {})
             plan_id = summary.get(PLAN_ID)
             if plan_id is None or summary.get(OPERATION) not in TAKEN_BACK:
                 continue
             ends = window.end(plan_id, int(snapshot["timestamp-ms"]))
             if ends < window.at_ms:
                 continue
-            if parent is not None and undo_ref(plan_id) not in refs and cls.snapshot(document, parent) is not None:
-                undo[plan_id], until[plan_id] = int(parent), ends
+            before, _ = of_plan(int(snapshot["snapshot-id"]), snapshot.get("parent-snapshot-id"), summary)
+            if before is not None and undo_ref(plan_id) not in refs and cls.snapshot(document, before) is not None:
+                undo[plan_id], until[plan_id] = int(before), ends
         return cls(main=refs.get(MAIN), refs=kept, stages=stages, undo=undo, undo_until=until)
 
 
