@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from message_lifecycle.app.backends import record_log
-from message_lifecycle.app.operations.registry import Work
+from message_lifecycle.app.operations.registry import Work, on_records, undoable
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.gates.runner import GreatExpectationsGate
@@ -84,7 +84,7 @@ def services(
         gate=GreatExpectationsGate(),
         ledger=ledger,
         server={},
-        eraser=IcebergEraser(of_lake, steps=steps),
+        eraser=IcebergEraser(of_lake, undoable=undoable, steps=steps),
         quarantine=IcebergQuarantine(session, tables=of_lake, steps=steps),
         deleter=IcebergDeleter(of_lake, steps=steps),
         deleted_reclaimer=IcebergDeletedReclaimer(of_lake, steps=steps),
@@ -95,7 +95,7 @@ def services(
 def record_logs(folder: Path, ledger: Ledger) -> tuple[Services, RecordLogStore]:
     """Services over logs of single records below the folder, and their writer."""
     logs = JsonFiles(folder / "record_logs")
-    store = RecordLogStore(logs, server={})
+    store = RecordLogStore(logs, server={}, operations=on_records)
     return record_log(store, logs, {}, ledger=ledger, gate=PlainGate(), eraser=RecordLogEraser(logs, server={})), store
 
 

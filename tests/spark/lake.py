@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from tests.verdicts import by, let_pass
 
+from message_lifecycle.app.operations.registry import undoable
 from message_lifecycle.app.services import Services
 from message_lifecycle.gates.runner import GreatExpectationsGate
 from message_lifecycle.ledger.database import Clock
@@ -98,7 +99,7 @@ class Lake:
             gate=GreatExpectationsGate(),
             ledger=open_ledger("sqlite://", clock=clock) if clock else open_ledger("sqlite://"),
             server={},
-            eraser=IcebergEraser(tables()),
+            eraser=IcebergEraser(tables(), undoable=undoable),
         )
 
     def topic(self, *, partitions: int = 1, **settings: Value) -> TopicName:

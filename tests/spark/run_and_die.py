@@ -15,7 +15,7 @@ from functools import partial
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.batch import run_application
-from message_lifecycle.app.operations.registry import Work
+from message_lifecycle.app.operations.registry import Work, undoable
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         views=IcebergViews(session, steps=die_of_view),
         snapshots=IcebergSnapshots(session, steps=die),
         changes=IcebergChanges(session, steps=die),
-        eraser=IcebergEraser(steps=die),
+        eraser=IcebergEraser(undoable=undoable, steps=die),
         quarantine=IcebergQuarantine(session, steps=die),
     )
     works: dict[str, Work] = {"compaction": "compaction", "snapshot_with_purge": "snapshot_with_purge", "quarantine": "quarantine"}

@@ -208,7 +208,7 @@ def test_begin_anew_only_where_the_view_is_gone(lake: Lake, orders: TopicName) -
     refused = lake.say("compact", "shop.eu/orders", "--anew")
     assert (refused.status, refused.err.split(":")[0]) == (3, "CompactedTableThere")
     assert "orders__compacted" in refused.err
-    lake.services.topics.of(orders).view = Table(empty=ViewVersion())  # type: ignore[attr-defined]  # the memory store's own
+    lake.services.topics.of(orders).view = Table(kind="view", empty=ViewVersion())  # type: ignore[attr-defined]  # the memory store's own
     assert lake.say("compact", "shop.eu/orders").err.split(":")[0] == "CompactedTableMissing"
     assert lake.say("read", "shop.eu/orders", "--compacted").err.split(":")[0] == "CompactedTableMissing"
     assert (status(lake)["status"], "--anew" in status(lake)["message"]) == ("ERROR", True)

@@ -128,7 +128,7 @@ def test_what_was_begun_is_due_and_no_erasure_passes_it_over(tmp_path: Path) -> 
     dies(tmp_path, url, "while_deleting", "reclaim", plan_id)
     (due,) = judge(past.services, [NAME], as_of=NOW, work="reclaim")
     assert (due.due, "has begun" in due.reason) == (True, True)
-    assert registry.named("reclaim").work_on(past.services, NAME, as_of=NOW) != "reclaim"
+    assert registry.work_on(past.services, NAME, "reclaim", as_of=NOW) != "reclaim"
     assert "has begun to remove them" in " ".join(unreached(past.services, EVERYWHERE))
     past.reclaim_deleted(plan_id)
     assert unreached(past.services, EVERYWHERE) == []

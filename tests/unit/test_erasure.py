@@ -219,7 +219,7 @@ def snapshot(at: int, parent: int | None, **summary: str) -> dict[str, Any]:
 
 
 def window(at_ms: int) -> UndoWindow:
-    return UndoWindow(at_ms=at_ms, length_ms=5000)
+    return UndoWindow(at_ms=at_ms, length_ms=5000, operations=("message_request",))
 
 
 def document(**refs: int) -> dict[str, Any]:

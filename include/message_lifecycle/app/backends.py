@@ -13,6 +13,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from message_lifecycle.app.backend_config import ConfiguredBackend, Folder, RedisServer
+from message_lifecycle.app.operations.registry import on_records
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.model.errors import BackendUnavailable, CatalogUnavailable, InvalidSetting, LifecycleError, UnknownTopic
@@ -107,7 +108,7 @@ def opened(lake: Services, backend: ConfiguredBackend) -> Services:
     from message_lifecycle.stores.redis_streams.logs import RedisLogs
 
     logs = _logs(backend)
-    store = RecordLogStore(logs, server=lake.server, frames=_as_tables)
+    store = RecordLogStore(logs, server=lake.server, operations=on_records, frames=_as_tables)
     groups = logs if isinstance(logs, RedisLogs) else None
     eraser = RecordLogEraser(logs, server=lake.server, frames=_as_tables)
     services = record_log(store, logs, lake.server, ledger=lake.ledger, gate=lake.gate, eraser=eraser, groups=groups)

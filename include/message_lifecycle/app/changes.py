@@ -11,6 +11,7 @@ from typing import cast
 from message_lifecycle.app import archiving
 from message_lifecycle.app.operations.registry import of_plan, stores_of
 from message_lifecycle.app.services import Services
+from message_lifecycle.app.topics import latest_view
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant, seconds
 from message_lifecycle.model.outcome import OutcomeName, Published, Staged
@@ -48,7 +49,8 @@ def commit(s: Services, verdict: Verdict) -> Published:
             if store.published(plan) is None:
                 operation.before(s, verdict, store)
             done.append(store.publish(verdict, operation.given(s, plan, verdict.staged)))
-            operation.after(s, plan, store)
+            if plan.on_view.back and store is s.views:
+                latest_view(s, plan.topic)  # it names the view as it was
     return operation.published(plan, done)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.operations import deleted_reclaim
-from message_lifecycle.app.operations.topics import TopicDelete, undo_until
+from message_lifecycle.app.operations.topics import undo_until
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.app.views.values import View, when
@@ -39,12 +39,7 @@ def delete_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome
 def _finish(s: Services, name: TopicName) -> None:
     """Of a run that died between its commit and its outcome, the outcome is written."""
     open_ = s.ledger.open_plan(name)
-    if (
-        open_ is not None
-        and open_.plan.operation == TopicDelete.name
-        and s.deleter is not None
-        and s.deleter.published(open_.plan) is not None
-    ):
+    if open_ is not None and open_.plan.moved("away") and s.deleter is not None and s.deleter.published(open_.plan) is not None:
         steps.verify(s, open_.plan.plan_id)
 
 

@@ -47,6 +47,7 @@ def lake(*, app_name: str = "lifecycle", spark_ahead: bool = False) -> Services:
 
 
 def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scratch: bool) -> Services:
+    from message_lifecycle.app.operations.registry import undoable
     from message_lifecycle.gates.runner import GreatExpectationsGate
     from message_lifecycle.stores.iceberg.catalog import IcebergTopics
     from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
@@ -77,7 +78,7 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scra
         gate=GreatExpectationsGate(),
         ledger=ledger,
         server=server,
-        eraser=IcebergEraser(tables),
+        eraser=IcebergEraser(tables, undoable=undoable),
         quarantine=IcebergQuarantine(lambda: spark_session(app_name), tables=tables),
         deleter=IcebergDeleter(tables, scratch=scratch),
         deleted_reclaimer=IcebergDeletedReclaimer(tables, scratch=scratch),
@@ -198,6 +199,7 @@ def _enter_scratch_lake() -> None:
 def record_log_world(logs: RecordLogs, server: Mapping[str, Value], close: Callable[[], None], *, groups: Groups | None = None) -> World:
     """Scratch logs of single records, with a scratch ledger."""
     from message_lifecycle.app.backends import record_log
+    from message_lifecycle.app.operations.registry import on_records
     from message_lifecycle.app.scenario import World
     from message_lifecycle.gates.plain import PlainGate
     from message_lifecycle.ledger.ledger import open_ledger
@@ -205,7 +207,7 @@ def record_log_world(logs: RecordLogs, server: Mapping[str, Value], close: Calla
     from message_lifecycle.stores.record_log.store import RecordLogStore
 
     clock = _Clock()
-    log = RecordLogStore(logs, server=server)
+    log = RecordLogStore(logs, server=server, operations=on_records)
     ledger, eraser = open_ledger("sqlite://", clock=clock), RecordLogEraser(logs, server=server)
     services = record_log(log, logs, server, ledger=ledger, gate=PlainGate(), eraser=eraser, groups=groups)
     services = replace(services, key_secret=_scratch_secret())

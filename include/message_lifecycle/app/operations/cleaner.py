@@ -108,15 +108,14 @@ class Retention(Cleaning):
     """Removes what lies beyond the topic's limits by age, number and size (RET-5)."""
 
     name = "retention"
+    on_records = True
 
-    def all_topics(self, s: Services) -> Sequence[TopicName]:
+    def looked_at(self, s: Services, given: Sequence[TopicName]) -> Sequence[TopicName]:
         """A table's retention is the cleaner's."""
-        return sorted(s.backends)
-
-    def check_place(self, s: Services, name: TopicName) -> None:
-        if name not in s.backends:
-            raise not_in_a_backend(str(name), [str(known) for known in sorted(s.backends)])
-        super().check_place(s, name)
+        for name in given:
+            if name not in s.backends:
+                raise not_in_a_backend(str(name), [str(known) for known in sorted(s.backends)])
+        return given or sorted(s.backends)
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         if (waiting := asked.question(name)) is not None:

@@ -36,7 +36,7 @@ class Compaction(Operation):
 
     name = "compaction"
     command = "compact"
-    works_beside, wants_spark = True, True
+    wants_spark = True
     removes, takes_messages = False, False
     not_undone = "a compaction takes nothing from the log, which still has what the view leaves out"
 
@@ -142,6 +142,7 @@ class PurgeCompacted(OfMessages):
         return asked.unless_hindered(made, reason)
 
     def prepare(self, s: Services, name: TopicName) -> None:
+        super().prepare(s, name)
         latest_view(s, name)  # an older one would read past the end of what it relied on
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:

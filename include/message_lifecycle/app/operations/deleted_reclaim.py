@@ -47,6 +47,9 @@ class DeletedReclaim(OfSpace):
     def topic(self, s: Services, name: TopicName) -> Topic | None:
         return None
 
+    def prepare(self, s: Services, name: TopicName) -> None:
+        pass  # its views went when it was deleted
+
     def preview(self, s: Services, name: TopicName, work: Work, *, as_of: Instant) -> Plan:
         """Raises UnknownPlan, NothingDeleted, UndoWindowOpen, LedgerMismatch, and what looking into its folders does."""
         deletion = deletion_of(s, cast(ReclaimDeleted, work).plan_id)

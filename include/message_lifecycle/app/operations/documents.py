@@ -52,6 +52,8 @@ _AGE = "changes_max_age"
 class OfDocuments(Operation):
     """What a purge and its undo have in common."""
 
+    of_documents = True
+
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         return s.snapshots.evidence(plan, staged, policy)
 

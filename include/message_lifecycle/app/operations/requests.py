@@ -28,7 +28,7 @@ class MessageRequest(OfMessages):
     """Removes the messages that a person names."""
 
     name = "message_request"
-    by_request, marks, undoable = True, True, True
+    by_request, marks, undoable, on_records = True, True, True, True
 
     def is_of(self, plan: Plan, work: Work) -> bool:
         """A request is planned anew each time."""

@@ -12,7 +12,6 @@ from message_lifecycle.app.operations.base import Operation, Work
 from message_lifecycle.app.operations.messages import OfMessages, of_log_alone, view_as_relied_on
 from message_lifecycle.app.operations.registry import kind_of
 from message_lifecycle.app.services import Services
-from message_lifecycle.app.topics import latest_view
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.gates.undo import undo_suite
 from message_lifecycle.model import plan as plans
@@ -78,10 +77,6 @@ class UndoOfMessages(Undo, OfMessages):
 
     def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         pass  # what `OfMessages` asks is about what goes
-
-    def after(self, s: Services, plan: Plan, store: ChangeStore) -> None:
-        if store is s.views:
-            latest_view(s, plan.topic)  # it names the view as it was
 
     def heeds_horizon(self, s: Services, plan: Plan) -> bool:
         return view_as_relied_on(s, plan)
