@@ -6,10 +6,9 @@ Each kind of change has its store, and all stores have the same words (`ports.Ch
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
 
 from message_lifecycle.app import archiving
-from message_lifecycle.app.operations.registry import of_plan, stores_of
+from message_lifecycle.app.operations.registry import of_plan, stores
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import latest_view
 from message_lifecycle.model.errors import PlanConflict
@@ -19,12 +18,6 @@ from message_lifecycle.model.plan import PLAN_FORMAT, Plan
 from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import ChangeStore
-
-
-def stores(s: Services, plan: Plan) -> list[ChangeStore]:
-    """Of the plan's changes, in their order."""
-    return [cast("ChangeStore", getattr(s, name)) for name in stores_of(plan)]
 
 
 def make(s: Services, plan: Plan) -> Staged:

@@ -5,7 +5,7 @@ Each module is loaded when its operation is first met.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any, cast
@@ -23,6 +23,7 @@ from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.ports import ChangeStore
 
 OPERATIONS = {
     "message_cleaner": "cleaner.MessageCleaner",
@@ -43,18 +44,18 @@ OPERATIONS = {
     "undo of topic_delete": "topics.UndoOfTopicDelete",
 }
 
-STORES = {
-    "log": "store",
-    "view": "views",
-    "snapshots": "snapshots",
-    "changes": "changes",
-    "quarantine": "quarantine",
-    "rewrite": "eraser",
-    "forget": "reclaimer",
-    "move": "deleter",
-    "gone": "deleted_reclaimer",
+STORES: Mapping[str, Callable[[Services], ChangeStore | None]] = {
+    "log": lambda s: s.store,
+    "view": lambda s: s.views,
+    "snapshots": lambda s: s.snapshots,
+    "changes": lambda s: s.changes,
+    "quarantine": lambda s: s.quarantine,
+    "rewrite": lambda s: s.eraser,
+    "forget": lambda s: s.reclaimer,
+    "move": lambda s: s.deleter,
+    "gone": lambda s: s.deleted_reclaimer,
 }
-"""Which of the services' stores carries out a change: a commit by its table, the others by their kind."""
+"""Which store carries out a change: a commit by its table, the others by their kind. None: the services have none."""
 
 
 @cache
@@ -63,8 +64,8 @@ def named(name: str) -> Operation:
     return cast(Operation, _loaded(OPERATIONS[name])())
 
 
-def stores_of(plan: Plan) -> list[str]:
-    """Which of the services' stores carry out its changes, in their order. Tables that are written again, or whose past is forgotten, go
+def stores(s: Services, plan: Plan) -> list[ChangeStore]:
+    """Those that carry out its changes, in their order. Tables that are written again, or whose past is forgotten, go
     together; the changes of documents that new snapshots cover go in a commit behind theirs."""
     names: list[str] = []
     for change in plan.changes:
@@ -72,7 +73,9 @@ def stores_of(plan: Plan) -> list[str]:
             names += (change.table, "changes") if change.documents else (change.table,)
         else:
             names.append("gone" if plan.moved("gone") else change.kind)
-    return [STORES[name] for name in dict.fromkeys(names)]
+    found = [STORES[name](s) for name in dict.fromkeys(names)]
+    assert None not in found, "who plans a change has asked for its store"
+    return [store for store in found if store is not None]
 
 
 def _loaded(place: str) -> Any:
@@ -179,7 +182,7 @@ __all__ = [
     "of_work",
     "on_records",
     "preview",
-    "stores_of",
+    "stores",
     "suite_of",
     "undoable",
     "work_on",
