@@ -143,7 +143,7 @@ def test_a_view_that_reaches_beyond_its_log_is_not_compacted_into(topic: Topic) 
 def test_a_view_that_was_there_and_is_gone_is_not_made_anew(topic: Topic) -> None:  # CMP-4
     store = topic.world.services.store
     assert isinstance(store, MemoryStore)
-    store.of(topic.name).view = Table(empty=ViewVersion())
+    store.of(topic.name).view = Table(kind="view", empty=ViewVersion())
     with pytest.raises(CompactedTableMissing):
         topic.run(LATER)
     with pytest.raises(CompactedTableMissing):
@@ -158,7 +158,7 @@ def test_a_purged_log_is_not_read_for_a_view_that_nobody_knows_of() -> None:  # 
     assert (made.run(AS_OF).name, made.run(LATER, work="purge_compacted").name) == ("published", "published")
     store = made.world.services.store
     assert isinstance(store, MemoryStore)
-    store.of(made.name).view = Table(empty=ViewVersion())
+    store.of(made.name).view = Table(kind="view", empty=ViewVersion())
     made.world.services.ledger.set_accepted_view(made.name, None)
     with pytest.raises(CompactedTableMissing, match="purged"):
         made.read()
@@ -168,7 +168,7 @@ def test_a_log_is_not_read_for_a_view_that_is_to_be_made_anew(topic: Topic) -> N
     """A person lets it be made anew, and it is not there yet: the log may have been trimmed since it was."""
     services, store = topic.world.services, topic.world.services.store
     assert isinstance(store, MemoryStore)
-    store.of(topic.name).view = Table(empty=ViewVersion())
+    store.of(topic.name).view = Table(kind="view", empty=ViewVersion())
     begin_anew(services, topic.name)
     with pytest.raises(CompactedTableMissing):
         topic.read()
