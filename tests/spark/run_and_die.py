@@ -40,15 +40,17 @@ def main(arguments: Sequence[str]) -> int:
         die(f"view:{step}")
 
     session = partial(spark_session, "run_and_die")
-    services = replace(
-        lake(),
-        store=IcebergStore(session, steps=die),
-        views=IcebergViews(session, steps=die_of_view),
+    services = lake()
+    stores = replace(
+        services.stores,
+        log=IcebergStore(session, steps=die),
+        view=IcebergViews(session, steps=die_of_view),
         snapshots=IcebergSnapshots(session, steps=die),
         changes=IcebergChanges(session, steps=die),
-        eraser=IcebergEraser(undoable=undoable, steps=die),
+        rewrite=IcebergEraser(undoable=undoable, steps=die),
         quarantine=IcebergQuarantine(session, steps=die),
     )
+    services = replace(services, stores=stores)
     works: dict[str, Work] = {"compaction": "compaction", "snapshot_with_purge": "snapshot_with_purge", "quarantine": "quarantine"}
     if operation and operation[0] == "erasure":
         works["erasure"] = EraseKey(request_id=operation[1])

@@ -42,7 +42,7 @@ def commit(s: Services, verdict: Verdict) -> Published:
             if store.published(plan) is None:
                 operation.before(s, verdict, store)
             done.append(store.publish(verdict, operation.given(s, plan, verdict.staged)))
-            if plan.on_view.back and store is s.views:
+            if plan.on_view.back and store is s.stores.view:
                 latest_view(s, plan.topic)  # it names the view as it was
     return operation.published(plan, done)
 
@@ -51,7 +51,7 @@ def drop(s: Services, plan: Plan) -> None:
     """Forget what was made; what is committed stays."""
     for store in stores(s, plan):
         store.discard(plan)
-    if plan.archives and s.store.published(plan) is None:
+    if plan.archives and s.stores.log.published(plan) is None:
         archiving.forget(plan)
 
 

@@ -133,7 +133,7 @@ def mark(s: Services, plan_id: str) -> Staged:
     if not marks(s, record.plan) or record.staged.markers is not None:
         return record.staged
     with s.ledger.lock(record.plan.topic):
-        staged = s.store.mark(record.plan, record.staged, Policy.of_values(record.plan.policy))
+        staged = s.stores.log.mark(record.plan, record.staged, Policy.of_values(record.plan.policy))
         s.ledger.record_staged(staged)
     return staged
 

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.app.config import CATALOG_HOME, load_config
-from message_lifecycle.app.services import Services
+from message_lifecycle.app.services import Services, Stores
 from message_lifecycle.model.backends import NO_OPTIONS, Backend, StoreOptions
 from message_lifecycle.model.erasure import MIN_SECRET_BYTES, KeySecret
 from message_lifecycle.model.instants import Instant
@@ -68,20 +68,22 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scra
     return Services(
         topics=IcebergTopics(tables, server=server, scratch=scratch),
         reader=IcebergReader(tables),
-        store=store,
+        stores=Stores(
+            log=store,
+            view=views,
+            snapshots=IcebergSnapshots(lambda: spark_session(app_name), tables=tables),
+            changes=IcebergChanges(lambda: spark_session(app_name), tables=tables),
+            quarantine=IcebergQuarantine(lambda: spark_session(app_name), tables=tables),
+            rewrite=IcebergEraser(tables, undoable=undoable),
+            forget=IcebergReclaimer(tables),
+            move=IcebergDeleter(tables, scratch=scratch),
+            gone=IcebergDeletedReclaimer(tables, scratch=scratch),
+        ),
         copier=IcebergCopier(lambda: spark_session(app_name), own_lifetimes=_own_lifetimes, tables=tables),
-        views=views,
         documents=IcebergDocuments(lambda: spark_session(app_name), tables=tables),
-        snapshots=IcebergSnapshots(lambda: spark_session(app_name), tables=tables),
-        changes=IcebergChanges(lambda: spark_session(app_name), tables=tables),
-        reclaimer=IcebergReclaimer(tables),
         gate=GreatExpectationsGate(),
         ledger=ledger,
         server=server,
-        eraser=IcebergEraser(tables, undoable=undoable),
-        quarantine=IcebergQuarantine(lambda: spark_session(app_name), tables=tables),
-        deleter=IcebergDeleter(tables, scratch=scratch),
-        deleted_reclaimer=IcebergDeletedReclaimer(tables, scratch=scratch),
     )
 
 
@@ -126,19 +128,21 @@ def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS
     services = Services(
         topics=store,
         reader=store,
-        store=store,
+        stores=Stores(
+            log=store,
+            view=views,
+            snapshots=MemorySnapshots(documents),
+            changes=MemoryChanges(documents),
+            rewrite=MemoryEraser(store, server=server),
+            forget=MemoryReclaimer(store),
+            move=deleter,
+            gone=MemoryDeletedReclaimer(deleter),
+        ),
         copier=store,
-        views=views,
         documents=documents,
-        snapshots=MemorySnapshots(documents),
-        changes=MemoryChanges(documents),
-        reclaimer=MemoryReclaimer(store),
         gate=PlainGate(),
         ledger=open_ledger("sqlite://", clock=clock),
         server=server,
-        eraser=MemoryEraser(store, server=server),
-        deleter=deleter,
-        deleted_reclaimer=MemoryDeletedReclaimer(deleter),
         key_secret=_scratch_secret(),
     )
     return World(services=services, writer=store, set_now=clock.set)

@@ -186,9 +186,9 @@ def _refuse_former_archives(s: Services, name: TopicName, policy: Policy, matche
 
 
 def eraser_of(s: Services, name: TopicName) -> Eraser:
-    if s.eraser is None:
+    if s.stores.rewrite is None:
         raise unsupported_erasure(f"topic {name}", "its store cannot erase keys")
-    return s.eraser
+    return s.stores.rewrite
 
 
 def matches_of(s: Services, plan: Plan) -> Matches:

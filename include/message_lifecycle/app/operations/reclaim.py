@@ -69,7 +69,7 @@ class Reclaim(OfSpace):
         return _judged(made, f"{_size(made)} can go, with {snapshots} snapshots", asked)
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
-        tables, holds = tuple(s.reclaimer.histories(name)), holds_of(s, name)
+        tables, holds = tuple(s.stores.forget.histories(name)), holds_of(s, name)
         main = (ref.snapshot_id for table in tables if not table.table for ref in table.refs if ref.name == reclaim.MAIN)
         facts = ReclaimFacts(
             topic=name,
@@ -82,10 +82,10 @@ class Reclaim(OfSpace):
             heeded=ids_of(holds),
             accepted=s.ledger.accepted(name),
         )
-        return reclaim.plan(facts, policy, as_of=as_of, ask=partial(s.reclaimer.loose, name))
+        return reclaim.plan(facts, policy, as_of=as_of, ask=partial(s.stores.forget.loose, name))
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        return s.reclaimer.evidence(plan, staged, policy)
+        return s.stores.forget.evidence(plan, staged, policy)
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return reclaim_suite(plan, policy)

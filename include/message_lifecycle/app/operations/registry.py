@@ -5,7 +5,7 @@ Each module is loaded when its operation is first met.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any, cast
@@ -44,19 +44,6 @@ OPERATIONS = {
     "undo of topic_delete": "topics.UndoOfTopicDelete",
 }
 
-STORES: Mapping[str, Callable[[Services], ChangeStore | None]] = {
-    "log": lambda s: s.store,
-    "view": lambda s: s.views,
-    "snapshots": lambda s: s.snapshots,
-    "changes": lambda s: s.changes,
-    "quarantine": lambda s: s.quarantine,
-    "rewrite": lambda s: s.eraser,
-    "forget": lambda s: s.reclaimer,
-    "move": lambda s: s.deleter,
-    "gone": lambda s: s.deleted_reclaimer,
-}
-"""Which store carries out a change: a commit by its table, the others by their kind. None: the services have none."""
-
 
 @cache
 def named(name: str) -> Operation:
@@ -73,9 +60,7 @@ def stores(s: Services, plan: Plan) -> list[ChangeStore]:
             names += (change.table, "changes") if change.documents else (change.table,)
         else:
             names.append("gone" if plan.moved("gone") else change.kind)
-    found = [STORES[name](s) for name in dict.fromkeys(names)]
-    assert None not in found, "who plans a change has asked for its store"
-    return [store for store in found if store is not None]
+    return [s.stores.of(name) for name in dict.fromkeys(names)]
 
 
 def _loaded(place: str) -> Any:

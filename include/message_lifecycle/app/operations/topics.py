@@ -144,9 +144,9 @@ def _misplaced(plan: Plan, found: Sequence[TopicTable]) -> list[str]:
 
 def deleter_of(s: Services, name: TopicName) -> TopicDeleter:
     """Raises NotDeletable."""
-    if s.deleter is None or name in s.backends:
+    if s.stores.move is None or name in s.backends:
         raise not_deletable(str(name))
-    return s.deleter
+    return s.stores.move
 
 
 def _plan_return(s: Services, work: UndoPlan, *, as_of: Instant) -> Plan:
