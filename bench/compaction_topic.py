@@ -124,7 +124,7 @@ class Measured:
         self.services.ledger.record_report(report)
 
     def _head(self) -> int | None:
-        view = self.services.views.view(self.name)
+        view = self.services.stores.view.view(self.name)
         return None if view is None else view.snapshot_id
 
     def _put_back(self, plan: Plan, before: int | None) -> None:

@@ -180,7 +180,7 @@ def many_documents(documents: int, repeats: int) -> int:
 def run(lake: Lake, name: TopicName, documents: int) -> tuple[Took, Took]:
     """What a run costs, and what its proof does. All but the last change of each document go."""
     s, policy = lake.services(), resolve(topic=SETTINGS, server={})
-    store, snapshots, changes = s.documents, s.snapshots, s.changes
+    store, snapshots, changes = s.documents, s.stores.snapshots, s.stores.changes
     synced = {document: (Synced(document=document, client="a", server_seq=CHANGES_EACH, at=None),) for document in names(documents)}
     proofs = list[Took]()
 

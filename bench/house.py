@@ -8,9 +8,8 @@ from __future__ import annotations
 import ast
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import get_args, get_type_hints
 
 from message_lifecycle.app import steps
@@ -25,6 +24,7 @@ from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Operation
 from message_lifecycle.model.settings import resolve
+from message_lifecycle.stores.iceberg.layout import BESIDE
 
 FOLDERS = ("include", "plugins", "spark_apps", "dags")
 PACKAGE = "message_lifecycle"
@@ -35,14 +35,26 @@ TOLD_APART = {
 """Modules that ask by design, and why. All others say what they know by the data."""
 ROOT_ERROR = "LifecycleError"
 OPERATIONS = frozenset(get_args(Operation))
-TABLES = frozenset((*get_args(TableKind), *get_args(get_type_hints(Commit)["table"])))
+TABLES = frozenset((*get_args(TableKind), *get_args(get_type_hints(Commit)["table"]), *BESIDE))
+"""Kinds of tables, as plans name them and as the catalog does."""
 CHANGES = {kind.__name__: get_args(get_type_hints(kind)["kind"])[0] for kind in get_args(Change)}
 """Classes of changes, and the words for them."""
+WORDS = OPERATIONS | TABLES | frozenset(CHANGES.values())
+LISTS = {"Operation": OPERATIONS, "TableKind": TABLES}
+UNMISTAKABLE = frozenset(word for word in OPERATIONS if "_" in word)
+"""Words that no other list has."""
+REST = frozenset({"else", "other", "rest", "default", "*", ""})
+"""What stands for all other words: of no list."""
+TESTS = ("startswith", "endswith", "removeprefix", "removesuffix", "in_", "not_in", "is_", "isin", "index", "count", "contains", "fromkeys")
+"""Methods that test by what they are given, of texts, collections and columns."""
 OTHER_LISTS = {
     "holder": "who holds what is overdue (`plan.Holder`); compaction is one of them",
     "READER": "the reader for whose progress the log waits; compaction is one of them",
+    "reason": "why a message goes (`rows.RemovalReason`); compacted is one of them",
+    "reasons": "the same",
     "on_remove": "the setting; archive is one of its values",
     "field_name": "a field that a scenario expects; changes is one of them",
+    "op": "what a JSON Patch does to a document; move is one of its words",
 }
 """Names of what holds a word of another list, which only looks like one of ours."""
 SECOND = 1_000_000
@@ -61,91 +73,149 @@ def _module(path: str) -> str:
 def places(trees: Mapping[str, ast.Module]) -> dict[str, list[int]]:
     """Where it is asked, as path and the function or the constant in it -> lines. `TOLD_APART` is left out."""
     found: dict[str, list[int]] = defaultdict(list)
-    named = {_module(path): _constants(tree) for path, tree in trees.items()}
+    words = Words({_module(path): tree for path, tree in trees.items()})
     for path, tree in trees.items():
-        for line in sorted(set(asking(tree, named))) if path not in TOLD_APART else ():
+        for line in sorted(set(asking(words, _module(path)))) if path not in TOLD_APART else ():
             found[f"{path.removeprefix(f'include/{PACKAGE}/')} {_owner(tree, line)}"].append(line)
     return dict(found)
 
 
-def asking(tree: ast.Module, named: Mapping[str, Mapping[str, ast.expr]] = MappingProxyType({})) -> Iterator[int]:
-    """Lines that compare, match, look up or test by an operation's name, a table's kind or a change's kind; also where a constant has the
-    name, of this module or imported. A call that gives one, and a key by which one part of many is read, only name it. `named`: constants
-    of the other modules."""
-    constants = {**dict(_imported_constants(tree, named)), **_constants(tree)}
-    words = OPERATIONS | TABLES
+def asking(words: Words, module: str) -> Iterator[int]:
+    """Lines that compare, match, look up, collect or test by an operation's name, a table's kind or a change's kind, or by a change's class;
+    also where a constant has the word. A call that is given one, and a type that lists them, only name it.
 
-    def has(node: ast.AST, words: Collection[str]) -> bool:
-        return any(word in words for word in _texts(node, constants))
+    Three things are of another list: what `OTHER_LISTS` names; a dict or a set of which as many words are not ours, but for names that
+    nobody else has (`UNMISTAKABLE`); and a key of what the same module reads by other keys, too, for that is a record with fields."""
+    tree = words.trees[module]
+    records = {_holds(of) for of, key in _reads(tree) if isinstance(key, ast.Constant) and key.value not in WORDS} - {""}
 
-    def mostly(nodes: Sequence[ast.AST | None], least: int) -> bool:
-        """Whether they are a list of ours: commands, kinds of readers and fields of JSON share a word with one."""
-        among = [[node is not None and has(node, list_) for node in nodes] for list_ in (OPERATIONS, TABLES)]
-        return any(sum(hits) >= least and 2 * sum(hits) >= len(hits) for hits, least in zip(among, (1, least), strict=True))
+    def ours(node: ast.AST | None) -> bool:
+        return node is not None and not WORDS.isdisjoint(words.of(module, node))
+
+    def lists(parts: Iterable[ast.AST | None], more: int) -> bool:
+        texts = [words.of(module, part) for part in parts if part is not None]
+        others = sum(bool(text) and WORDS.isdisjoint(text) and REST.isdisjoint(text) for text in texts)
+        among = sum(not WORDS.isdisjoint(text) for text in texts)
+        return among >= max(1, others + more) or any(not UNMISTAKABLE.isdisjoint(text) for text in texts)
 
     for node in ast.walk(tree):
         match node:
             case ast.Compare():
                 parts = (node.left, *node.comparators)
-                asked = any(has(part, words) for part in parts) and not any(_holds(part) in OTHER_LISTS for part in parts)
-                asked |= any(has(part, CHANGES.values()) for part in parts) and any(_holds(part) == "kind" for part in parts)
+                asked = any(map(ours, parts)) and not any(_holds(part) in OTHER_LISTS for part in parts)
                 asked |= any(_named(part) in CHANGES for part in parts)
-            case ast.Match():
-                of_kind = _holds(node.subject) == "kind"
-                values = [part for case in node.cases for part in ast.walk(case.pattern) if isinstance(part, ast.MatchValue)]
-                yield from (one.lineno for one in values if has(one.value, words) or (of_kind and has(one.value, CHANGES.values())))
+            case ast.match_case():
                 asked = False
-            case ast.MatchClass():
-                asked = _named(node.cls) in CHANGES
-            case ast.Dict():
-                asked = mostly(node.keys, 2)
-            case ast.Set() | ast.Call(func=ast.Name(id="frozenset" | "set")):
-                asked = has(node, OPERATIONS)
-            case ast.Subscript(value=ast.Dict() as table) | ast.Call(func=ast.Attribute(value=ast.Dict() as table, attr="get")):
-                asked = mostly(table.keys, 1)
-            case ast.Call(func=ast.Name(id="isinstance"), args=[_, kinds]):
+                yield from (
+                    part.lineno for part in ast.walk(node.pattern) if isinstance(part, ast.MatchClass) and _named(part.cls) in CHANGES
+                )
+                yield from (
+                    part.lineno for part in ast.walk(node.pattern) if isinstance(part, ast.MatchMapping) and any(map(ours, part.keys))
+                )
+            case ast.Match() if _holds(node.subject) not in OTHER_LISTS:
+                asked = False
+                values = [part for case in node.cases for part in ast.walk(case.pattern) if isinstance(part, ast.MatchValue)]
+                yield from (part.lineno for part in values if ours(part.value))
+            case ast.Dict(keys=keys):
+                asked = lists(keys, 1) or any(key is not None and _named(key) in CHANGES for key in keys)
+            case ast.Call(func=ast.Name(id="dict"), keywords=[_, *_] as given):
+                asked = lists([ast.Constant(one.arg) for one in given], 1)
+            case ast.Set(elts=parts) | ast.Call(func=ast.Name(id="frozenset" | "set"), args=[ast.Tuple(elts=parts) | ast.List(elts=parts)]):
+                asked = lists(parts, 0)
+            case ast.Call(func=ast.Name(id="frozenset" | "set"), args=[whole]):
+                asked = ours(whole)
+            case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, kinds]):
                 asked = any(_named(part) in CHANGES for part in ast.walk(kinds))
-            case ast.Call(func=ast.Attribute(attr="startswith" | "endswith" | "removeprefix"), args=[text, *_]):
-                asked = has(text, OPERATIONS)
+            case ast.Call(func=ast.Name(id="getattr" | "hasattr" | "setattr"), args=[_, name, *_]):
+                asked = ours(name)
+            case ast.Call(func=ast.Attribute(attr=test), args=given) if test in TESTS:
+                asked = any(map(ours, given))
             case _:
                 asked = False
-        if asked and isinstance(node, ast.expr | ast.pattern):
+        if asked and isinstance(node, ast.expr):
             yield node.lineno
+    yield from (key.lineno for of, key in _reads(tree) if ours(key) and _holds(of) not in records | OTHER_LISTS.keys())
 
 
-def _constants(tree: ast.Module) -> dict[str, ast.expr]:
-    """What a module names once, at its top."""
-    found: dict[str, ast.expr] = {}
-    for node in tree.body:
+def _reads(tree: ast.Module) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What is read or written by a key, and the key."""
+    for node in ast.walk(tree):
         match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                found[name] = value
+            case ast.Subscript(value=of, slice=key) if _named(of) != "Literal":
+                yield of, key
+            case ast.Call(func=ast.Attribute(value=of, attr="get" | "pop" | "setdefault"), args=[key, *_]):
+                yield of, key
             case _:
                 pass
-    return found
 
 
-def _imported_constants(tree: ast.Module, named: Mapping[str, Mapping[str, ast.expr]]) -> Iterator[tuple[str, ast.expr]]:
+class Words:
+    """The texts that an expression stands for, through names of this module, of its classes, and of those that it imports."""
+
+    def __init__(self, trees: Mapping[str, ast.Module]) -> None:
+        self.trees = trees
+        self._known = {module: dict(_constants(tree)) for module, tree in trees.items()}
+        self._from = {module: dict(_origins(tree)) for module, tree in trees.items()}
+
+    def of(self, module: str, node: ast.AST, seen: frozenset[tuple[str, str]] = frozenset()) -> frozenset[str]:
+        """The text that it is, those of a collection, or those of either branch."""
+        match node:
+            case ast.Constant(value=str(text)):
+                return frozenset({text})
+            case ast.Call(func=ast.Name(id="get_args"), args=[ast.Name(id=name) | ast.Attribute(attr=name)]):
+                return LISTS.get(name, frozenset())
+            case ast.Tuple(elts=parts) | ast.Set(elts=parts) | ast.List(elts=parts) | ast.Dict(keys=parts):
+                inner = [part for part in parts if part is not None]
+            case (
+                ast.Call(func=ast.Name(id="frozenset" | "set" | "tuple" | "list" | "sorted" | "str"), args=[part]) | ast.Starred(value=part)
+            ):
+                inner = [part]
+            case ast.IfExp(body=one, orelse=other) | ast.BinOp(left=one, right=other):
+                inner = [one, other]
+            case ast.Name() | ast.Attribute():
+                return self._named(module, _dotted(node), seen)
+            case _:
+                return frozenset()
+        return frozenset[str]().union(*(self.of(module, part, seen) for part in inner))
+
+    def _named(self, module: str, name: str, seen: frozenset[tuple[str, str]]) -> frozenset[str]:
+        if (module, name) in seen or module not in self.trees:
+            return frozenset()
+        seen |= {(module, name)}
+        if name in self._known[module]:
+            return self.of(module, self._known[module][name], seen)
+        of, dot, attr = name.partition(".")
+        if of in self._from[module]:  # a name of another module, or of a class there, or that module itself
+            origin, _, inner = self._from[module][of].rpartition(".")
+            return self._named(origin, f"{inner}{dot}{attr}", seen) | self._named(f"{origin}.{inner}", attr, seen)
+        bases = [base for node in self.trees[module].body if isinstance(node, ast.ClassDef) and node.name == of for base in node.bases]
+        return frozenset[str]().union(*(self._named(module, f"{_named(base)}{dot}{attr}", seen) for base in bases if dot))
+
+
+def _dotted(node: ast.AST) -> str:
+    return f"{_dotted(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else _named(node)
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """What a module names once, at its top, and what its classes do."""
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    for within, body in [("", tree.body), *((f"{of.name}.", of.body) for of in classes)]:
+        for node in body:
+            match node:
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)], value=value)
+                    | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+                ):
+                    yield within + name, value
+                case _:
+                    pass
+
+
+def _origins(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Names that are imported, and where each comes from."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            known = named.get(node.module or "", {})
-            yield from ((alias.asname or alias.name, known[alias.name]) for alias in node.names if alias.name in known)
-
-
-def _texts(node: ast.AST, constants: Mapping[str, ast.expr]) -> Iterator[str]:
-    """The text that it is, or those of a collection."""
-    match node:
-        case ast.Constant(value=str(text)):
-            yield text
-        case ast.Tuple(elts=parts) | ast.Set(elts=parts) | ast.List(elts=parts) | ast.Dict(keys=parts):
-            for part in parts:
-                yield from () if part is None else _texts(part, constants)
-        case ast.Call(func=ast.Name(id="frozenset" | "set" | "tuple"), args=[parts]):
-            yield from _texts(parts, constants)
-        case ast.Name(id=name) if name in constants:
-            yield from _texts(constants[name], {})
-        case _:
-            pass
+            yield from ((alias.asname or alias.name, f"{node.module}.{alias.name}") for alias in node.names)
 
 
 def _holds(node: ast.AST) -> str:

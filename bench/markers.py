@@ -52,7 +52,7 @@ def main() -> int:
                 staged = steps.mark(s, plan_id)
             record = s.ledger.record(plan_id)
             with times.step("evidence"):
-                s.store.evidence(record.plan, staged, policy_of(s, name))
+                s.stores.log.evidence(record.plan, staged, policy_of(s, name))
             steps.gate(s, plan_id)
             steps.approve(s, plan_id, granted=True, by="bench", text="a bench")
             steps.publish(s, plan_id)

@@ -114,8 +114,8 @@ class Topic:
 
     def view(self) -> list[ViewRow]:
         """Memories, too; empty where there is no view."""
-        state = self.world.services.views.view(self.name)
-        return [] if state is None else list(self.world.services.views.view_rows(self.name, state))
+        state = self.world.services.stores.view.view(self.name)
+        return [] if state is None else list(self.world.services.stores.view.view_rows(self.name, state))
 
     def read(self, *, start: int = 0, at: Instant | None = None) -> list[Message]:
         return list(read_compacted(self.world.services, self.name, start=start, at=at))

@@ -120,7 +120,7 @@ def _carry_out(s: Services, record: PlanRecord, until: str) -> None:
         return
     staged = changes.make(s, plan)
     if steps.marks(s, plan):
-        staged = s.store.mark(plan, staged, Policy.of_values(plan.policy))
+        staged = s.stores.log.mark(plan, staged, Policy.of_values(plan.policy))
     assert staged == record.staged, "what it stages is what it staged then"
     if until in ("stage", "gate", "approve") or steps.changes_nothing(plan, staged):
         return
@@ -132,9 +132,9 @@ def _carry_out(s: Services, record: PlanRecord, until: str) -> None:
         done = changes.commit(s, verdict)
         assert record.outcome is None or (dict(done.removed), done.markers) == (dict(record.outcome.removed), record.outcome.markers)
     elif plan.of_documents:
-        s.snapshots.publish(verdict, by(ledger))
+        s.stores.snapshots.publish(verdict, by(ledger))
     else:
-        s.views.publish(verdict, by(ledger))
+        s.stores.view.publish(verdict, by(ledger))
 
 
 def _verdict(record: PlanRecord) -> Verdict:
@@ -155,8 +155,8 @@ def _verdict(record: PlanRecord) -> Verdict:
 
 def _name_tables(s: Services, plan: Plan) -> None:
     """Tables are known by ids that were drawn then."""
-    assert isinstance(s.store, MemoryStore)
-    tables = s.store.of(plan.topic)
+    assert isinstance(s.stores.log, MemoryStore)
+    tables = s.stores.log.of(plan.topic)
     tables.topic = replace(tables.topic, uuid=plan.requirements.table_uuid)
     tables.main.uuid = plan.requirements.table_uuid
     if plan.snapshots is not None:

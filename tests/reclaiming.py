@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.services import Services
+from message_lifecycle.app.services import Services, Stores
 from message_lifecycle.app.topic_requests import delete_topic, reclaim_deleted
 from message_lifecycle.gates.runner import GreatExpectationsGate
 from message_lifecycle.ledger.ledger import Ledger, open_ledger
@@ -167,18 +167,20 @@ def past_in(folder: Path, *, steps: Callable[[str], None] | None = None, ledger_
     services = Services(
         topics=IcebergTopics(tables, scratch=True),
         reader=IcebergReader(tables),
-        store=IcebergStore(_no_spark, tables=tables),
+        stores=Stores(
+            log=IcebergStore(_no_spark, tables=tables),
+            view=views,
+            snapshots=IcebergSnapshots(_no_spark, tables=tables),
+            changes=IcebergChanges(_no_spark, tables=tables),
+            forget=IcebergReclaimer(tables, steps=steps),
+            move=IcebergDeleter(tables, scratch=True, steps=steps),
+            gone=IcebergDeletedReclaimer(tables, scratch=True, steps=steps),
+        ),
         copier=IcebergCopier(_no_spark, own_lifetimes=lambda messages: messages, tables=tables),
-        views=views,
         documents=documents,
-        snapshots=IcebergSnapshots(_no_spark, tables=tables),
-        changes=IcebergChanges(_no_spark, tables=tables),
-        reclaimer=IcebergReclaimer(tables, steps=steps),
         gate=GreatExpectationsGate(),
         ledger=ledger,
         server={},
-        deleter=IcebergDeleter(tables, scratch=True, steps=steps),
-        deleted_reclaimer=IcebergDeletedReclaimer(tables, scratch=True, steps=steps),
     )
     return Past(catalog, services, ledger, tables, clock)
 

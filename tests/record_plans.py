@@ -105,7 +105,7 @@ class Teller:
                 assert outcome.name in ("published", "no_op"), outcome
 
     def _die(self, plan: Any) -> None:
-        store, verb = (self.s.documents, "purge") if plan.operation == "snapshot_with_purge" else (self.s.store, "publish")
+        store, verb = (self.s.documents, "purge") if plan.operation == "snapshot_with_purge" else (self.s.stores.log, "publish")
 
         def die(*_: object, **__: object) -> None:
             raise Died

@@ -117,12 +117,12 @@ def test_a_new_topic_of_the_name_is_left_as_it_is(make_world: MakeWorld) -> None
     assert accepted is not None
     world.set_now(Instant(AT * SECOND))
     as_of = Instant(AT * SECOND)
-    assert registry.named("reclaim").work_on(s, name, as_of=as_of) == ReclaimDeleted(plan_id=first)
+    assert registry.work_on(s, name, "reclaim", as_of=as_of) == ReclaimDeleted(plan_id=first)
     (due,) = judge(s, [name], as_of=as_of, work="reclaim")
     assert (due.due, first in due.reason) == (True, True)
     assert reclaim(world, first).name == "published"
     assert (stored(world, name), named(world, name), s.ledger.accepted(name)) == (was, [], accepted)
-    assert registry.named("reclaim").work_on(s, name, as_of=as_of) == "reclaim"
+    assert registry.work_on(s, name, "reclaim", as_of=as_of) == "reclaim"
     nothing = run(world, name, AT, "reclaim")
     assert (nothing.name, nothing.first_plan_id) == ("no_op", None), "what was done at this as_of is about another topic"
     published(world, name, AT + 1, RemoveMessages(positions=((0, 0),)))

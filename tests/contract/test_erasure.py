@@ -239,9 +239,9 @@ def test_no_state_that_can_be_read_back_has_the_key_any_more(make_world: MakeWor
     assert all(message.key != KEY for commit in tables.log.commits for message in commit.version.messages.values())
     assert all(row.message.key != KEY for commit in tables.view.commits for row in commit.version.rows)
     assert steps.run(s, NAME, as_of=AS_OF, work="compaction").name == "no_op"
-    view = s.views.view(NAME)
+    view = s.stores.view.view(NAME)
     assert view is not None
-    assert [row.message.key for row in s.views.view_rows(NAME, view)] == [b"a", b"b"]
+    assert [row.message.key for row in s.stores.view.view_rows(NAME, view)] == [b"a", b"b"]
     assert receipts.verify(s, request_id) == []
 
 

@@ -184,9 +184,9 @@ def test_a_lagging_compaction_takes_no_held_message_from_the_view(make_world: Ma
     found.append(message(b"a", at=130), message(b"b", at=130))
     outcome = steps.run(found.s, found.name, as_of=Instant(200 * SECOND), approver=granted)
     assert found.offsets() == [2, 3], outcome.detail
-    view = found.s.views.view(found.name)
+    view = found.s.stores.view.view(found.name)
     assert view is not None
-    assert [row.message.offset for row in found.s.views.view_rows(found.name, view)] == [0, 1]
+    assert [row.message.offset for row in found.s.stores.view.view_rows(found.name, view)] == [0, 1]
 
 
 def test_releasing_a_hold_makes_the_topic_due_again(make_world: MakeWorld) -> None:

@@ -222,7 +222,7 @@ def test_a_blocked_plan_leaves_everything_as_it_was(old_and_new: Case) -> None: 
     old_and_new.world.set_now(AS_OF)
     plan_id = steps.plan(old_and_new.s, old_and_new.name, as_of=AS_OF).plan.plan_id
     steps.stage(old_and_new.s, plan_id)
-    store = old_and_new.s.store
+    store = old_and_new.s.stores.log
 
     class Lying:
         """Evidence that shows one file too few: something else than the plan was staged."""

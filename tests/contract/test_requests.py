@@ -43,8 +43,8 @@ def append(world: World, name: TopicName, at_s: int, *keys: bytes | None, ttl: s
 
 def judged(world: World, plan: Plan) -> GateReport:
     s, policy = world.services, policy_of(world.services, plan.topic)
-    staged = s.store.stage(plan)
-    return s.gate.judge(plan, staged, suite_of(plan, staged, policy), s.store.evidence(plan, staged, policy))
+    staged = s.stores.log.stage(plan)
+    return s.gate.judge(plan, staged, suite_of(plan, staged, policy), s.stores.log.evidence(plan, staged, policy))
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,9 @@ from tests.undone import approved, published, run, sealed_segments, stored, undo
 
 def view(world: World, name: TopicName) -> list[ViewRow]:
     """Every column of every row."""
-    state = world.services.views.view(name)
+    state = world.services.stores.view.view(name)
     assert state is not None
-    return list(world.services.views.view_rows(name, state))
+    return list(world.services.stores.view.view_rows(name, state))
 
 
 def shown(world: World, name: TopicName) -> list[tuple[int, bytes | None]]:
@@ -297,7 +297,8 @@ class Dying:
 
 def dies_between(world: World, name: TopicName, plan_id: str) -> None:
     """An undo that has brought back what went from the log, and nothing to the view yet."""
-    dying = replace(world.services, views=Dying(world.services.views))  # type: ignore[arg-type]  # it has all that ViewStore has
+    stores = replace(world.services.stores, view=Dying(world.services.stores.view))  # type: ignore[arg-type]  # it has all that ViewStore has
+    dying = replace(world.services, stores=stores)
     world.set_now(Instant(10 * SECOND))
     with pytest.raises(KeyboardInterrupt):
         steps.run(dying, name, as_of=Instant(10 * SECOND), approver=approved, work=UndoPlan(plan_id=plan_id))
@@ -308,7 +309,8 @@ def test_a_request_that_died_between_its_commits_is_finished_and_comes_back_whol
     world = make_world({})
     name = compacted(world, b"a", b"b")
     was, rows = stored(world, name), view(world, name)
-    dying = replace(world.services, store=Dying(world.services.store))  # type: ignore[arg-type]  # it has all that MessageStore has
+    stores = replace(world.services.stores, log=Dying(world.services.stores.log))  # type: ignore[arg-type]  # it has all that MessageStore has
+    dying = replace(world.services, stores=stores)
     world.set_now(Instant(10 * SECOND))
     with pytest.raises(KeyboardInterrupt):
         steps.run(dying, name, as_of=Instant(10 * SECOND), approver=approved, work=PurgeKey(key=b"a"))
@@ -377,7 +379,7 @@ def test_where_another_writer_came_between_the_commits_the_rest_comes_back_by_an
         raise PlanConflict(plan_id, "the compacted view was changed first")
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(s.views), "publish", refuse)
+        patched.setattr(type(s.stores.view), "publish", refuse)
         assert run(world, name, 11).name == "no_op"
     (known,) = s.ledger.undone(name)
     assert known.ranges == ((0, 0, 0), (0, 2, 2)), "what is back is left alone"

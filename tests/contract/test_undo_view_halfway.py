@@ -41,7 +41,8 @@ class Half:
 def half_purged(world: World) -> Half:
     name = compacted(world, b"a", b"b", message_expiry=1000, undo_window=100)
     log, rows = stored(world, name), view(world, name)
-    dying = replace(world.services, store=Dying(world.services.store))  # type: ignore[arg-type]  # it has all that MessageStore has
+    stores = replace(world.services.stores, log=Dying(world.services.stores.log))  # type: ignore[arg-type]  # it has all that MessageStore has
+    dying = replace(world.services, stores=stores)
     world.set_now(Instant(10 * SECOND))
     with pytest.raises(KeyboardInterrupt):
         steps.run(dying, name, as_of=Instant(10 * SECOND), approver=approved, work=PurgeKey(key=b"a"))
@@ -104,7 +105,8 @@ def test_both_plans_of_a_request_that_was_planned_anew_come_back(make_world: Mak
     name = compacted(world, b"a", b"b")
     log, rows = stored(world, name), view(world, name)
     world.set_now(Instant(10 * SECOND))
-    late = replace(world.services, store=Conflicting(world.services.store))  # type: ignore[arg-type]  # it has all that MessageStore has
+    stores = replace(world.services.stores, log=Conflicting(world.services.stores.log))  # type: ignore[arg-type]  # it has all that MessageStore has
+    late = replace(world.services, stores=stores)
     outcome = steps.run(late, name, as_of=Instant(10 * SECOND), approver=approved, work=PurgeKey(key=b"a"))
     assert (outcome.name, stored(world, name), view(world, name)) == ("published", log[1:], rows[1:])
     second, first = (known.plan_id for known in world.services.ledger.plans(name)[:2])

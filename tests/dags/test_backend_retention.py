@@ -89,7 +89,7 @@ class Beside:
 
     def append(self, count: int) -> None:
         services = opened(lake(), self.backend)
-        writer: MessageWriter = services.store  # type: ignore[assignment]  # a record log is one store for all
+        writer: MessageWriter = services.stores.log  # type: ignore[assignment]  # a record log is one store for all
         new = [NewMessage(append_time=None, key=b"k", value=b"v") for _ in range(count)]
         writer.append(CLICKS, new, policy_of(services, CLICKS))
 

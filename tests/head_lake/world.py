@@ -10,8 +10,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from message_lifecycle.app.backends import record_log
-from message_lifecycle.app.operations.registry import Work
-from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.operations.registry import Work, on_records, undoable
+from message_lifecycle.app.services import Services, Stores, policy_of
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.gates.runner import GreatExpectationsGate
 from message_lifecycle.ledger.ledger import Ledger
@@ -74,20 +74,22 @@ def services(
     return Services(
         topics=IcebergTopics(of_lake),
         reader=IcebergReader(of_lake),
-        store=IcebergStore(session, tables=of_lake, steps=steps),
+        stores=Stores(
+            log=IcebergStore(session, tables=of_lake, steps=steps),
+            view=views,
+            snapshots=IcebergSnapshots(session, tables=of_lake, steps=steps),
+            changes=IcebergChanges(session, tables=of_lake, steps=steps),
+            quarantine=IcebergQuarantine(session, tables=of_lake, steps=steps),
+            rewrite=IcebergEraser(of_lake, undoable=undoable, steps=steps),
+            forget=IcebergReclaimer(of_lake, steps=steps),
+            move=IcebergDeleter(of_lake, steps=steps),
+            gone=IcebergDeletedReclaimer(of_lake, steps=steps),
+        ),
         copier=IcebergCopier(session, own_lifetimes=with_own_lifetimes, tables=of_lake),
-        views=views,
         documents=documents,
-        snapshots=IcebergSnapshots(session, tables=of_lake, steps=steps),
-        changes=IcebergChanges(session, tables=of_lake, steps=steps),
-        reclaimer=IcebergReclaimer(of_lake, steps=steps),
         gate=GreatExpectationsGate(),
         ledger=ledger,
         server={},
-        eraser=IcebergEraser(of_lake, steps=steps),
-        quarantine=IcebergQuarantine(session, tables=of_lake, steps=steps),
-        deleter=IcebergDeleter(of_lake, steps=steps),
-        deleted_reclaimer=IcebergDeletedReclaimer(of_lake, steps=steps),
         key_secret=lambda _: SECRET,
     )
 
@@ -95,7 +97,7 @@ def services(
 def record_logs(folder: Path, ledger: Ledger) -> tuple[Services, RecordLogStore]:
     """Services over logs of single records below the folder, and their writer."""
     logs = JsonFiles(folder / "record_logs")
-    store = RecordLogStore(logs, server={})
+    store = RecordLogStore(logs, server={}, operations=on_records)
     return record_log(store, logs, {}, ledger=ledger, gate=PlainGate(), eraser=RecordLogEraser(logs, server={})), store
 
 
@@ -107,22 +109,22 @@ def archive_of(folder: Path) -> Path:
 def seen(s: Services, name: TopicName, of_lake: Tables | None = None) -> dict[str, Any]:
     """Every row of every table of the topic, without a JVM, all of it but the segment; of a topic that is no more whether it is deleted, and
     not gone for good."""
-    if isinstance(s.store, RecordLogStore):
+    if isinstance(s.stores.log, RecordLogStore):
         return {"log": [value_of(message) for message in s.reader.messages(name)], "archive": _archived(s, name)}
     of_lake = of_lake or tables()
     try:
         properties = of_lake.document(name).properties
     except UnknownTopic:
-        return {"deleted": s.deleter is not None and any(one.topic == name for one in s.deleter.deletions())}
+        return {"deleted": s.stores.move is not None and any(one.topic == name for one in s.stores.move.deletions())}
     found: dict[str, Any] = {}
     if FOLD_PROPERTY in properties:
         found["changes"] = [value_of(row) for document in DOCUMENTS for row in s.documents.changes(name, document)]
         found["snapshots"] = [value_of(row) for document in DOCUMENTS for row in s.documents.snapshots(name, document)]
     else:
         found["log"] = [value_of(message) for message in s.reader.messages(name)]
-        view = s.views.view(name)
+        view = s.stores.view.view(name)
         if view is not None:
-            found["view"] = sorted((value_of(row) for row in s.views.view_rows(name, view)), key=repr)
+            found["view"] = sorted((value_of(row) for row in s.stores.view.view_rows(name, view)), key=repr)
     if of_lake.pointers.one((name.namespace, name.table(QUARANTINE))) is not None:
         rows = of_lake.load(name, kind=QUARANTINE).scan().to_arrow().to_pylist()
         found["quarantine"] = sorted([row["batch"], row["position"], row["raw"]] for row in rows)

@@ -10,6 +10,7 @@ import redis
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.backends import record_log
+from message_lifecycle.app.operations.registry import on_records
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
@@ -94,7 +95,7 @@ class Topic:
         logs = self.streams.logs(client)
         old = self.services
         return record_log(
-            RecordLogStore(logs, server={}),
+            RecordLogStore(logs, server={}, operations=on_records),
             logs,
             {},
             ledger=old.ledger,

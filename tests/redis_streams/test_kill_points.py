@@ -87,7 +87,7 @@ def test_an_append_that_dies_anywhere_is_there_whole_or_not_at_all(streams: Stre
             with suppress(CommitUnknown):  # what a dying client says
                 policy = policy_of(topic.services, topic.name)
                 new = [NewMessage(append_time=None, key=b"k", value=b"v", partition=partition) for partition in (0, 1, 0)]
-                services.store.append(topic.name, new, policy)  # type: ignore[attr-defined]  # a record log is one store for all
+                services.stores.log.append(topic.name, new, policy)  # type: ignore[attr-defined]  # a record log is one store for all
             break
         except Died:
             found = (topic.offsets(0), topic.offsets(1))

@@ -81,7 +81,7 @@ class Documents:
     def stepping(self, step: Callable[[str], None]) -> Services:
         session = partial(spark_session, "tests")
         snapshots, changes = (kind(session, tables=tables(), steps=step) for kind in (IcebergSnapshots, IcebergChanges))
-        return replace(self.s, snapshots=snapshots, changes=changes)
+        return replace(self.s, stores=replace(self.s.stores, snapshots=snapshots, changes=changes))
 
     def add(self, *changes: Change) -> None:
         self.s.documents.add(self.name, changes, ledger=self.s.ledger.next_identity(self.name))

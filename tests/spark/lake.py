@@ -12,7 +12,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from tests.verdicts import by, let_pass
 
-from message_lifecycle.app.services import Services
+from message_lifecycle.app.operations.registry import undoable
+from message_lifecycle.app.services import Services, Stores
 from message_lifecycle.gates.runner import GreatExpectationsGate
 from message_lifecycle.ledger.database import Clock
 from message_lifecycle.ledger.ledger import open_ledger
@@ -88,17 +89,19 @@ class Lake:
         return Services(
             topics=self.topics,
             reader=self.reader,
-            store=self.store(),
+            stores=Stores(
+                log=self.store(),
+                view=views,
+                snapshots=IcebergSnapshots(lambda: self.session, tables=tables()),
+                changes=IcebergChanges(lambda: self.session, tables=tables()),
+                rewrite=IcebergEraser(tables(), undoable=undoable),
+                forget=IcebergReclaimer(tables()),
+            ),
             copier=self.copier(),
-            views=views,
             documents=documents,
-            snapshots=IcebergSnapshots(lambda: self.session, tables=tables()),
-            changes=IcebergChanges(lambda: self.session, tables=tables()),
-            reclaimer=IcebergReclaimer(tables()),
             gate=GreatExpectationsGate(),
             ledger=open_ledger("sqlite://", clock=clock) if clock else open_ledger("sqlite://"),
             server={},
-            eraser=IcebergEraser(tables()),
         )
 
     def topic(self, *, partitions: int = 1, **settings: Value) -> TopicName:

@@ -15,7 +15,7 @@ from functools import partial
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.batch import run_application
-from message_lifecycle.app.operations.registry import Work
+from message_lifecycle.app.operations.registry import Work, undoable
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -40,15 +40,17 @@ def main(arguments: Sequence[str]) -> int:
         die(f"view:{step}")
 
     session = partial(spark_session, "run_and_die")
-    services = replace(
-        lake(),
-        store=IcebergStore(session, steps=die),
-        views=IcebergViews(session, steps=die_of_view),
+    services = lake()
+    stores = replace(
+        services.stores,
+        log=IcebergStore(session, steps=die),
+        view=IcebergViews(session, steps=die_of_view),
         snapshots=IcebergSnapshots(session, steps=die),
         changes=IcebergChanges(session, steps=die),
-        eraser=IcebergEraser(steps=die),
+        rewrite=IcebergEraser(undoable=undoable, steps=die),
         quarantine=IcebergQuarantine(session, steps=die),
     )
+    services = replace(services, stores=stores)
     works: dict[str, Work] = {"compaction": "compaction", "snapshot_with_purge": "snapshot_with_purge", "quarantine": "quarantine"}
     if operation and operation[0] == "erasure":
         works["erasure"] = EraseKey(request_id=operation[1])

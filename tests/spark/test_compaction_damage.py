@@ -77,7 +77,7 @@ def test_a_damaged_view_is_seen_and_not_published(topic: Topic, spark: SparkSess
     plan = steps.plan(s, topic.name, as_of=LATER, work="compaction").plan
     staged, policy = steps.stage(s, plan.plan_id), policy_of(s, topic.name)
     before, horizons, branch = topic.view(), dict(topic.horizons), staged.branch or ""
-    assert s.gate.judge(plan, staged, suite_of(plan, staged, policy), s.views.evidence(plan, staged, policy)).blocking == ()
+    assert s.gate.judge(plan, staged, suite_of(plan, staged, policy), s.stores.view.evidence(plan, staged, policy)).blocking == ()
     table = sql_table(topic.name, kind=COMPACTED)
     spark.read.table(sql_table(topic.name)).createOrReplaceTempView("log")
     spark.read.option("versionAsOf", str(staged.snapshot_id)).table(table).createOrReplaceTempView("staged")
@@ -91,7 +91,7 @@ def test_a_damaged_view_is_seen_and_not_published(topic: Topic, spark: SparkSess
         writer.option("check-nullability", "false").overwrite(_all(rows))
         forget_cached(spark, topic.name, kind=COMPACTED)
         damaged = replace(staged, snapshot_id=int(java_table(spark, topic.name, kind=COMPACTED).snapshot(branch).snapshotId()))
-        report = s.gate.judge(plan, damaged, suite_of(plan, damaged, policy), s.views.evidence(plan, damaged, policy))
+        report = s.gate.judge(plan, damaged, suite_of(plan, damaged, policy), s.stores.view.evidence(plan, damaged, policy))
         assert report.judgement == "blocked", name
         assert wanted in {check.id for check in report.blocking}, name
     s.ledger.record_staged(damaged)
@@ -134,7 +134,7 @@ def test_a_corrupt_file_of_the_log_is_named_and_the_view_stays(topic: Topic) -> 
 
 @pytest.mark.parametrize("damage", [garbled, Path.unlink], ids=["corrupt", "removed"])
 def test_a_damaged_file_of_the_view_fails_reads_and_runs(topic: Topic, damage: Callable[[Path], None]) -> None:
-    state = topic.world.services.views.view(topic.name)
+    state = topic.world.services.stores.view.view(topic.name)
     for path in files(topic, kind=COMPACTED):
         if path.suffix == ".parquet":
             damage(path)
@@ -142,7 +142,7 @@ def test_a_damaged_file_of_the_view_fails_reads_and_runs(topic: Topic, damage: C
         topic.read()
     with raises("CompactionFailed", "CompactedTableMissing"):
         topic.run(LATER)
-    assert topic.world.services.views.view(topic.name) == state
+    assert topic.world.services.stores.view.view(topic.name) == state
     assert [m.offset for m in topic.world.services.reader.messages(topic.name)] == list(range(9))
 
 

@@ -65,17 +65,17 @@ def by_engine(topic: Topic, as_of: Instant, engine: str) -> tuple[Staged, list[V
     s = replace(topic.world.services, server={"compaction_engine": engine})
     topic.world.set_now(as_of)
     plan = preview(s, topic.name, as_of=as_of, work="compaction")
-    staged = s.views.stage(plan)
+    staged = s.stores.view.stage(plan)
     if plan.is_empty or staged.snapshot_id is None:
         return staged, topic.view()
     policy = policy_of(s, topic.name)
-    report = s.gate.judge(plan, staged, suite_of(plan, staged, policy), s.views.evidence(plan, staged, policy))
+    report = s.gate.judge(plan, staged, suite_of(plan, staged, policy), s.stores.view.evidence(plan, staged, policy))
     assert report.blocking == ()
     at = ViewState(
         table_uuid="", snapshot_id=staged.snapshot_id, horizons={}, rows=0, hidden_rows=0, size_bytes=0, due_at=None, settings_hash=""
     )
-    rows = list(s.views.view_rows(topic.name, at))
-    s.views.discard(plan)
+    rows = list(s.stores.view.view_rows(topic.name, at))
+    s.stores.view.discard(plan)
     return staged, rows
 
 
@@ -93,7 +93,7 @@ def compared(memory: Topic, tables: Topic, as_of: Instant) -> Outcome:
     assert tables.horizons == memory.horizons
     assert dict(found.removed) == dict(wanted.removed)
     assert (found.rows_in, found.rows_kept) == (wanted.rows_in, wanted.rows_kept)
-    of_tables, of_memory = (topic.world.services.views.view(topic.name) for topic in (tables, memory))
+    of_tables, of_memory = (topic.world.services.stores.view.view(topic.name) for topic in (tables, memory))
     assert of_tables is not None
     assert of_memory is not None
     assert of_tables.rows == of_memory.rows
@@ -122,7 +122,7 @@ def test_engines_and_the_memory_store_come_to_one_view(worlds: tuple[World, Worl
             if turn == 2:
                 alter_topic(topic.world.services, topic.name, {"retain_null_key": False})
         compared(memory, tables, as_of)
-        state = tables.world.services.views.view(tables.name)
+        state = tables.world.services.stores.view.view(tables.name)
         vectors = max(vectors, 0 if state is None else state.hidden_rows)
         again = tables.run(as_of)
         assert again.name == "no_op", again.removed  # P1, CMP-5

@@ -101,7 +101,7 @@ def topic(embedded: Path, tmp_path: Path) -> Iterator[Topic]:
 @pytest.mark.parametrize("step", ["after_stage", "before_commit", "inside_commit", "after_commit"])
 def test_a_killed_run_is_finished_by_the_next(topic: Topic, step: str) -> None:
     dies(topic, step)
-    assert (topic.s.views.view(topic.name) is None) is (step != "after_commit"), "nothing of it is seen before the commit"
+    assert (topic.s.stores.view.view(topic.name) is None) is (step != "after_commit"), "nothing of it is seen before the commit"
     next_run_finishes(topic)
 
 
@@ -121,11 +121,11 @@ def test_of_two_staged_compactions_the_second_is_refused_at_the_commit(topic: To
     first = topic.judged()
     topic.append(message(b"a", b"3"))
     second = preview(topic.s, topic.name, as_of=LATER, work="compaction")
-    staged = topic.s.views.stage(second)
+    staged = topic.s.stores.view.stage(second)
     assert steps.publish(topic.s, first.plan_id) is not None
     with pytest.raises(PlanConflict, match="for the first time since"):
-        topic.s.views.publish(let_pass(second, staged), by(LEDGER))
-    topic.s.views.discard(second)
+        topic.s.stores.view.publish(let_pass(second, staged), by(LEDGER))
+    topic.s.stores.view.discard(second)
     assert steps.verify(topic.s, first.plan_id).name == "published"
     assert topic.plans() == [first.plan_id]
     assert topic.read() == [*LATEST, (3, b"a", b"3")]
@@ -143,12 +143,12 @@ def test_a_commit_on_the_view_inside_the_commit_refuses_it(topic: Topic) -> None
             if len(asked) == 1:
                 java_table(spark_session("tests"), topic.name, kind=COMPACTED).newAppend().commit()
 
-    s = replace(topic.s, views=IcebergViews(lambda: spark_session("tests"), steps=step))
+    s = replace(topic.s, stores=replace(topic.s.stores, view=IcebergViews(lambda: spark_session("tests"), steps=step)))
     with pytest.raises(PlanConflict, match="the compacted view was changed first"):
         steps.publish(s, plan.plan_id)
     assert len(asked) == 2
     assert plan.plan_id not in topic.plans()
-    topic.s.views.discard(plan)
+    topic.s.stores.view.discard(plan)
 
 
 def losing(session: SparkSession, name: TopicName, *, kind: str = "", made: bool) -> Java:
@@ -187,8 +187,8 @@ def test_a_cleaner_run_planned_before_the_first_compaction_is_refused(topic: Top
     assert plan.expected.removed_rows == 3
     # By a run that the ledger does not know of: one that it knew of would have closed the cleaner's plan.
     compaction = preview(topic.s, topic.name, as_of=AS_OF, work="compaction")
-    staged = topic.s.views.stage(compaction)
-    topic.s.views.publish(let_pass(compaction, staged), by(topic.s.ledger.next_identity(topic.name)))
+    staged = topic.s.stores.view.stage(compaction)
+    topic.s.stores.view.publish(let_pass(compaction, staged), by(topic.s.ledger.next_identity(topic.name)))
     with pytest.raises(PlanConflict, match="compacted since it was planned"):
         steps.publish(topic.s, plan.plan_id)
     assert len(list(topic.s.reader.messages(topic.name))) == 4
@@ -235,8 +235,8 @@ def test_behind_its_lag_a_cleaner_is_refused_when_the_topic_was_compacted_after_
     plan = behind.judged(PAST_LAG, "message_cleaner")
     # By a run that the ledger does not know of, up to a time before the newest messages.
     compaction = preview(behind.s, behind.name, as_of=Instant(250 * SECOND), work="compaction")
-    staged = behind.s.views.stage(compaction)
-    behind.s.views.publish(let_pass(compaction, staged), by(behind.s.ledger.next_identity(behind.name)))
+    staged = behind.s.stores.view.stage(compaction)
+    behind.s.stores.view.publish(let_pass(compaction, staged), by(behind.s.ledger.next_identity(behind.name)))
     with pytest.raises(PlanConflict, match="compacted since it was planned"):
         steps.publish(behind.s, plan.plan_id)
     assert [m.offset for m in behind.s.reader.messages(behind.name)] == [0, 1, 2, 3, 4]

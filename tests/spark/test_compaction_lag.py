@@ -41,9 +41,9 @@ def worlds(spark: SparkSession) -> Iterator[tuple[World, World]]:
 
 def past(topic: Topic) -> Mapping[int, Instant]:
     s = topic.world.services
-    view = s.views.view(topic.name)
+    view = s.stores.view.view(topic.name)
     assert view is not None
-    return s.views.oldest_past(s.reader.log(topic.name), view)
+    return s.stores.view.oldest_past(s.reader.log(topic.name), view)
 
 
 def told(outcome: Outcome) -> tuple[object, ...]:

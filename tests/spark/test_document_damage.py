@@ -149,9 +149,9 @@ def test_what_was_staged_beside_the_plan_is_found(lake: Lake) -> None:
         assert isinstance(action, SnapshotDocument)
         deed = replace(plan, changes=named(action), as_of=Instant(AS_OF + len(cases)))
         cases.append(other)
-        staged = topic.s.snapshots.stage(deed)
-        frames = topic.s.snapshots.evidence(plan, staged, policy)
-        topic.s.snapshots.discard(deed)
+        staged = topic.s.stores.snapshots.stage(deed)
+        frames = topic.s.stores.snapshots.evidence(plan, staged, policy)
+        topic.s.stores.snapshots.discard(deed)
         totals, unproved = frames["documents"], frames["unproved"]
         assert isinstance(totals, pa.Table)
         assert isinstance(unproved, pa.Table)
@@ -193,7 +193,7 @@ def test_a_file_that_cannot_be_read_is_named_and_nothing_is_changed(topic: Docum
     for path in files(topic, ""):
         deed(path)
     with pytest.raises(FoldingFailed, match="parquet"):
-        topic.s.snapshots.stage(plan)
+        topic.s.stores.snapshots.stage(plan)
     with pytest.raises(UnreadableDocuments):
         topic.stored("one")
     with pytest.raises(UnreadableDocuments):

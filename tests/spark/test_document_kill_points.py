@@ -100,7 +100,7 @@ def test_a_killed_run_is_finished_by_the_next(topic: Topic, step: str) -> None:
 def test_a_run_that_died_between_its_commits_may_be_planned_anew(topic: Topic) -> None:
     """Then the epoch is raised a second time, and nothing else is different."""
     plan = topic.judged()
-    topic.s.snapshots.publish(verdict_of(topic, plan), by(LEDGER))
+    topic.s.stores.snapshots.publish(verdict_of(topic, plan), by(LEDGER))
     assert topic.run().name == "published"
     topic.is_whole()
     assert (topic.stored("one"), topic.epoch("one")) == ([8, 9, 10, 11, 12], 2)
@@ -121,14 +121,14 @@ def test_of_two_staged_plans_the_second_is_refused_at_the_commit(topic: Topic) -
     first = topic.judged()
     topic.add(*typed("two", 10, 10))
     second = preview(topic.s, topic.name, as_of=LATER, work="snapshot_with_purge")
-    staged = topic.s.snapshots.stage(second)
+    staged = topic.s.stores.snapshots.stage(second)
     assert steps.publish(topic.s, first.plan_id) is not None
     verdict = let_pass(second, staged)
     with pytest.raises(PlanConflict, match="have changed since it was planned"):
-        topic.s.snapshots.publish(verdict, by(LEDGER))
+        topic.s.stores.snapshots.publish(verdict, by(LEDGER))
     with pytest.raises(PlanConflict, match="not published"):
-        topic.s.changes.publish(verdict, by(LEDGER))
-    topic.s.snapshots.discard(second)
+        topic.s.stores.changes.publish(verdict, by(LEDGER))
+    topic.s.stores.snapshots.discard(second)
     assert steps.verify(topic.s, first.plan_id).name == "published"
     assert topic.plans("") == [first.plan_id]
     assert topic.stored("two") == list(range(1, 11))
@@ -140,7 +140,7 @@ def test_nothing_goes_when_a_client_turns_up_that_needs_it(topic: Topic) -> None
     with pytest.raises(PlanConflict, match="one"):
         steps.publish(topic.s, plan.plan_id)
     assert topic.stored("one") == list(range(1, 13))
-    topic.s.snapshots.discard(plan)
+    topic.s.stores.snapshots.discard(plan)
 
 
 def other_snapshots(topic: Topic, plan_id: str | None = None) -> None:
@@ -180,7 +180,7 @@ def test_what_a_purge_rests_on_is_asked_in_each_attempt(topic: Topic, happens: C
     made = [plan_id for plan_id in topic.plans(SNAPSHOTS) if plan_id != ANOTHER]
     assert (made, topic.plans("")) == ([plan.plan_id], []), "only the first of its commits was made"
     assert topic.stored("one") == list(range(1, 13))
-    topic.s.snapshots.discard(plan)
+    topic.s.stores.snapshots.discard(plan)
 
 
 def losing(session: SparkSession, name: TopicName, *, kind: str = "", lost: str, made: bool) -> Java:

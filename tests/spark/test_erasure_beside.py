@@ -46,13 +46,13 @@ def test_the_compacted_view_loses_the_key_as_well(make: Callable[..., Topic]) ->
     topic.append((b"b", b"4"), (topic.key, b"5"))
     assert topic.compact().name == "published"
     view, log = topic.rows(kind="compacted"), topic.rows()
-    state = topic.s.views.view(topic.name)
+    state = topic.s.stores.view.view(topic.name)
     outcome = topic.erase()
     assert outcome.name == "published", outcome.detail
     assert [files_with(topic.location(kind), topic.key) for kind in ("", "compacted")] == [[], []]
     assert topic.rows(kind="compacted") == topic.without_key(view)
     assert topic.rows() == topic.without_key(log)
-    now = topic.s.views.view(topic.name)
+    now = topic.s.stores.view.view(topic.name)
     assert state is not None
     assert now is not None
     assert (now.horizons, now.rows) == (state.horizons, state.rows - 1)
@@ -136,7 +136,8 @@ def test_refused_rows_come_back_after_an_erasure_without_the_key(
     make: Callable[..., Topic], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:  # DEL-7
     topic = make(quarantine_max_age=10, max_removed_fraction=1.0)
-    topic.s = replace(topic.s, quarantine=IcebergQuarantine(lambda: topic.session, tables=tables()))
+    stores = replace(topic.s.stores, quarantine=IcebergQuarantine(lambda: topic.session, tables=tables()))
+    topic.s = replace(topic.s, stores=stores)
     topic.key = token_hex(16).encode()
     refused = {"old": [topic.key.decode(), "one"], "older": ["two"], "young": ["three"]}
     for at, (batch, raws) in enumerate(refused.items()):

@@ -92,7 +92,8 @@ def test_the_fence_is_asked_without_spark(lake: Lake, no_spark: SparkSession) ->
 def test_a_topic_is_compacted_without_spark(lake: Lake, no_spark: SparkSession) -> None:
     name = lake.topic(cleanup_policy="compact", message_expiry=0)
     lake.append(name, Rows(base=0, times=(1, 2)), Rows(base=2, times=(3,)))
-    s = replace(lake.services(), store=store(), views=IcebergViews(_nobody, tables=tables()))
+    s = lake.services()
+    s = replace(s, stores=replace(s.stores, log=store(), view=IcebergViews(_nobody, tables=tables())))
     s.ledger.accept(name, LEDGER)
     outcome = steps.run(
         s, name, as_of=Instant(int(AS_OF * SECOND)), work="compaction", approver=lambda _plan, _report: (True, "tester", "yes")
@@ -106,7 +107,8 @@ def test_documents_are_folded_proved_and_purged_without_spark(lake: Lake, no_spa
     topic.add(*typed("one", 1, 12))
     topic.sync("one", a=8)
     of = {"tables": tables()}
-    topic.s = replace(topic.s, snapshots=IcebergSnapshots(_nobody, **of), changes=IcebergChanges(_nobody, **of))
+    stores = replace(topic.s.stores, snapshots=IcebergSnapshots(_nobody, **of), changes=IcebergChanges(_nobody, **of))
+    topic.s = replace(topic.s, stores=stores)
     outcome = topic.run()
     assert (outcome.name, dict(outcome.removed)) == ("published", {"purged_synced": 7}), outcome
     assert topic.snapshots("one") == [(12, 1, text_at(12))]

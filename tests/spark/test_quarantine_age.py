@@ -101,7 +101,7 @@ def test_a_topic_without_refused_rows_has_nothing_to_do(topic: Topic, monkeypatc
     named = [str(topic.name), str(other)]
     assert tasks.due(run="quarantine/r", as_of="1970-01-01T00:01:40Z", topics=named, work="quarantine") == [str(topic.name)]
     with raises("NoQuarantine"):
-        steps.run(replace(topic.s, quarantine=None), other, as_of=AS_OF, work="quarantine")
+        steps.run(replace(topic.s, stores=replace(topic.s.stores, quarantine=None)), other, as_of=AS_OF, work="quarantine")
 
 
 @pytest.mark.parametrize("what", [{}, {"key": b"anything"}, {"offsets": HeldRange(partition=0, first=7)}])

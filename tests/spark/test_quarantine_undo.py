@@ -83,7 +83,7 @@ def topic(embedded: Path, tmp_path: Path) -> Iterator[Topic]:
 
 
 def names(topic: Topic) -> set[str]:
-    state = topic.s.quarantine.quarantine(topic.name) if topic.s.quarantine else None
+    state = topic.s.stores.quarantine.quarantine(topic.name) if topic.s.stores.quarantine else None
     return set() if state is None else {file.name for file in state.files}
 
 

@@ -128,7 +128,8 @@ def test_asked_again_it_needs_no_spark(lake: Lake) -> None:
     def no_session() -> SparkSession:
         raise AssertionError("nothing is to do, and a JVM takes seconds to start")
 
-    again = run(replace(s, store=IcebergStore(no_session, tables=tables(), server={})), name, UndoPlan(plan_id=plan_id))
+    without = replace(s, stores=replace(s.stores, log=IcebergStore(no_session, tables=tables(), server={})))
+    again = run(without, name, UndoPlan(plan_id=plan_id))
     assert (again.name, again.first_plan_id, again.restored) == ("no_op", first.plan_id, 0)
     assert list(lake.reader.messages(name)) == was
 
@@ -211,7 +212,7 @@ def test_an_append_in_the_middle_of_the_commit_stays(lake: Lake, step: str) -> N
             done.append(reached)
             lake.append(name, Rows(base=6, times=(999,), segment=5))
 
-    back(replace(s, store=lake.store(overtake)), name, plan_id)
+    back(replace(s, stores=replace(s.stores, log=lake.store(overtake))), name, plan_id)
     assert done
     assert [m.offset for m in lake.reader.messages(name)] == [*(m.offset for m in was), 6]
     assert lake.log(name).end_offsets == {0: 7}

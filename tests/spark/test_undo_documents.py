@@ -224,7 +224,7 @@ def test_after_an_erasure_the_others_come_back_and_the_erased_is_in_no_byte(lake
     assert {undo_ref(plan_id) for plan_id in topic.ids} | {"main"} == topic.branches()
     for plan_id in reversed(topic.ids):
         plan = topic.s.ledger.record(plan_id).plan
-        both = topic.s.snapshots.has_begun(plan), topic.s.changes.has_begun(plan)
+        both = topic.s.stores.snapshots.has_begun(plan), topic.s.stores.changes.has_begun(plan)
         assert both == (True, True), "that of one that failed would come back"
         topic.undo(plan_id)
     assert topic.shown() == [typed(ONE, 1, 36), typed(BESIDE, 1, 36)]

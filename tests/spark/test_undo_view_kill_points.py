@@ -59,9 +59,9 @@ class Topic:
         self.writer.append(self.name, new, policy_of(self.s, self.name))
 
     def view(self) -> list[ViewRow]:
-        state = self.s.views.view(self.name)
+        state = self.s.stores.view.view(self.name)
         assert state is not None
-        return list(self.s.views.view_rows(self.name, state))
+        return list(self.s.stores.view.view_rows(self.name, state))
 
     def shown(self) -> list[tuple[int, bytes | None]]:
         return [(m.offset, m.key) for m in read_compacted(self.s, self.name)]

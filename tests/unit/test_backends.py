@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from message_lifecycle.app.backend_config import BackendTopic, ConfiguredBackend
 from message_lifecycle.app.backends import beside
 from message_lifecycle.app.backends_reference import BEGIN, END, reference
 from message_lifecycle.app.erasure_requests import ask, carry_out
-from message_lifecycle.app.operations.registry import STORES
-from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.operations.registry import on_records
+from message_lifecycle.app.services import Services, Stores, policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.runner import GreatExpectationsGate
@@ -86,12 +86,12 @@ def test_no_setting_of_documents_is_passed_over(name: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_operations_of_whole_logs_are_refused_elsewhere(backend: Backend) -> None:
-    check_operation(backend, "retention", where="topic a/b")
+    check_operation(backend, "retention", on_records(), where="topic a/b")
     if backend in RECORD_LOGS:
         with raises("UnsupportedLimit", match="the operation compaction"):
-            check_operation(backend, "compaction", where="topic a/b")
+            check_operation(backend, "compaction", on_records(), where="topic a/b")
     else:
-        check_operation(backend, "compaction", where="topic a/b")
+        check_operation(backend, "compaction", on_records(), where="topic a/b")
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "1", None])
@@ -133,9 +133,8 @@ def test_every_store_that_a_backend_has_is_asked_for_its_topics(tmp_path: Path) 
     )
     found = beside(memory_world({}).services, (backend,))
     plan = plan_of(name)
-    answers = [
-        getattr(found, store).published(plan) for store in STORES.values() if store not in ("quarantine", "deleter", "deleted_reclaimer")
-    ]
+    keys = {field.name for field in fields(Stores)} - {"quarantine", "move", "gone"}
+    answers = [found.stores.of(key).published(plan) for key in keys]
     assert answers == [None] * 6
 
 
@@ -155,7 +154,9 @@ def test_an_erasure_of_all_topics_is_not_done_while_a_backend_holds_one_that_is_
 
     both = beside(lake, (backend(kept, former),))
     policy = policy_of(both, former)  # and both are made
-    RecordLogStore(JsonFiles(tmp_path), server={}).append(former, [NewMessage(append_time=None, key=key, value=b"v")], policy)
+    RecordLogStore(JsonFiles(tmp_path), server={}, operations=on_records).append(
+        former, [NewMessage(append_time=None, key=key, value=b"v")], policy
+    )
     one = beside(lake, (backend(kept),))
     assert state(one)[0] == "requested"
     assert "web/visits: lies in backend audit" in state(one)[1]

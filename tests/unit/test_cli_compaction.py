@@ -113,7 +113,7 @@ def test_a_dry_run_shows_the_plan_and_records_nothing(lake: Lake, orders: TopicN
     assert (shown["operation"], shown["actions"][0]["from"], shown["actions"][0]["to"]) == ("compaction", 0, 2)
     assert "compact" in lake.say("compact", "shop.eu/orders", "--dry-run").out
     assert lake.services.ledger.plans(orders) == []
-    assert lake.services.views.view(orders) is None
+    assert lake.services.stores.view.view(orders) is None
 
 
 def test_an_earlier_as_of_takes_up_less(lake: Lake, orders: TopicName) -> None:
@@ -143,7 +143,7 @@ def test_the_status_from_nothing_to_success(lake: Lake, orders: TopicName) -> No
 def test_rates_are_bytes_by_the_time_of_the_work(lake: Lake, orders: TopicName) -> None:
     class Timed:
         def __init__(self) -> None:
-            self._store = lake.services.views
+            self._store = lake.services.stores.view
 
         def __getattr__(self, name: str) -> object:
             return getattr(self._store, name)
@@ -153,7 +153,7 @@ def test_rates_are_bytes_by_the_time_of_the_work(lake: Lake, orders: TopicName) 
             assert staged.view is not None
             return replace(staged, view=replace(staged.view, took_ms=500))
 
-    timed = _with(lake, views=Timed())
+    timed = _with(lake, stores=replace(lake.services.stores, view=Timed()))
     timed.say("compact", "shop.eu/orders")
     found = status(timed)
     assert (found["duration_seconds"], found["read_bytes_per_second"], found["write_bytes_per_second"]) == (0.5, 12, 8)
@@ -168,7 +168,7 @@ class Keyless:
     """Finds no key in anything."""
 
     def __init__(self, lake: Lake) -> None:
-        self._store = lake.services.views
+        self._store = lake.services.stores.view
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
@@ -180,7 +180,7 @@ class Keyless:
 def test_a_failure_is_told_by_the_status_and_frees_the_topic(lake: Lake, orders: TopicName) -> None:
     lake.say("topic", "alter", "shop.eu/orders", "--set", "cleanup_policy=compact,delete")
     assert lake.say("status", "shop.eu/orders").status == 0
-    refused = _with(lake, views=Keyless(lake)).say("compact", "shop.eu/orders")
+    refused = _with(lake, stores=replace(lake.services.stores, view=Keyless(lake))).say("compact", "shop.eu/orders")
     assert (refused.status, refused.err.split(":")[0]) == (2, "TopicWithoutKeys")
     found = lake.say("compact", "shop.eu/orders", "--status", "-o", "json")
     assert (found.status, found.document["status"]) == (1, "ERROR")
@@ -208,7 +208,7 @@ def test_begin_anew_only_where_the_view_is_gone(lake: Lake, orders: TopicName) -
     refused = lake.say("compact", "shop.eu/orders", "--anew")
     assert (refused.status, refused.err.split(":")[0]) == (3, "CompactedTableThere")
     assert "orders__compacted" in refused.err
-    lake.services.topics.of(orders).view = Table(empty=ViewVersion())  # type: ignore[attr-defined]  # the memory store's own
+    lake.services.topics.of(orders).view = Table(kind="view", empty=ViewVersion())  # type: ignore[attr-defined]  # the memory store's own
     assert lake.say("compact", "shop.eu/orders").err.split(":")[0] == "CompactedTableMissing"
     assert lake.say("read", "shop.eu/orders", "--compacted").err.split(":")[0] == "CompactedTableMissing"
     assert (status(lake)["status"], "--anew" in status(lake)["message"]) == ("ERROR", True)

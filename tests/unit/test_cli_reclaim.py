@@ -52,9 +52,9 @@ def test_a_run_says_what_came_back(past: Past, capsys: pytest.CaptureFixture[str
 
 
 def test_the_hidden_bytes_go_down_when_space_comes_back(past: Past) -> None:
-    before = past.services.reclaimer.hidden_bytes(NAME)
+    before = past.services.stores.forget.hidden_bytes(NAME)
     past.run()
-    after = past.services.reclaimer.hidden_bytes(NAME)
+    after = past.services.stores.forget.hidden_bytes(NAME)
     assert before is not None and after is not None
     assert before > 0 == after
 

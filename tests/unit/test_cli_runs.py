@@ -251,16 +251,16 @@ class OvertakenStore:
         self._lake, self._topic = lake, topic
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._lake.services.store, name)
+        return getattr(self._lake.services.stores.log, name)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
         self._lake.world.writer.foreign_delete(self._topic, [(0, self._lake.stored(self._topic)[-1])])
-        return self._lake.services.store.publish(verdict, given)
+        return self._lake.services.stores.log.publish(verdict, given)
 
 
 def test_a_starved_run_names_the_rival(lake: Lake, orders: TopicName) -> None:
     lake.append(orders, 0.5, 0.4)
-    starved = _with(lake, store=OvertakenStore(lake, orders)).say("run", "shop/orders", "-o", "json")
+    starved = _with(lake, stores=replace(lake.services.stores, log=OvertakenStore(lake, orders))).say("run", "shop/orders", "-o", "json")
     assert (starved.status, starved.lines[0]["outcome"]) == (3, "starved")
     assert "conflicting delete (snapshot " in starved.lines[0]["detail"]
     assert lake.stored(orders) == [0, 1, 2, 3]

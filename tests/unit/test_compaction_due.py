@@ -108,7 +108,7 @@ def test_a_view_that_is_lost_is_no_good_news(lake: Lake) -> None:
     name = lake.topic("shop/orders", cleanup_policy="compact,delete")
     lake.append(name, 3)
     compact(lake, name)
-    lake.services.topics.of(name).view = Table(empty=ViewVersion())  # type: ignore[attr-defined]  # the memory store's own
+    lake.services.topics.of(name).view = Table(kind="view", empty=ViewVersion())  # type: ignore[attr-defined]  # the memory store's own
     answer = judged(lake, name)
     assert not answer.due
     assert type(answer.error).__name__ == "CompactedTableMissing"

@@ -87,11 +87,11 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
 
 
 def staged_by(topic: Topic) -> tuple[str, Made[ViewVersion]]:
-    store = topic.world.services.store
+    store = topic.world.services.stores.log
     assert isinstance(store, MemoryStore)
     topic.world.set_now(LATER)
     plan = steps.plan(topic.world.services, topic.name, as_of=LATER, work="compaction").plan
-    topic.world.services.views.stage(plan)
+    topic.world.services.stores.view.stage(plan)
     return plan.plan_id, store.of(topic.name).view.staged[plan.plan_id]
 
 
@@ -131,7 +131,7 @@ def test_an_undamaged_view_passes(topic: Topic) -> None:
 
 
 def test_a_view_that_reaches_beyond_its_log_is_not_compacted_into(topic: Topic) -> None:
-    store = topic.world.services.store
+    store = topic.world.services.stores.log
     assert isinstance(store, MemoryStore)
     view = store.of(topic.name).view
     view.commits[-1] = replace(view.commits[-1], version=replace(view.head, horizons={0: 9}))
@@ -141,9 +141,9 @@ def test_a_view_that_reaches_beyond_its_log_is_not_compacted_into(topic: Topic) 
 
 
 def test_a_view_that_was_there_and_is_gone_is_not_made_anew(topic: Topic) -> None:  # CMP-4
-    store = topic.world.services.store
+    store = topic.world.services.stores.log
     assert isinstance(store, MemoryStore)
-    store.of(topic.name).view = Table(empty=ViewVersion())
+    store.of(topic.name).view = Table(kind="view", empty=ViewVersion())
     with pytest.raises(CompactedTableMissing):
         topic.run(LATER)
     with pytest.raises(CompactedTableMissing):
@@ -156,9 +156,9 @@ def test_a_purged_log_is_not_read_for_a_view_that_nobody_knows_of() -> None:  # 
     made.append([message(b"a", b"0"), message(b"a", b"1")])
     made.world.writer.seal(made.name, 0)
     assert (made.run(AS_OF).name, made.run(LATER, work="purge_compacted").name) == ("published", "published")
-    store = made.world.services.store
+    store = made.world.services.stores.log
     assert isinstance(store, MemoryStore)
-    store.of(made.name).view = Table(empty=ViewVersion())
+    store.of(made.name).view = Table(kind="view", empty=ViewVersion())
     made.world.services.ledger.set_accepted_view(made.name, None)
     with pytest.raises(CompactedTableMissing, match="purged"):
         made.read()
@@ -166,9 +166,9 @@ def test_a_purged_log_is_not_read_for_a_view_that_nobody_knows_of() -> None:  # 
 
 def test_a_log_is_not_read_for_a_view_that_is_to_be_made_anew(topic: Topic) -> None:  # CMP-4
     """A person lets it be made anew, and it is not there yet: the log may have been trimmed since it was."""
-    services, store = topic.world.services, topic.world.services.store
+    services, store = topic.world.services, topic.world.services.stores.log
     assert isinstance(store, MemoryStore)
-    store.of(topic.name).view = Table(empty=ViewVersion())
+    store.of(topic.name).view = Table(kind="view", empty=ViewVersion())
     begin_anew(services, topic.name)
     with pytest.raises(CompactedTableMissing):
         topic.read()
@@ -223,8 +223,8 @@ def test_a_cleaner_that_would_bring_an_older_value_back_is_blocked(
 ) -> None:  # CMP-9, P3
     s = behind.world.services
     behind.world.set_now(AS_OF)
-    right = s.views.outlived
-    monkeypatch.setattr(type(s.views), "outlived", lambda _self, view, plan: replace(right(view, plan), **forgotten))
+    right = s.stores.view.outlived
+    monkeypatch.setattr(type(s.stores.view), "outlived", lambda _self, view, plan: replace(right(view, plan), **forgotten))
     plan = steps.plan(s, behind.name, as_of=AS_OF).plan
     steps.stage(s, plan.plan_id)
     assert {check.id for check in steps.gate(s, plan.plan_id).blocking} == wanted

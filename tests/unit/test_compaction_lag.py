@@ -92,11 +92,11 @@ def test_a_topic_is_due_again_once_the_lag_is_too_long(topic: Topic) -> None:
 def test_unknown_times_are_not_old(topic: Topic) -> None:
     topic.run(Instant(91 * SECOND + 1), "message_cleaner")
     s = topic.world.services
-    view = s.views.view(topic.name)
+    view = s.stores.view.view(topic.name)
     assert view is not None
-    assert s.views.oldest_past(s.reader.log(topic.name), view) == {0: 81 * SECOND}
+    assert s.stores.view.oldest_past(s.reader.log(topic.name), view) == {0: 81 * SECOND}
     topic.world.writer.foreign_delete(topic.name, [(0, 3)])
-    assert s.views.oldest_past(s.reader.log(topic.name), view) == {}
+    assert s.stores.view.oldest_past(s.reader.log(topic.name), view) == {}
     topic.world.set_now(Instant(10**9 * SECOND))
     plan = preview(s, topic.name, as_of=Instant(10**9 * SECOND))
     assert [bound.offset for bound in plan.bounds if bound.name == "compaction"] == [1]
@@ -106,12 +106,12 @@ def compacted_beside(topic: Topic, as_of: Instant) -> None:
     """By a run that the ledger does not know of."""
     s = topic.world.services
     plan = preview(s, topic.name, as_of=as_of, work="compaction")
-    staged = s.views.stage(plan)
+    staged = s.stores.view.stage(plan)
     check = Check(id="any", says="", kind="rule", evaluated=True, passed=True, found="")
     report = GateReport(plan_id=plan.plan_id, staged_snapshot_id=staged.snapshot_id, declared=1, checks=(check,))
     verdict = decide(plan, staged, report, None, asked_at=as_of, now=as_of, approval_ttl_us=1)
     assert isinstance(verdict, Verdict)
-    s.views.publish(verdict, by(s.ledger.next_identity(topic.name)))
+    s.stores.view.publish(verdict, by(s.ledger.next_identity(topic.name)))
 
 
 def judged(topic: Topic, as_of: Instant) -> Plan:

@@ -128,7 +128,7 @@ def test_what_was_begun_is_due_and_no_erasure_passes_it_over(tmp_path: Path) -> 
     dies(tmp_path, url, "while_deleting", "reclaim", plan_id)
     (due,) = judge(past.services, [NAME], as_of=NOW, work="reclaim")
     assert (due.due, "has begun" in due.reason) == (True, True)
-    assert registry.named("reclaim").work_on(past.services, NAME, as_of=NOW) != "reclaim"
+    assert registry.work_on(past.services, NAME, "reclaim", as_of=NOW) != "reclaim"
     assert "has begun to remove them" in " ".join(unreached(past.services, EVERYWHERE))
     past.reclaim_deleted(plan_id)
     assert unreached(past.services, EVERYWHERE) == []
@@ -171,7 +171,7 @@ def test_a_hold_that_came_before_a_table_was_forgotten_keeps_them_all(tmp_path: 
 def test_a_table_that_was_given_another_name_meanwhile_keeps_its_files(tmp_path: Path, step: str) -> None:
     """It lives, though it is not where a deleted table lies: past the ledger, as by a RENAME in Spark, after the word was told."""
     past, _, plan_id = made(tmp_path)
-    before, reclaimer = files(past), cast(IcebergDeletedReclaimer, past.services.deleted_reclaimer)
+    before, reclaimer = files(past), cast(IcebergDeletedReclaimer, past.services.stores.gone)
     moved = place_of(str(past.made["compacted"].metadata.table_uuid))
 
     def rename(reached: str) -> None:
@@ -195,7 +195,7 @@ def test_of_two_at_once_one_does_it(tmp_path: Path) -> None:
 def test_a_scenario_and_the_lake_do_not_finish_each_others(tmp_path: Path) -> None:
     _, url, plan_id = made(tmp_path)
     dies(tmp_path, url, "after_commit", "reclaim", plan_id)
-    reclaimer = past_in(tmp_path, ledger_url=url).services.deleted_reclaimer
+    reclaimer = past_in(tmp_path, ledger_url=url).services.stores.gone
     assert reclaimer is not None
     assert len(reclaimer.unfinished()) == 1
     object.__setattr__(reclaimer, "_scratch", False)

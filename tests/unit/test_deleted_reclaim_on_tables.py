@@ -117,7 +117,7 @@ def test_a_refusal_does_not_hold_up_what_has_the_name_now(past: Past, plan_id: s
     past.touch_all(days_old=10)
     (due,) = judge(past.services, [NAME], as_of=NOW, work="reclaim")
     assert (due.due, "snapshots" in due.reason) == (True, True), due.reason
-    assert registry.named("reclaim").work_on(past.services, NAME, as_of=NOW) == "reclaim"
+    assert registry.work_on(past.services, NAME, "reclaim", as_of=NOW) == "reclaim"
 
 
 def test_what_nothing_names_goes_with_it_once_it_is_old(past: Past, plan_id: str) -> None:

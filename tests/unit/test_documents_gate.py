@@ -140,7 +140,7 @@ def test_a_gate_without_evidence_of_clients_blocks(topic: Drafts, monkeypatch: p
     plan_id, _ = staged_by(topic)
     monkeypatch.setattr(
         "message_lifecycle.app.operations.documents.SnapshotWithPurge.evidence",
-        lambda _, s, plan, staged, policy: s.snapshots.evidence(plan, staged, policy),
+        lambda _, s, plan, staged, policy: s.stores.snapshots.evidence(plan, staged, policy),
     )
     assert {check.id for check in steps.gate(topic.s, plan_id).blocking} == {"clients", "unsynced"}
 

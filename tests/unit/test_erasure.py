@@ -6,17 +6,19 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table.snapshots import Operation, Summary
 
 from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.ledger.codec import plan_from_json
-from message_lifecycle.model.change import Rewrite
+from message_lifecycle.model.change import Commit, CompactPartition, Rewrite
 from message_lifecycle.model.erasure import ErasureOf, HeldFile, KeyInTable, Receipt, TableKind, TableReceipt, TopicReceipt
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
@@ -27,9 +29,10 @@ from message_lifecycle.model.settings import resolve
 from message_lifecycle.operations import erasure
 from message_lifecycle.operations.planning import required
 from message_lifecycle.stores.iceberg.columns import SCHEMA
+from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.erasure import publish
-from message_lifecycle.stores.iceberg.erasure.heads import Heads, UndoWindow
-from message_lifecycle.stores.iceberg.erasure.metadata import ERASING, read_going
+from message_lifecycle.stores.iceberg.erasure.heads import MAIN, Heads, UndoWindow
+from message_lifecycle.stores.iceberg.erasure.metadata import ERASING, read_going, snapshot_id_of
 from message_lifecycle.stores.iceberg.erasure.publish import load_with_going
 from message_lifecycle.stores.iceberg.erasure.rewrite import rewrite
 from message_lifecycle.stores.iceberg.erasure.search import search
@@ -219,7 +222,7 @@ def snapshot(at: int, parent: int | None, **summary: str) -> dict[str, Any]:
 
 
 def window(at_ms: int) -> UndoWindow:
-    return UndoWindow(at_ms=at_ms, length_ms=5000)
+    return UndoWindow(at_ms=at_ms, length_ms=5000, operations=("message_request",))
 
 
 def document(**refs: int) -> dict[str, Any]:
@@ -264,6 +267,28 @@ def test_an_undo_counts_from_the_outcome_where_that_came_long_after_the_commit()
     assert found.undo == {"p" * 32: 1}, "what is no removal is never taken back"
     assert found.undo_until == {"p" * 32: 14_000}
     assert Heads.of(document(main=4), window(9000)).undo == {}
+
+
+class OneView(IcebergViews):
+    """Its table is given."""
+
+    def __init__(self, history: dict[int, SimpleNamespace]) -> None:
+        self._history = history
+
+    def _table(self, _plan: Plan) -> Any:
+        return SimpleNamespace(current_snapshot=lambda: self._history[max(self._history)], snapshot_by_id=self._history.get)
+
+
+@pytest.mark.parametrize("erased", [True, False])
+def test_a_views_history_tells_nothing_of_a_compaction_before_an_erasure(erased: bool) -> None:
+    """Those of earlier versions stand first in it, as if nothing had been before."""
+    by = "e" * 32
+    at = snapshot_id_of(by, MAIN) if erased else 5
+    history = {at: SimpleNamespace(snapshot_id=at, parent_snapshot_id=None, summary=Summary(Operation.OVERWRITE, **{PLAN_ID: by}))}
+    plan = replace(
+        planned(table("log")), changes=(Commit(table="view", compact=(CompactPartition(partition=0, after=-1, through=1, rows=2),)),)
+    )
+    assert OneView(history).has_begun(plan) is erased
 
 
 @pytest.mark.postgres

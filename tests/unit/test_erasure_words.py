@@ -56,7 +56,7 @@ def erasure(plan_id: str = "p" * 32) -> Rewriting:
         files={},
         held=(),
         summary={},
-        window=UndoWindow(at_ms=0, length_ms=1),
+        window=UndoWindow(at_ms=0, length_ms=1, operations=()),
         now_ms=0,
     )
 

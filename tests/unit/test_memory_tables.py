@@ -43,7 +43,7 @@ def test_no_version_changes_but_by_an_erasure(kind: ModuleType, partitions: int)
     @effort("memory", 15)
     def holds(own: dict[str, Value], sequence: Sequence[Step]) -> None:
         world = memory_world({})
-        store = world.services.store
+        store = world.services.stores.log
         assert isinstance(store, MemoryStore)
         run = begin(world, NAME, kind.seen, own, partitions=partitions)
         was = versions(store)
@@ -60,13 +60,13 @@ def test_no_version_changes_but_by_an_erasure(kind: ModuleType, partitions: int)
 def test_what_is_published_is_what_was_staged_on_whatever_has_come_since() -> None:
     world = memory_world({})
     s, policy = world.services, Policy.of_values(())
-    assert isinstance(s.store, MemoryStore)
+    assert isinstance(s.stores.log, MemoryStore)
     create_topic(s, NAME, partitions=1, settings={"max_removed_fraction": 1.0})
     new = [NewMessage(append_time=Instant(at), key=b"k", value=b"v", partition=0) for at in range(4)]
     world.writer.append(NAME, new[:3], policy)
     plan = steps.plan(s, NAME, as_of=Instant(9), work=RemoveMessages(positions=((0, 1),))).plan
     steps.stage(s, plan.plan_id)
-    log = s.store.of(NAME).log
+    log = s.stores.log.of(NAME).log
     staged = difference(log.head.messages, log.staged[plan.plan_id].version.messages)
     world.writer.append(NAME, new[3:], policy)
     steps.gate(s, plan.plan_id)
@@ -82,7 +82,7 @@ def test_an_erasure_that_the_ledger_does_not_answer_has_erased_nothing(monkeypat
     create_topic(s, NAME, partitions=1, settings={})
     world.writer.append(NAME, [NewMessage(append_time=Instant(1), key=key, value=b"v")], Policy.of_values(()))
     request = ask(s, key, topics=[NAME], forbid=False, by="ada", why="a letter")
-    before, ledger = versions(s.store), s.topics.describe(NAME).ledger  # type: ignore[arg-type]  # the memory store
+    before, ledger = versions(s.stores.log), s.topics.describe(NAME).ledger  # type: ignore[arg-type]  # the memory store
 
     def away(_: TopicName) -> tuple[str, int]:
         raise Unavailable("it does not answer")
@@ -90,7 +90,7 @@ def test_an_erasure_that_the_ledger_does_not_answer_has_erased_nothing(monkeypat
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(s.ledger, "next_identity", away)
         carry_out(s, request.request_id, approver=lambda _plan, _report: (True, "ada", "a letter"))
-    assert (versions(s.store), s.topics.describe(NAME).ledger) == (before, ledger)  # type: ignore[arg-type]  # as above
+    assert (versions(s.stores.log), s.topics.describe(NAME).ledger) == (before, ledger)  # type: ignore[arg-type]  # as above
     carry_out(s, request.request_id, approver=lambda _plan, _report: (True, "ada", "a letter"))
     assert s.ledger.erasure(request.request_id).state == "erased"
     assert s.topics.describe(NAME).ledger != ledger

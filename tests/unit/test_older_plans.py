@@ -239,8 +239,8 @@ def _superseded(old: Upgraded, plan_id: str) -> Outcome:
 def test_a_plan_of_which_nothing_is_done_is_made_and_asked_again(old: Upgraded, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     topic, dropped = f"open/{state}", []
     plan_id = old.id_of(topic, "message_cleaner")
-    discard = old.s.store.discard
-    monkeypatch.setattr(old.s.store, "discard", lambda plan: (dropped.append(plan.plan_id), discard(plan)))
+    discard = old.s.stores.log.discard
+    monkeypatch.setattr(old.s.stores.log, "discard", lambda plan: (dropped.append(plan.plan_id), discard(plan)))
     record = steps.plan(old.s, TopicName.parse(topic), as_of=old.clock.now)
     assert (record.plan.plan_id != plan_id, record.plan.format, record.state) == (True, PLAN_FORMAT, "planned")
     _superseded(old, plan_id)

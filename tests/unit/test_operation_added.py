@@ -31,7 +31,7 @@ from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import RemoveNullKeys, UndoPlan
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations import requests, undo
+from message_lifecycle.operations import requests
 from tests.errors import raises
 
 NAME = TopicName(stream="toy", topic="orders")
@@ -114,11 +114,6 @@ def test_the_verbs_carry_it_out_from_due_to_verify(world: World) -> None:
     assert (answer.due, answer.reason) == (False, "each has a key")
     with raises("NotUndoable"):  # nobody has said that it may be taken back
         steps.plan(s, NAME, as_of=AS_OF, work=UndoPlan(plan_id=record.plan.plan_id))
-
-
-def test_what_gates_and_stores_know_of_the_operations_is_what_they_say_themselves() -> None:
-    """These lie below the registry, and cannot ask it."""
-    assert set(registry.names_of(lambda one: one.undoable)) == undo.TAKEN_BACK
 
 
 def test_each_operation_says_why_its_plans_are_not_taken_back() -> None:

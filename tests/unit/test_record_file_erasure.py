@@ -15,6 +15,7 @@ import pytest
 from message_lifecycle.app import receipts
 from message_lifecycle.app.backends import record_log
 from message_lifecycle.app.erasure_requests import ask, carry_out
+from message_lifecycle.app.operations.registry import on_records
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
@@ -57,7 +58,9 @@ def over(world: World, kind: str, root: Path, disk: Disk) -> Services:
     """The same ledger, over another disk: as of a process that is to die."""
     logs, s = logs_of(kind, root, disk=disk), world.services
     eraser = RecordLogEraser(logs, server={})
-    made = record_log(RecordLogStore(logs, server={}), logs, {}, ledger=s.ledger, gate=s.gate, eraser=eraser, groups=None)
+    made = record_log(
+        RecordLogStore(logs, server={}, operations=on_records), logs, {}, ledger=s.ledger, gate=s.gate, eraser=eraser, groups=None
+    )
     return replace(made, key_secret=s.key_secret)
 
 
@@ -108,7 +111,9 @@ def test_what_a_removal_that_died_has_left_is_found_though_the_log_has_lost_it(k
     for world, disk, folder in deaths(kind, tmp_path):
         died = True
         with suppress(Crash):
-            RecordLogStore(logs_of(kind, folder, disk=disk), server={}).foreign_delete(NAME, [(0, at) for at in (2, 4, 5)])
+            RecordLogStore(logs_of(kind, folder, disk=disk), server={}, operations=on_records).foreign_delete(
+                NAME, [(0, at) for at in (2, 4, 5)]
+            )
             died = False
         erase(world.services, asked(world))
         assert keys(world) == [b"a", b"x", b"b", b"c", b"d"]
@@ -119,7 +124,7 @@ def test_what_a_removal_that_died_has_left_is_found_though_the_log_has_lost_it(k
 
 def test_what_an_append_that_died_has_left_is_found_though_the_log_never_had_it(kind: str, tmp_path: Path) -> None:
     for world, disk, folder in deaths(kind, tmp_path):
-        store, died = RecordLogStore(logs_of(kind, folder, disk=disk), server={}), True
+        store, died = RecordLogStore(logs_of(kind, folder, disk=disk), server={}, operations=on_records), True
         new = [NewMessage(append_time=AS_OF, key=LATER, value=b"v")] * 8
         with suppress(Crash):
             store.append(NAME, new, policy_of(world.services, NAME))

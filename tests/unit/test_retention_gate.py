@@ -42,8 +42,8 @@ class Judged:
 
     def judge(self, plan: Plan, **cells: int) -> GateReport:
         policy = policy_of(self.services, NAME)
-        staged = self.services.store.stage(plan)
-        evidence = dict(self.services.store.evidence(plan, staged, policy))
+        staged = self.services.stores.log.stage(plan)
+        evidence = dict(self.services.stores.log.evidence(plan, staged, policy))
         evidence["limits"] = [{**row, **cells} for row in evidence["limits"]]  # type: ignore[attr-defined]  # lists of rows, in memory
         return PlainGate().judge(plan, staged, suite_of(plan, staged, policy), evidence)
 

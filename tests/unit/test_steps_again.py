@@ -76,7 +76,7 @@ def test_a_commit_of_unknown_result_leaves_its_plan_to_the_next_run(made: bool) 
     append(w, one(1, segment=0), one(99, segment=1), one(100, segment=1))
     s = w.services
     with pytest.raises(CommitUnknown):
-        steps.run(replace(s, store=Losing(s.store, made=made)), NAME, as_of=AS_OF)
+        steps.run(replace(s, stores=replace(s.stores, log=Losing(s.stores.log, made=made))), NAME, as_of=AS_OF)
     open_ = s.ledger.open_plan(NAME)
     assert open_ is not None and open_.staged is not None, "nobody knows yet how it has ended, so nothing of it is taken away"
     outcome = steps.run(s, NAME, as_of=AS_OF)
@@ -114,9 +114,9 @@ def test_what_a_request_takes_from_the_view_alone_is_told_in_no_count_of_the_log
     assert isinstance(done, Published)
     outcome = steps.verify(s, plan_id)
     assert (done.removed, outcome.name, outcome.removed, outcome.rows_in, outcome.rows_kept) == ((), "published", (), 1, 1)
-    view = s.views.view(NAME)
+    view = s.stores.view.view(NAME)
     assert view is not None
-    assert [row.message.key for row in s.views.view_rows(NAME, view)] == [b"b", b"z"]
+    assert [row.message.key for row in s.stores.view.view_rows(NAME, view)] == [b"b", b"z"]
 
 
 def test_a_consumer_that_moves_on_after_the_plan_does_not_fail_it() -> None:  # DEL-6

@@ -73,7 +73,7 @@ class History:
         return list(self.world.services.reader.messages(NAME))
 
     def view(self) -> list[ViewRow]:
-        views = self.world.services.views
+        views = self.world.services.stores.view
         state = views.view(NAME)
         return [] if state is None else list(views.view_rows(NAME, state))
 

@@ -49,7 +49,7 @@ def compact_unknown(made: Topic) -> None:
     """By a run that the ledger does not know of: one that it knew of would have closed the plan."""
     s = made.world.services
     compaction = preview(s, made.name, as_of=AS_OF, work="compaction")
-    s.views.publish(let_pass(compaction, s.views.stage(compaction)), by(s.ledger.next_identity(made.name)))
+    s.stores.view.publish(let_pass(compaction, s.stores.view.stage(compaction)), by(s.ledger.next_identity(made.name)))
 
 
 def is_refused(made: Topic, plan_id: str, left: Sequence[int]) -> None:
@@ -122,7 +122,7 @@ def test_a_plan_that_has_come_to_its_first_commit_has_changed_the_view_itself() 
     steps.gate(s, plan.plan_id)
     staged = s.ledger.record(plan.plan_id).staged
     assert plan.on_view.mark and staged is not None
-    s.views.publish(let_pass(plan, staged), by(s.ledger.next_identity(made.name)))
+    s.stores.view.publish(let_pass(plan, staged), by(s.ledger.next_identity(made.name)))
     steps.publish(s, plan.plan_id)
     assert steps.verify(s, plan.plan_id).name == "published"
     assert [m.offset for m in s.reader.messages(made.name)] == [1]

@@ -70,7 +70,7 @@ def test_what_was_done_as_planned_is_published() -> None:
 )
 def test_what_was_done_otherwise_has_failed(question: str, changed: Callable[[Any], Any], told: str) -> None:
     s, plan_id = published()
-    lying = replace(s, reader=Telling(s.reader, question, changed), store=Telling(s.store, question, changed))
+    lying = replace(s, reader=Telling(s.reader, question, changed), stores=replace(s.stores, log=Telling(s.stores.log, question, changed)))
     outcome = steps.verify(lying, plan_id)
     assert outcome.name == "failed"
     assert told in outcome.detail
@@ -78,7 +78,7 @@ def test_what_was_done_otherwise_has_failed(question: str, changed: Callable[[An
 
 def test_what_is_still_overdue_and_held_by_nobody_has_failed() -> None:
     s, plan_id = published()
-    log = s.store.of(NAME).log  # type: ignore[attr-defined]  # the memory store's own
+    log = s.stores.log.of(NAME).log  # type: ignore[attr-defined]  # the memory store's own
     log.head.messages[0, 1] = log.at(log.first + 1).messages[0, 1]
     outcome = steps.verify(s, plan_id)
     assert outcome.name == "failed"

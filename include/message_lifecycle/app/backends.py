@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from message_lifecycle.app.backend_config import ConfiguredBackend, Folder, RedisServer
-from message_lifecycle.app.services import Services
+from message_lifecycle.app.operations.registry import on_records
+from message_lifecycle.app.services import Services, Stores
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.model.errors import BackendUnavailable, CatalogUnavailable, InvalidSetting, LifecycleError, UnknownTopic
 from message_lifecycle.model.facts import LogState
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from message_lifecycle.stores.record_log.store import RecordLogStore
     from message_lifecycle.stores.redis_streams.server import Server
 
-_PARTS = ("topics", "reader", "store", "copier", "views", "documents", "snapshots", "changes", "reclaimer", "eraser")
+_PARTS = ("topics", "reader", "copier", "documents")
+_STORES = ("log", "view", "snapshots", "changes", "rewrite", "forget")
 
 
 def beside(lake: Services, backends: tuple[ConfiguredBackend, ...]) -> Services:
@@ -37,8 +40,16 @@ def beside(lake: Services, backends: tuple[ConfiguredBackend, ...]) -> Services:
     services = {backend.name: cache(partial(_opened_beside, lake, backend)) for backend in backends}
     elsewhere: dict[TopicName, Callable[[], Services]] = {name: services[backend.name] for backend in backends for name in backend.topics}
     parts = {part: cast(Any, _ByTopic(part, lake, elsewhere)) for part in _PARTS}
+    stores = {key: cast(Any, _ByTopic(f"stores.{key}", lake, elsewhere)) for key in _STORES}
     kinds = {name: backend.kind for backend in backends for name in backend.topics}
-    return replace(lake, **parts, groups=_GroupsByTopic(elsewhere), backends=kinds, strays=partial(_strays, backends, services))
+    return replace(
+        lake,
+        **parts,
+        stores=replace(lake.stores, **stores),
+        groups=_GroupsByTopic(elsewhere),
+        backends=kinds,
+        strays=partial(_strays, backends, services),
+    )
 
 
 def _strays(backends: Sequence[ConfiguredBackend], services: Mapping[str, Callable[[], Services]]) -> list[str]:
@@ -68,7 +79,7 @@ class _ByTopic:
             name = _topic_of(subject[0]) if subject else None
             services_of = None if name is None else self._elsewhere.get(name)
             services = self._lake if services_of is None else services_of()
-            return getattr(getattr(services, self._part), method)(*subject, **given)
+            return getattr(attrgetter(self._part)(services), method)(*subject, **given)
 
         return call
 
@@ -107,7 +118,7 @@ def opened(lake: Services, backend: ConfiguredBackend) -> Services:
     from message_lifecycle.stores.redis_streams.logs import RedisLogs
 
     logs = _logs(backend)
-    store = RecordLogStore(logs, server=lake.server, frames=_as_tables)
+    store = RecordLogStore(logs, server=lake.server, operations=on_records, frames=_as_tables)
     groups = logs if isinstance(logs, RedisLogs) else None
     eraser = RecordLogEraser(logs, server=lake.server, frames=_as_tables)
     services = record_log(store, logs, lake.server, ledger=lake.ledger, gate=lake.gate, eraser=eraser, groups=groups)
@@ -140,17 +151,19 @@ def record_log(
     return Services(
         topics=store,
         reader=store,
-        store=store,
+        stores=Stores(
+            log=store,
+            view=views,
+            snapshots=documents,
+            changes=documents,
+            rewrite=eraser,
+            forget=NoPast(logs.backend),
+        ),
         copier=NoCopies(logs.backend),
-        views=views,
         documents=documents,
-        snapshots=documents,
-        changes=documents,
-        reclaimer=NoPast(logs.backend),
         gate=gate,
         ledger=ledger,
         server=server,
-        eraser=eraser,
         groups=groups,
     )
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.copying import copy_topic
-from message_lifecycle.app.operations.registry import Scheduled, Work, again, named, of_plan, preview
+from message_lifecycle.app.operations.registry import Scheduled, Work, again, named, of_plan, preview, work_on
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.plans import plan_view
 from message_lifecycle.app.wiring import lake
@@ -48,14 +48,14 @@ def plan_and_stage(*, run: str, as_of: str, topics: list[str], dry_run: bool, wo
     s = lake(app_name=asked, spark_ahead=operation.wants_spark and not dry_run)
     instant = parse_instant(as_of)
 
-    def work_on(name: TopicName) -> Work:
-        return work if isinstance(work, EraseKey) else operation.work_on(s, name, as_of=instant)
+    def work_of(name: TopicName) -> Work:
+        return work if isinstance(work, EraseKey) else work_on(s, name, work, as_of=instant)
 
     def one(name: TopicName) -> None:
         if dry_run:
-            print(json.dumps(plan_view(preview(s, name, as_of=instant, work=work_on(name))), sort_keys=True))
+            print(json.dumps(plan_view(preview(s, name, as_of=instant, work=work_of(name))), sort_keys=True))
             return
-        record = steps.plan(s, name, as_of=instant, run=run, work=work_on(name))
+        record = steps.plan(s, name, as_of=instant, run=run, work=work_of(name))
         if record.outcome is None and record.report is None:
             steps.stage(s, record.plan.plan_id)
         log.info("%s: plan %s at %s: %s", name, record.plan.plan_id, format_instant(instant), summary(s, record))

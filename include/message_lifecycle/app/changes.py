@@ -6,11 +6,11 @@ Each kind of change has its store, and all stores have the same words (`ports.Ch
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
 
 from message_lifecycle.app import archiving
-from message_lifecycle.app.operations.registry import of_plan, stores_of
+from message_lifecycle.app.operations.registry import of_plan, stores
 from message_lifecycle.app.services import Services
+from message_lifecycle.app.topics import latest_view
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant, seconds
 from message_lifecycle.model.outcome import OutcomeName, Published, Staged
@@ -18,12 +18,6 @@ from message_lifecycle.model.plan import PLAN_FORMAT, Plan
 from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.ports import ChangeStore
-
-
-def stores(s: Services, plan: Plan) -> list[ChangeStore]:
-    """Of the plan's changes, in their order."""
-    return [cast("ChangeStore", getattr(s, name)) for name in stores_of(plan)]
 
 
 def make(s: Services, plan: Plan) -> Staged:
@@ -48,7 +42,8 @@ def commit(s: Services, verdict: Verdict) -> Published:
             if store.published(plan) is None:
                 operation.before(s, verdict, store)
             done.append(store.publish(verdict, operation.given(s, plan, verdict.staged)))
-            operation.after(s, plan, store)
+            if plan.on_view.back and store is s.stores.view:
+                latest_view(s, plan.topic)  # it names the view as it was
     return operation.published(plan, done)
 
 
@@ -56,7 +51,7 @@ def drop(s: Services, plan: Plan) -> None:
     """Forget what was made; what is committed stays."""
     for store in stores(s, plan):
         store.discard(plan)
-    if plan.archives and s.store.published(plan) is None:
+    if plan.archives and s.stores.log.published(plan) is None:
         archiving.forget(plan)
 
 

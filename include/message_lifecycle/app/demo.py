@@ -219,7 +219,7 @@ def _report_view(progress: Progress, outcomes: list[dict[str, Any]], landed: Lan
 
     s = lake()
     progress.say("")
-    view = s.views.view(FLIGHTS)
+    view = s.stores.view.view(FLIGHTS)
     compactions = s.ledger.history(FLIGHTS, operations=["compaction"])
     last = next((outcome for _, outcome in compactions if outcome.name == "published"), None)
     if view is None or last is None or last.plan_id is None:
@@ -229,7 +229,7 @@ def _report_view(progress: Progress, outcomes: list[dict[str, Any]], landed: Lan
     progress.say(f"{FLIGHTS}: compacted {at}: {view.rows:,} messages in the view, left out {counts}")
     if not any(outcome["outcome"] == "published" for outcome in outcomes):
         progress.say("  nothing was new since, and nothing in the view was due")
-    rows = [row.message for row in s.views.view_rows(FLIGHTS, view) if not row.remembered]
+    rows = [row.message for row in s.stores.view.view_rows(FLIGHTS, view) if not row.remembered]
     there = demo_data.latest_found(rows)
     policy = Policy.of_values(s.ledger.record(last.plan_id).plan.policy)
     wanted = demo_data.latest_expected(

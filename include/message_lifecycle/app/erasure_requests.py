@@ -157,13 +157,13 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
         [
             f"{topic.topic}: deleted by plan {topic.plan_id}, its tables were not looked into: `lifecycle undo` brings it back to be "
             f"erased, and after its undo_window `lifecycle reclaim run --deleted {topic.plan_id[:_SHORT]}` ends it"
-            for topic in (() if s.deleter is None else s.deleter.deletions())
+            for topic in (() if s.stores.move is None else s.stores.move.deletions())
             if (not request.topics or topic.topic in request.topics) and not _was_reached(s, request, topic)
         ]
         + [
             f"{left.topic}: deleted by plan {left.plan_id}, and somebody dropped its log since; what is left of it may hold the key, and "
             f"nothing brings it back: drop it with its files ({', '.join(left.tables)})"
-            for left in (() if s.deleter is None else s.deleter.remnants())
+            for left in (() if s.stores.move is None else s.stores.move.remnants())
             if not request.topics or left.topic in request.topics
         ]
         + [
@@ -173,7 +173,7 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
                 if plan_id in gone
                 else ""
             )
-            for plan_id, begun in (() if s.deleted_reclaimer is None else s.deleted_reclaimer.unfinished().items())
+            for plan_id, begun in (() if s.stores.gone is None else s.stores.gone.unfinished().items())
             if not begun.removed and (not request.topics or begun.topic in request.topics)
         ]
         + list(() if request.topics else s.strays())

@@ -43,7 +43,7 @@ def _standing_or_deleted(s: Services, name: TopicName) -> Topic | Deletion:
     try:
         return s.topics.describe(name)
     except UnknownTopic:
-        found = None if s.deleter is None else next((one for one in s.deleter.deletions() if one.topic == name), None)
+        found = None if s.stores.move is None else next((one for one in s.stores.move.deletions() if one.topic == name), None)
         if found is None:
             raise
         return found

@@ -110,7 +110,7 @@ def _pair(s: Services, name: TopicName) -> tuple[LogState, ViewState | None]:
     for _ in range(_TRIES):
         # Whether there was a view is asked before it is looked for: a first compaction may be published meanwhile.
         log, known = s.reader.log(name), s.ledger.accepted_view(name) is not None
-        view = s.views.view(name)
+        view = s.stores.view.view(name)
         whole = all(_horizon(view, partition) >= purged for partition, purged in log.purged_through.items())
         if view is None and (known or (whole and _was_compacted(s, log))):
             raise CompactedTableMissing(str(name), "it was published before, and its table is not there any more")
@@ -133,7 +133,7 @@ def _horizon(view: ViewState | None, partition: int) -> int:
 def _of_partition(s: Services, name: TopicName, log: LogState, view: ViewState | None, partition: int, start: int) -> Iterator[Message]:
     horizon = _horizon(view, partition)
     if view is not None and start <= horizon:
-        rows = s.views.view_rows(name, view, partition=partition, start=start)
+        rows = s.stores.view.view_rows(name, view, partition=partition, start=start)
         yield from (row.message for row in rows if not row.remembered)
     yield from s.reader.messages(name, at=log, after={partition: horizon}, partition=partition, start=start)
 

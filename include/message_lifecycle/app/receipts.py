@@ -52,11 +52,12 @@ def verify(s: Services, request_id: str) -> list[str]:
     wrong: list[str] = []
     for topic in receipt.topics:
         plan = s.ledger.record(topic.plan_id).plan
-        if s.eraser is None:
+        if s.stores.rewrite is None:
             raise unsupported_erasure(f"topic {plan.topic}", "its store cannot erase keys")
         try:
             found = {
-                table.table: table for table in s.eraser.erased_tables(plan, matches, {table.table: table.gone for table in topic.tables})
+                table.table: table
+                for table in s.stores.rewrite.erased_tables(plan, matches, {table.table: table.gone for table in topic.tables})
             }
         except UnknownTopic:
             wrong += _not_looked_into(s, plan)
@@ -84,6 +85,6 @@ def _not_looked_into(s: Services, plan: Plan) -> list[str]:
     """A topic that was deleted since and whose tables are still there, in words: nothing is said to hold unseen."""
     return [
         f"{plan.topic}: deleted since by plan {topic.plan_id}, its tables were not looked into; `lifecycle undo` brings it back"
-        for topic in (() if s.deleter is None else s.deleter.deletions())
+        for topic in (() if s.stores.move is None else s.stores.move.deletions())
         if topic.table_uuid == plan.requirements.table_uuid
     ]

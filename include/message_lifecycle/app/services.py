@@ -33,31 +33,40 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """Who carries out a change, by its key: a commit has its table's, a rewrite, a forgetting and a move have their kind, and `gone` is a
+    topic that is forgotten for good. None: it cannot be done here."""
+
+    log: MessageStore
+    view: ViewStore
+    snapshots: ChangeStore
+    """Of documents, with their epochs."""
+    changes: ChangeStore
+    """Of documents."""
+    quarantine: QuarantineStore | None = None
+    rewrite: Eraser | None = None
+    forget: Reclaimer
+    move: TopicDeleter | None = None
+    gone: DeletedReclaimer | None = None
+
+    def of(self, key: str) -> ChangeStore:
+        found: ChangeStore | None = getattr(self, key)
+        assert found is not None, "who plans a change has asked for its store"
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """What the verbs work with; made by `wiring` alone."""
 
     topics: Topics
     reader: MessageReader
-    store: MessageStore
+    stores: Stores
     copier: Copier
-    views: ViewStore
     documents: Documents
-    snapshots: ChangeStore
-    """Of documents, with their epochs."""
-    changes: ChangeStore
-    """Of documents."""
-    reclaimer: Reclaimer
     gate: Gate
     ledger: Ledger
     server: Mapping[str, Value]
-    eraser: Eraser | None = None
-    """None: the store cannot erase keys."""
-    quarantine: QuarantineStore | None = None
-    """None: the store keeps no refused rows by their time."""
-    deleter: TopicDeleter | None = None
-    """None: topics of the store are not deleted by a plan."""
-    deleted_reclaimer: DeletedReclaimer | None = None
-    """As `deleter`: what that deletes, this takes for good."""
     groups: Groups | None = None
     """Where the store knows readers of its own; None: only the ledger does."""
     backends: Mapping[TopicName, Backend] = field(default_factory=dict)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def readers_of(s: Services, name: TopicName) -> list[Progress]:
     """Who needs the topic's messages: consumers, those of the store's own, replicas, and compaction where the topic has a view; it never falls silent."""
     own = () if s.groups is None else s.groups.progress(name)
-    return [*s.ledger.consumers(name), *own, *_compaction(s.views.view(name))]
+    return [*s.ledger.consumers(name), *own, *_compaction(s.stores.view.view(name))]
 
 
 def _compaction(view: ViewState | None) -> list[Progress]:
@@ -49,7 +49,7 @@ def _compaction(view: ViewState | None) -> list[Progress]:
 
 def horizons_of(s: Services, name: TopicName) -> Mapping[int, int]:
     """The last offset compacted by partition; empty: nothing yet."""
-    view = s.views.view(name)
+    view = s.stores.view.view(name)
     return {} if view is None else view.horizons
 
 
@@ -180,7 +180,7 @@ class Copy(NamedTuple):
 def of_key(s: Services, name: TopicName, view: ViewState, held: HeldKey) -> Sequence[tuple[int, int, bytes | None]]:
     """Where the view has messages of the key."""
     assert held.key is not None, "the ledger keeps the key for as long as its hold stands"
-    return s.views.places_of(name, view, offsets={}, keys={held.key})
+    return s.stores.view.places_of(name, view, offsets={}, keys={held.key})
 
 
 def at_risk(
@@ -213,11 +213,11 @@ def _copies(s: Services, name: TopicName, view: ViewState, hold: Hold) -> Iterat
         case HeldKey():
             yield from (Copy(partition, offset, key, hold) for partition, offset, key in of_key(s, name, view, hold.what))
         case HeldTopic():
-            for row in s.views.view_rows(name, view):
+            for row in s.stores.view.view_rows(name, view):
                 if not row.remembered:
                     yield Copy(row.message.partition, row.message.offset, row.message.key, hold)
         case HeldRange(partition=partition, first=first, last=last):
-            for row in s.views.view_rows(name, view, partition=partition, start=first):
+            for row in s.stores.view.view_rows(name, view, partition=partition, start=first):
                 if row.message.offset > (INT64_MAX if last is None else last):
                     break
                 if not row.remembered:
@@ -273,7 +273,7 @@ def touched_messages(s: Services, plan: Plan, staged: Staged, holds: Sequence[Ho
     of_documents = Policy.of_values(plan.policy).fold is not None
     log = None if of_documents else replace(s.reader.log(plan.topic), snapshot_id=plan.requirements.snapshot_id)
     of_log = SparedOffsets(() if log is None else spared_of(s, log, holds))
-    view = s.views.view(plan.topic) if log is not None and (plan.on_view.mark or plan.on_view.compact or plan.erasure) else None
+    view = s.stores.view.view(plan.topic) if log is not None and (plan.on_view.mark or plan.on_view.compact or plan.erasure) else None
     of_view = SparedOffsets(() if log is None or view is None else spared_in_view(s, log, view, holds))
     touched = sum(of_log.touching(run.partition, run.first_base, run.last_offset) is not None for run in plan.on_log.drop)
     touched += sum(_among(of_log, rows) for rows in (*plan.on_log.mark, *staged.superseded))
@@ -283,7 +283,7 @@ def touched_messages(s: Services, plan: Plan, staged: Staged, holds: Sequence[Ho
     touched += sum(not isinstance(hold.what, HeldKey) for hold in holds) * len(plan.rewrites)
     if plan.on_view.compact and log is not None and view is not None:
         policy = Policy.of_values(plan.policy)
-        tails = s.views.tails(log, view.horizons, as_of=plan.as_of)
+        tails = s.stores.view.tails(log, view.horizons, as_of=plan.as_of)
         touched += sum(held.rows for held in at_risk(s, log, view, tails, policy, as_of=plan.as_of, holds=holds))
     return touched
 

@@ -14,7 +14,6 @@ from message_lifecycle.app.changes import asked_by_itself, belongs_to_another, i
 from message_lifecycle.app.frames import with_frame
 from message_lifecycle.app.operations.registry import Work, of_plan, of_work, preview, suite_of
 from message_lifecycle.app.services import Services
-from message_lifecycle.app.topics import keep_view
 from message_lifecycle.model.errors import CompactionRunning, NotReady, OpenPlan, PlanConflict, TopicBusy, own_request
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
@@ -44,9 +43,6 @@ def plan(
     if topic is not None:
         s.ledger.check(name, topic.ledger)
     with s.ledger.lock(name):
-        if topic is not None:
-            # Altering a topic has done it; the server's settings change without us.
-            keep_view(s, name)
         operation.prepare(s, name)
         earlier = s.ledger.open_plan(name)
         same = earlier is not None and operation.is_of(earlier.plan, work)
@@ -69,7 +65,7 @@ def plan(
             return earlier
         if earlier is not None and operation.gives_way and waits(s, earlier):
             raise OpenPlan(str(name), earlier.plan.plan_id, format_instant(earlier.recorded_at))
-        if earlier is not None and same and operation.works_beside and is_under_way(s, earlier, run):
+        if earlier is not None and same and earlier.plan.is_beside and is_under_way(s, earlier, run):
             raise CompactionRunning(str(name), earlier.plan.plan_id)
         if earlier is not None and run is not None and belongs_to_another(s, earlier.plan.plan_id, earlier.recorded_at, run):
             raise OpenPlan(str(name), earlier.plan.plan_id, format_instant(earlier.recorded_at))
@@ -119,14 +115,13 @@ def _open(s: Services, plan_id: str) -> Plan:
 @contextmanager
 def _staging(s: Services, plan: Plan) -> Iterator[None]:
     """What works for long and beside the log lets others go on meanwhile, but for another of its kind (CMP-10)."""
-    operation = of_plan(s, plan)
-    if not operation.works_beside:
+    if not plan.is_beside:
         with s.ledger.lock(plan.topic):
             yield
         return
     with ExitStack() as held:
         try:
-            held.enter_context(s.ledger.lock(plan.topic, wait_seconds=0, purpose=operation.name))
+            held.enter_context(s.ledger.lock(plan.topic, wait_seconds=0, purpose=plan.operation))
         except TopicBusy as busy:
             raise CompactionRunning(str(plan.topic), plan.plan_id) from busy
         yield
@@ -140,7 +135,7 @@ def mark(s: Services, plan_id: str) -> Staged:
     if not marks(s, record.plan) or record.staged.markers is not None:
         return record.staged
     with s.ledger.lock(record.plan.topic):
-        staged = s.store.mark(record.plan, record.staged, Policy.of_values(record.plan.policy))
+        staged = s.stores.log.mark(record.plan, record.staged, Policy.of_values(record.plan.policy))
         s.ledger.record_staged(staged)
     return staged
 

@@ -11,7 +11,7 @@ from message_lifecycle.app import changes, erasure_requests, steps, views
 from message_lifecycle.app.copying import to_copy
 from message_lifecycle.app.due import Due
 from message_lifecycle.app.due import due as judge_due
-from message_lifecycle.app.operations.registry import Scheduled, named
+from message_lifecycle.app.operations.registry import Scheduled, looked_at, named
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.errors import LifecycleError, PlanConflict, UnknownTopic
@@ -47,9 +47,7 @@ def due(*, run: str, as_of: str, topics: list[str], dry_run: bool = False, work:
     instant = parse_instant(as_of)
     s.ledger.check_as_of(instant, resolve(topic={}, server=s.server).clock_skew_us)
     given = [TopicName.parse(topic) for topic in topics]
-    for name in given:
-        named(work).check_place(s, name)
-    found = judge_due(s, given or named(work).all_topics(s), as_of=instant, run=run, work=work, named=bool(topics))
+    found = judge_due(s, looked_at(s, work, given), as_of=instant, run=run, work=work, named=bool(topics))
     failed = [_not_judged(s, run, answer, instant, work) for answer in found if answer.error is not None and _is_news(answer.error, topics)]
     if not dry_run:
         found = [_taken(s, run, answer) if answer.due else answer for answer in found]

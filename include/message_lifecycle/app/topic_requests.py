@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.operations import deleted_reclaim
-from message_lifecycle.app.operations.topics import TopicDelete, undo_until
+from message_lifecycle.app.operations.topics import undo_until
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.app.views.values import View, when
@@ -39,22 +39,17 @@ def delete_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome
 def _finish(s: Services, name: TopicName) -> None:
     """Of a run that died between its commit and its outcome, the outcome is written."""
     open_ = s.ledger.open_plan(name)
-    if (
-        open_ is not None
-        and open_.plan.operation == TopicDelete.name
-        and s.deleter is not None
-        and s.deleter.published(open_.plan) is not None
-    ):
+    if open_ is not None and open_.plan.moved("away") and s.stores.move is not None and s.stores.move.published(open_.plan) is not None:
         steps.verify(s, open_.plan.plan_id)
 
 
 def deleted_topics(s: Services) -> list[DeletedTopic]:
     """The newest first."""
-    return [found for one in _deletions(s) if s.deleter is not None and (found := s.deleter.deleted(one.plan_id)) is not None]
+    return [found for one in _deletions(s) if s.stores.move is not None and (found := s.stores.move.deleted(one.plan_id)) is not None]
 
 
 def _deletions(s: Services) -> Sequence[Deletion]:
-    return () if s.deleter is None else s.deleter.deletions()
+    return () if s.stores.move is None else s.stores.move.deletions()
 
 
 def reclaim_deleted(s: Services, plan_id: str, *, as_of: Instant, approver: Approver | None = None, by: str | None = None) -> Outcome:

@@ -111,7 +111,7 @@ def latest_view(s: Services, name: TopicName) -> str | None:
     """Make the view that reads the topic compacted say what its newest compaction and the settings say; its name. None: there is none.
 
     Raises UnknownTopic, CompactedTableMissing, ForeignTable, TableBusy, CatalogUnavailable."""
-    return s.views.keep_sql_view(name, resolve(topic=s.topics.describe(name).settings, server=s.server))
+    return s.stores.view.keep_sql_view(name, resolve(topic=s.topics.describe(name).settings, server=s.server))
 
 
 def keep_view(s: Services, name: TopicName) -> None:

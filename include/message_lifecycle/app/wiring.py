@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.app.config import CATALOG_HOME, load_config
-from message_lifecycle.app.services import Services
+from message_lifecycle.app.services import Services, Stores
 from message_lifecycle.model.backends import NO_OPTIONS, Backend, StoreOptions
 from message_lifecycle.model.erasure import MIN_SECRET_BYTES, KeySecret
 from message_lifecycle.model.instants import Instant
@@ -47,6 +47,7 @@ def lake(*, app_name: str = "lifecycle", spark_ahead: bool = False) -> Services:
 
 
 def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scratch: bool) -> Services:
+    from message_lifecycle.app.operations.registry import undoable
     from message_lifecycle.gates.runner import GreatExpectationsGate
     from message_lifecycle.stores.iceberg.catalog import IcebergTopics
     from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
@@ -67,20 +68,22 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scra
     return Services(
         topics=IcebergTopics(tables, server=server, scratch=scratch),
         reader=IcebergReader(tables),
-        store=store,
+        stores=Stores(
+            log=store,
+            view=views,
+            snapshots=IcebergSnapshots(lambda: spark_session(app_name), tables=tables),
+            changes=IcebergChanges(lambda: spark_session(app_name), tables=tables),
+            quarantine=IcebergQuarantine(lambda: spark_session(app_name), tables=tables),
+            rewrite=IcebergEraser(tables, undoable=undoable),
+            forget=IcebergReclaimer(tables),
+            move=IcebergDeleter(tables, scratch=scratch),
+            gone=IcebergDeletedReclaimer(tables, scratch=scratch),
+        ),
         copier=IcebergCopier(lambda: spark_session(app_name), own_lifetimes=_own_lifetimes, tables=tables),
-        views=views,
         documents=IcebergDocuments(lambda: spark_session(app_name), tables=tables),
-        snapshots=IcebergSnapshots(lambda: spark_session(app_name), tables=tables),
-        changes=IcebergChanges(lambda: spark_session(app_name), tables=tables),
-        reclaimer=IcebergReclaimer(tables),
         gate=GreatExpectationsGate(),
         ledger=ledger,
         server=server,
-        eraser=IcebergEraser(tables),
-        quarantine=IcebergQuarantine(lambda: spark_session(app_name), tables=tables),
-        deleter=IcebergDeleter(tables, scratch=scratch),
-        deleted_reclaimer=IcebergDeletedReclaimer(tables, scratch=scratch),
     )
 
 
@@ -125,19 +128,21 @@ def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS
     services = Services(
         topics=store,
         reader=store,
-        store=store,
+        stores=Stores(
+            log=store,
+            view=views,
+            snapshots=MemorySnapshots(documents),
+            changes=MemoryChanges(documents),
+            rewrite=MemoryEraser(store, server=server),
+            forget=MemoryReclaimer(store),
+            move=deleter,
+            gone=MemoryDeletedReclaimer(deleter),
+        ),
         copier=store,
-        views=views,
         documents=documents,
-        snapshots=MemorySnapshots(documents),
-        changes=MemoryChanges(documents),
-        reclaimer=MemoryReclaimer(store),
         gate=PlainGate(),
         ledger=open_ledger("sqlite://", clock=clock),
         server=server,
-        eraser=MemoryEraser(store, server=server),
-        deleter=deleter,
-        deleted_reclaimer=MemoryDeletedReclaimer(deleter),
         key_secret=_scratch_secret(),
     )
     return World(services=services, writer=store, set_now=clock.set)
@@ -198,6 +203,7 @@ def _enter_scratch_lake() -> None:
 def record_log_world(logs: RecordLogs, server: Mapping[str, Value], close: Callable[[], None], *, groups: Groups | None = None) -> World:
     """Scratch logs of single records, with a scratch ledger."""
     from message_lifecycle.app.backends import record_log
+    from message_lifecycle.app.operations.registry import on_records
     from message_lifecycle.app.scenario import World
     from message_lifecycle.gates.plain import PlainGate
     from message_lifecycle.ledger.ledger import open_ledger
@@ -205,7 +211,7 @@ def record_log_world(logs: RecordLogs, server: Mapping[str, Value], close: Calla
     from message_lifecycle.stores.record_log.store import RecordLogStore
 
     clock = _Clock()
-    log = RecordLogStore(logs, server=server)
+    log = RecordLogStore(logs, server=server, operations=on_records)
     ledger, eraser = open_ledger("sqlite://", clock=clock), RecordLogEraser(logs, server=server)
     services = record_log(log, logs, server, ledger=ledger, gate=PlainGate(), eraser=eraser, groups=groups)
     services = replace(services, key_secret=_scratch_secret())

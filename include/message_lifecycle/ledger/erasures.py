@@ -26,7 +26,6 @@ _receipts = tables.erasure_receipts
 _SHOWN = 10
 _TELLING = frozenset(("asks", "blocked", "detail", "document", "found", "text", "warnings"))
 """Fields of plans, of what was staged, reports, approvals and outcomes that are a document's name or may have one in their text."""
-_OPERATION: Operation = "snapshot_with_purge"
 _STATE: tuple[tuple[Column[Any], ColumnElement[bool] | None], ...] = (
     (tables.synced_seqs.c.document, None),
     (tables.document_owners.c.document, None),
@@ -127,10 +126,11 @@ class Erasures(Part):
             raise no_receipt(found.request_id, found.state)
         return kept
 
-    def document_topics(self) -> Sequence[TopicName]:
-        """Of which it may name documents: also those that were deleted since, or whose name a topic of messages has now."""
+    def document_topics(self, operations: Sequence[Operation]) -> Sequence[TopicName]:
+        """Of which it may name documents, as plans of these operations do: also those that were deleted since, or whose name a topic of
+        messages has now."""
         of_documents = [select(column.table.c.topic) for column, _ in _STATE]
-        of_documents += [select(kept.c.topic).where(kept.c.operation == _OPERATION) for kept in (tables.plans, tables.outcomes)]
+        of_documents += [select(kept.c.topic).where(kept.c.operation.in_(operations)) for kept in (tables.plans, tables.outcomes)]
         with self._database.reading() as connection:
             return [topic_of(key) for key in sorted(connection.execute(union(*of_documents)).scalars())]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -16,8 +16,6 @@ SECTION = "backends"
 """The one table of the server's file that holds no settings."""
 RECORD_LOGS: tuple[Backend, ...] = ("json_file", "rotating_file", "redis_streams")
 """Backends that keep single records and have retention alone (RET-5)."""
-RECORD_LOG_OPERATIONS = ("retention", "message_request", "erasure")
-"""What may be planned on them: retention, and what a person asks to have removed or erased."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +88,10 @@ def check_policy(backend: Backend, policy: Policy, own: Mapping[str, Value], *, 
         raise unsupported_limit(backend=backend, limit=f"{asked[0]} = {policy[asked[0]]!r}", where=where, allowed=allowed)
 
 
-def check_operation(backend: Backend, operation: str, *, where: str) -> None:
-    """Raises UnsupportedLimit."""
-    if backend in RECORD_LOGS and operation not in RECORD_LOG_OPERATIONS:
-        allowed = ", ".join(RECORD_LOG_OPERATIONS)
-        raise unsupported_limit(backend=backend, limit=f"the operation {operation}", where=where, allowed=allowed)
+def check_operation(backend: Backend, operation: str, on_records: Collection[str], *, where: str) -> None:
+    """`on_records`: what logs of single records can do. Raises UnsupportedLimit."""
+    if backend in RECORD_LOGS and operation not in on_records:
+        raise unsupported_limit(backend=backend, limit=f"the operation {operation}", where=where, allowed=", ".join(on_records))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

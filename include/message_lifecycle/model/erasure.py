@@ -33,20 +33,26 @@ what was refused, what has gone. The key of a change and of a snapshot is the na
 class Traits:
     """What is true of a kind of table.
 
-    `of_text`: its rows are no messages but text, each of which may tell several keys. `by_setting`: it is there while a setting names it."""
+    `beside`: what tells it from the topic's own table in a catalog. `of_text`: its rows are no messages but text, each of which may tell
+    several keys. `by_setting`: it is there while a setting names it, and in no catalog. `of_log`: it is made of the log, and a plan that
+    changes it says on which snapshot of it it builds."""
 
+    kind: TableKind
     words: str
+    beside: str = ""
     of_text: bool = False
     by_setting: bool = False
+    of_log: bool = False
 
 
-TABLE_KINDS: Mapping[TableKind, Traits] = {
-    "log": Traits("the log"),
-    "view": Traits("the compacted view"),
-    "snapshots": Traits("the documents' snapshots"),
-    "quarantine": Traits("the quarantine", of_text=True),
-    "archive": Traits("the archive", by_setting=True),
-}
+_KINDS = (
+    Traits("log", "the log"),
+    Traits("view", "the compacted view", beside="compacted", of_log=True),
+    Traits("snapshots", "the documents' snapshots", beside="snapshots"),
+    Traits("quarantine", "the quarantine", beside="quarantine", of_text=True),
+    Traits("archive", "the archive", by_setting=True),
+)
+TABLE_KINDS: Mapping[TableKind, Traits] = {traits.kind: traits for traits in _KINDS}
 """All kinds of tables: nobody else needs to know one from another by its name."""
 RECEIPT_FORMAT = 1
 

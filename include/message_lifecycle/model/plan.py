@@ -213,25 +213,28 @@ class Plan:
     def _commits(self) -> dict[str, Commit]:
         return {commit.table: commit for commit in self._sorted[0]}
 
+    def _on(self, table: str) -> Commit:
+        return self._commits.get(table, NOTHING)
+
     @property
     def on_log(self) -> Commit:
-        return self._commits.get("log", NOTHING)
+        return self._on("log")
 
     @property
     def on_view(self) -> Commit:
-        return self._commits.get("view", NOTHING)
+        return self._on("view")
 
     @property
     def on_changes(self) -> Commit:
-        return self._commits.get("changes", NOTHING)
+        return self._on("changes")
 
     @property
     def on_snapshots(self) -> Commit:
-        return self._commits.get("snapshots", NOTHING)
+        return self._on("snapshots")
 
     @property
     def on_quarantine(self) -> Commit:
-        return self._commits.get("quarantine", NOTHING)
+        return self._on("quarantine")
 
     @property
     def of_log(self) -> bool:
@@ -269,6 +272,11 @@ class Plan:
     def moved(self, to: Literal["away", "back", "gone"] | None = None) -> tuple[MovedTable, ...]:
         """Tables of a topic that goes, comes back or is forgotten whole; those alone that are moved there."""
         return tuple(table for move in self._sorted[3] if to in (None, move.to) for table in move.tables)
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether it is made for long and beside the log, and the topic's other operations go on meanwhile (CMP-10)."""
+        return bool(self.on_view.compact)
 
     @property
     def goes_on(self) -> bool:

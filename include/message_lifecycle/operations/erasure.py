@@ -27,7 +27,7 @@ def plan(
 ) -> Plan:
     """`found`: of every table of the topic, the log first. Empty where the key is nowhere, and then history stays as well."""
     log = found[0]
-    view = {table.table: table for table in found}.get("view")
+    view = next((table for table in found if TABLE_KINDS[table.table].of_log), None)
     concerned = [table for table in found if not table.clean]
     # The log's commit carries the plan, also where the key is left in the view alone.
     chosen = [table for table in found if table is log or table in concerned] if concerned else []

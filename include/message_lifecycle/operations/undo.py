@@ -15,16 +15,12 @@ from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.outcome import OutcomeName
-from message_lifecycle.model.plan import Operation, Plan
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import ranges_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.undo import Range, Returning, ReturningView, ranges_in
 from message_lifecycle.operations.planning import empty_plan_of_log
 
-TAKEN_BACK: frozenset[Operation] = frozenset(
-    ("message_cleaner", "retention", "message_request", "purge_compacted", "snapshot_with_purge", "quarantine", "topic_delete")
-)
-"""Operations whose plans can be taken back, for stores: a table's history names them. The registry says the same."""
 _OF_AGES = ("message_expiry", "max_age_seconds", "allow_msg_ttl", "ttl_overrides_age", "zero_ttl")
 _IN_NO_VIEW = ("expiry", "ttl", "retention_age", "compacted")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from message_lifecycle.app.operations import words
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.model.backends import check_operation
+from message_lifecycle.app.topics import keep_view
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
 from message_lifecycle.ports import ChangeStore, Given, Topic
 
@@ -48,8 +48,6 @@ class Operation:
     """It takes nothing: once its first commit is there, nothing stops the others."""
     gives_way: ClassVar[bool] = False
     """It waits while a person is asked about the log as it stands."""
-    works_beside: ClassVar[bool] = False
-    """It works for long, and the topic's other operations go on meanwhile (CMP-10)."""
     wants_spark: ClassVar[bool] = False
     """A due topic nearly always has something to stage, so Java, and Spark on a cluster, may be started early."""
     marks: ClassVar[bool] = False
@@ -61,6 +59,10 @@ class Operation:
     """What its plan counts goes from the log: messages, or changes of documents."""
     counts_messages: ClassVar[bool] = True
     """Its outcome tells how many messages there were, and how many stay."""
+    of_documents: ClassVar[bool] = False
+    """Its plans name documents."""
+    on_records: ClassVar[bool] = False
+    """Logs of single records can do it (RET-5)."""
     undoable: ClassVar[bool] = False
     """A plan of it can be taken back (DEL-7)."""
     not_undone: ClassVar[str] = ""
@@ -91,22 +93,13 @@ class Operation:
 
     # When it is due
 
-    def all_topics(self, s: Services) -> Sequence[TopicName]:
-        """Where a schedule looks, if nobody names topics."""
-        return s.topics.list()
-
-    def check_place(self, s: Services, name: TopicName) -> None:
-        """Whether the operation works where the topic lies, which a person named. Raises UnsupportedLimit, NotInABackend."""
-        if name in s.backends:
-            check_operation(s.backends[name], self.name, where=f"topic {name}")
+    def looked_at(self, s: Services, given: Sequence[TopicName]) -> Sequence[TopicName]:
+        """Where a schedule looks: at the topics that a person named, else at all. Raises NotInABackend."""
+        return given or s.topics.list()
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
         """Those of the topics that the operation is for. `named`: a person named them."""
         return names
-
-    def work_on(self, s: Services, name: TopicName, *, as_of: Instant) -> Work:
-        """What a scheduled run plans for the topic."""
-        return self.name  # type: ignore[return-value]  # one that is scheduled
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         """Whether a plan made now would change something, and why (not)."""
@@ -116,6 +109,8 @@ class Operation:
 
     def prepare(self, s: Services, name: TopicName) -> None:
         """Before the facts are gathered, under the topic's lock."""
+        # Altering a topic has done it; the server's settings change without us.
+        keep_view(s, name)
 
     def preview(self, s: Services, name: TopicName, work: Work, *, as_of: Instant) -> Plan:
         """The plan as it would be, recorded nowhere."""
@@ -180,9 +175,6 @@ class Operation:
 
     def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         """What must be true, or be done, just before the store's commit, which is not there yet. Raises PlanConflict."""
-
-    def after(self, s: Services, plan: Plan, store: ChangeStore) -> None:
-        """What is done once the store's commit is there."""
 
     def published(self, plan: Plan, done: Sequence[Published]) -> Published:
         """Of all commits the one that the outcome counts."""

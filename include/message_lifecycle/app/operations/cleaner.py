@@ -108,15 +108,14 @@ class Retention(Cleaning):
     """Removes what lies beyond the topic's limits by age, number and size (RET-5)."""
 
     name = "retention"
+    on_records = True
 
-    def all_topics(self, s: Services) -> Sequence[TopicName]:
+    def looked_at(self, s: Services, given: Sequence[TopicName]) -> Sequence[TopicName]:
         """A table's retention is the cleaner's."""
-        return sorted(s.backends)
-
-    def check_place(self, s: Services, name: TopicName) -> None:
-        if name not in s.backends:
-            raise not_in_a_backend(str(name), [str(known) for known in sorted(s.backends)])
-        super().check_place(s, name)
+        for name in given:
+            if name not in s.backends:
+                raise not_in_a_backend(str(name), [str(known) for known in sorted(s.backends)])
+        return given or sorted(s.backends)
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         if (waiting := asked.question(name)) is not None:
@@ -147,10 +146,10 @@ def _reached(state: DueState, as_of: Instant) -> bool:
 def _plan(s: Services, facts: Facts, policy: Policy, *, as_of: Instant) -> Plan:
     """Where compaction may be too far behind to be waited for, what the view would still show waits with it (CMP-9)."""
     log, limit_us = facts.log, policy.max_compaction_lag_us
-    view = None if limit_us is None or not policy.cleaner_enabled else s.views.view(log.topic)
+    view = None if limit_us is None or not policy.cleaner_enabled else s.stores.view.view(log.topic)
     if limit_us is None or view is None:
         return message_cleaner.plan(facts, policy, as_of=as_of, ask=partial(s.reader.rows, log))
-    lag = Lag(view=view, oldest=s.views.oldest_past(log, view), limit_us=limit_us, as_of=as_of)
+    lag = Lag(view=view, oldest=s.stores.view.oldest_past(log, view), limit_us=limit_us, as_of=as_of)
 
     def made_with(waiting: Waiting) -> Plan:
         def ask(question: RowQuestion) -> RowAnswer:
@@ -163,7 +162,7 @@ def _plan(s: Services, facts: Facts, policy: Policy, *, as_of: Instant) -> Plan:
     waiting = NOTHING_WAITS
     for _ in range(_TRIES):
         made = made_with(waiting)
-        outlived = s.views.outlived(view, made) if takes_past(made, view) else NONE_OUTLIVED
+        outlived = s.stores.view.outlived(view, made) if takes_past(made, view) else NONE_OUTLIVED
         more = waiting_of(made, view, outlived) | held_back(outlived, view, of_view)
         if not more:
             return lag.completed(made, outlived)

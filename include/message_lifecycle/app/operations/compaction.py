@@ -36,7 +36,7 @@ class Compaction(Operation):
 
     name = "compaction"
     command = "compact"
-    works_beside, wants_spark = True, True
+    wants_spark = True
     removes, takes_messages = False, False
     not_undone = "a compaction takes nothing from the log, which still has what the view leaves out"
 
@@ -79,7 +79,7 @@ class Compaction(Operation):
         return compaction.plan(compaction_facts(s, name, policy, as_of=as_of), policy, as_of=as_of)
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        return s.views.evidence(plan, staged, policy)
+        return s.stores.view.evidence(plan, staged, policy)
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return compaction_suite(plan, staged, policy)
@@ -94,7 +94,7 @@ class Compaction(Operation):
         return sparing.touched_messages(s, plan, staged, holds)
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
-        plan, staged, view = record.plan, record.staged, s.views.view(record.plan.topic)
+        plan, staged, view = record.plan, record.staged, s.stores.view.view(record.plan.topic)
         assert staged is not None, "what is published was staged"
         wrong = []
         if dict(published.removed) != dict(staged.removed(plan)):
@@ -132,7 +132,7 @@ class PurgeCompacted(OfMessages):
         s.ledger.check(name, s.topics.describe(name).ledger)
         if not policy.cleaner_enabled:
             return Due(topic=name, due=False, reason="nothing is removed while [message_cleaner] enabled = false")
-        if s.views.view(name) is None:
+        if s.stores.view.view(name) is None:
             return Due(topic=name, due=False, reason="nothing was compacted yet")
         made = self.preview(s, name, self.name, as_of=asked.as_of)
         if made.is_empty:
@@ -142,6 +142,7 @@ class PurgeCompacted(OfMessages):
         return asked.unless_hindered(made, reason)
 
     def prepare(self, s: Services, name: TopicName) -> None:
+        super().prepare(s, name)
         latest_view(s, name)  # an older one would read past the end of what it relied on
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
@@ -156,7 +157,7 @@ class PurgeCompacted(OfMessages):
 
 
 def _is_settled(s: Services, name: TopicName, policy: Policy, as_of: Instant) -> bool:
-    view = s.views.view(name)
+    view = s.stores.view.view(name)
     if view is None or compaction.is_due(view, policy, as_of=as_of):
         return False
     # A view that is past the log is no settled one: planning says what is wrong with it.
@@ -165,7 +166,7 @@ def _is_settled(s: Services, name: TopicName, policy: Policy, as_of: Instant) ->
 
 def compaction_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Instant) -> CompactionFacts:
     """Raises CompactedTableMissing where a view was published and is gone, HorizonBeyondLog."""
-    log, view = s.reader.log(name), s.views.view(name)
+    log, view = s.reader.log(name), s.stores.view.view(name)
     accepted = s.ledger.accepted_view(name)
     if view is None and accepted is not None:
         raise CompactedTableMissing(str(name), "it was published before, and its table is not there any more")
@@ -174,7 +175,7 @@ def compaction_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Ins
         end = log.end_offsets.get(partition, 0)
         if horizon >= end:
             raise horizon_beyond_log(str(name), partition, horizon, end)
-    tails, holds = tuple(s.views.tails(log, horizons, as_of=as_of)), sparing.holds_of(s, name)
+    tails, holds = tuple(s.stores.view.tails(log, horizons, as_of=as_of)), sparing.holds_of(s, name)
     return CompactionFacts(
         log=log,
         view=view,

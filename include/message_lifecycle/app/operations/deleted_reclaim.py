@@ -47,6 +47,9 @@ class DeletedReclaim(OfSpace):
     def topic(self, s: Services, name: TopicName) -> Topic | None:
         return None
 
+    def prepare(self, s: Services, name: TopicName) -> None:
+        pass  # its views went when it was deleted
+
     def preview(self, s: Services, name: TopicName, work: Work, *, as_of: Instant) -> Plan:
         """Raises UnknownPlan, NothingDeleted, UndoWindowOpen, LedgerMismatch, and what looking into its folders does."""
         deletion = deletion_of(s, cast(ReclaimDeleted, work).plan_id)
@@ -87,9 +90,9 @@ class DeletedReclaim(OfSpace):
 
 def reclaimer_of(s: Services, name: TopicName) -> DeletedReclaimer:
     """Raises NotDeletable."""
-    if s.deleted_reclaimer is None:
+    if s.stores.gone is None:
         raise not_deletable(str(name))
-    return s.deleted_reclaimer
+    return s.stores.gone
 
 
 def deletion_of(s: Services, plan_id: str) -> Plan:
@@ -126,11 +129,11 @@ def begun_plan(s: Services, name: TopicName) -> Plan | None:
 
 def due_by_name(s: Services) -> dict[TopicName, ReclaimDeleted]:
     """Of each name the topic that was deleted first of those that cannot be brought back any more, or whose reclaim has begun."""
-    if s.deleter is None or s.deleted_reclaimer is None:
+    if s.stores.move is None or s.stores.gone is None:
         return {}
     now = s.ledger.now()
-    passed = {topic.topic: topic.plan_id for topic in s.deleter.deletions() if now >= undo_until(s, topic)}  # the newest first
-    half_done = (begun_plan(s, name) for name in {begun.topic for begun in s.deleted_reclaimer.unfinished().values()})
+    passed = {topic.topic: topic.plan_id for topic in s.stores.move.deletions() if now >= undo_until(s, topic)}  # the newest first
+    half_done = (begun_plan(s, name) for name in {begun.topic for begun in s.stores.gone.unfinished().values()})
     begun = {plan.topic: plan.parent or "" for plan in half_done if plan is not None}
     return {name: ReclaimDeleted(plan_id=plan_id) for name, plan_id in {**passed, **begun}.items()}
 
@@ -138,7 +141,7 @@ def due_by_name(s: Services) -> dict[TopicName, ReclaimDeleted]:
 def lost(s: Services) -> dict[str, BegunReclaim]:
     """Reclaims that have begun and that nobody brings to an end by the ledger, by plan: it was restored from before them, or a run died
     when all but their word was gone."""
-    begun = {} if s.deleted_reclaimer is None else s.deleted_reclaimer.unfinished()
+    begun = {} if s.stores.gone is None else s.stores.gone.unfinished()
     return {plan_id: one for plan_id, one in begun.items() if not _is_open(s, plan_id)}
 
 

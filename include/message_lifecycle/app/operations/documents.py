@@ -52,8 +52,10 @@ _AGE = "changes_max_age"
 class OfDocuments(Operation):
     """What a purge and its undo have in common."""
 
+    of_documents = True
+
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        return s.snapshots.evidence(plan, staged, policy)
+        return s.stores.snapshots.evidence(plan, staged, policy)
 
     def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
         held = sparing.held_documents(holds)
@@ -131,7 +133,7 @@ class SnapshotWithPurge(OfDocuments):
         if settings_hash(s.ledger.own_settings(plan.topic)) != wanted:
             raise PlanConflict(plan.plan_id, "settings of users or documents were changed after it was planned")
         _check_clients(s, plan, verdict.staged)  # what is known to be in the way raises no epoch
-        if store is s.changes:
+        if store is s.stores.changes:
             wrong = _snapshot_differences(s, plan, verdict.staged)
             if wrong:
                 raise PlanConflict(plan.plan_id, "; ".join(wrong))
@@ -173,7 +175,7 @@ class UndoOfDocuments(Undo, OfDocuments):
         if not sparing.is_undone(s, undone):
             staged = None if record.staged is None else record.staged.documents
             purged = staged is not None and bool(staged.purged)
-            committed = (s.snapshots, s.changes) if purged else (s.snapshots,)
+            committed = (s.stores.snapshots, s.stores.changes) if purged else (s.stores.snapshots,)
             check(s, record, policy, tables.changes_uuid, lambda: all(store.has_begun(undone) for store in committed))
             actions = [action for action in going(undone, record.staged) if action.purged or action.dropped]
             purges = later(s, undone, "snapshot_with_purge")

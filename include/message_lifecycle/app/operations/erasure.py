@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from message_lifecycle.app import archiving, sparing
 from message_lifecycle.app.erasure_secret import match_of
 from message_lifecycle.app.operations.base import Frames, Operation, Work
-from message_lifecycle.app.operations.registry import names_of
+from message_lifecycle.app.operations.registry import names_of, undoable
 from message_lifecycle.app.receipts import keep
 from message_lifecycle.app.sparing import holds_of, ids_of
 from message_lifecycle.gates.tables import erasure_suite
@@ -47,7 +47,7 @@ class Erasure(Operation):
     """Erases the key of a person's request from one topic."""
 
     name = "erasure"
-    by_request = True
+    by_request, on_records = True, True
     not_undone = "what is erased never comes back"
 
     def is_of(self, plan: Plan, work: Work) -> bool:
@@ -110,12 +110,10 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: EraseKey, *, as_of
     of = ErasureOf(request_id=request.request_id, digest=request.key.digest, secret=request.key.secret)
     matches = match_of(s, [request]).matches
     _refuse_lost_archives(s, name)
-    undoable = s.ledger.published_since(
-        name, names_of(lambda one: one.undoable), published_after=Instant(s.ledger.now() - policy.undo_window_us)
-    )
-    found = eraser_of(s, name).find_key(name, matches, policy, as_of=as_of, undoable=undoable)
+    open_undo = s.ledger.published_since(name, undoable(), published_after=Instant(s.ledger.now() - policy.undo_window_us))
+    found = eraser_of(s, name).find_key(name, matches, policy, as_of=as_of, undoable=open_undo)
     _refuse_former_archives(s, name, policy, matches)
-    _refuse_held(s, name, policy, matches, found, as_of=as_of, undoable=undoable)
+    _refuse_held(s, name, policy, matches, found, as_of=as_of, undoable=open_undo)
     return erasure.plan(name, requirements, policy, of, found, as_of=as_of)
 
 
@@ -188,9 +186,9 @@ def _refuse_former_archives(s: Services, name: TopicName, policy: Policy, matche
 
 
 def eraser_of(s: Services, name: TopicName) -> Eraser:
-    if s.eraser is None:
+    if s.stores.rewrite is None:
         raise unsupported_erasure(f"topic {name}", "its store cannot erase keys")
-    return s.eraser
+    return s.stores.rewrite
 
 
 def matches_of(s: Services, plan: Plan) -> Matches:
@@ -225,7 +223,7 @@ def _wrong(plan: Plan, published: Published, found: tuple[ErasedTable, ...]) -> 
 
 def forget_former(s: Services, request: ErasureRequest) -> None:
     """What the ledger has of a document of topics that are gone for good, or are topics of messages now: no plan is made for those."""
-    for name in s.ledger.document_topics():
+    for name in s.ledger.document_topics(names_of(lambda one: one.of_documents and not one.gives_back)):
         if (not request.topics or name in request.topics) and not _is_of_documents(s, name):
             s.ledger.forget_document(name, match_of(s, [request]).matches, word=_word_of(request.key.digest))
 

@@ -44,13 +44,13 @@ class OfMessages(Operation):
         return of_log_alone(plan, done[-1])
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        of_log = s.store.evidence(plan, staged, policy)
+        of_log = s.stores.log.evidence(plan, staged, policy)
         of_view = plan.on_view.mark or plan.on_view.back or plan.past_horizon
-        return {**of_log, **s.views.evidence(plan, staged, policy)} if of_view else of_log
+        return {**of_log, **s.stores.view.evidence(plan, staged, policy)} if of_view else of_log
 
     def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         plan = verdict.plan
-        if store is not s.views:
+        if store is not s.stores.view:
             if plan.on_view.mark:
                 latest_view(
                     s, plan.topic
@@ -83,7 +83,7 @@ class OfMessages(Operation):
 
     def leave(self, s: Services, plan: Plan) -> str:
         if (
-            not plan.of_log or not plan.on_view.mark or s.views.published(plan) is None or s.store.published(plan) is not None
+            not plan.of_log or not plan.on_view.mark or s.stores.view.published(plan) is None or s.stores.log.published(plan) is not None
         ):  # both tables
             return ""
         return f"The compacted view is without what it took from there: `lifecycle undo {plan.plan_id}` brings that back"
@@ -102,7 +102,7 @@ def facts_of(s: Services, log: LogState, view: ViewState | None = None) -> Facts
 
 def view_as_relied_on(s: Services, plan: Plan) -> bool:
     """Whether the view is as the plan was made on it: it relies on it, or names what goes from it."""
-    view, done = s.views.view(plan.topic), s.views.published(plan)
+    view, done = s.stores.view.view(plan.topic), s.stores.view.published(plan)
     # A run that died between its two commits has changed the view itself.
     relied_on = done.snapshot_id if done is not None else None if plan.view is None else plan.view.snapshot_id
     return (None if view is None else view.snapshot_id) == relied_on
@@ -110,7 +110,7 @@ def view_as_relied_on(s: Services, plan: Plan) -> bool:
 
 def _view_differences(s: Services, plan: Plan, staged: Staged) -> list[str]:
     """What the commit on the view did not do as it was judged."""
-    done = s.views.published(plan) if plan.on_view.mark else None
+    done = s.stores.view.published(plan) if plan.on_view.mark else None
     if not plan.on_view.mark or (done is not None and staged.view is not None and dict(done.removed) == dict(staged.view.removed)):
         return []
     return [f"the commit took {None if done is None else dict(done.removed)} from the compacted view, not what the gate judged"]

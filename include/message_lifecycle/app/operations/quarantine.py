@@ -105,9 +105,9 @@ class UndoOfQuarantine(Undo, OfQuarantine):
 
 def store_of(s: Services, name: TopicName) -> QuarantineStore:
     """Raises NoQuarantine."""
-    if s.quarantine is None or name in s.backends:
+    if s.stores.quarantine is None or name in s.backends:
         raise no_quarantine(str(name))
-    return s.quarantine
+    return s.stores.quarantine
 
 
 def _came_back(s: Services, name: TopicName) -> Iterator[CameBack]:

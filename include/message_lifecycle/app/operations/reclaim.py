@@ -13,7 +13,7 @@ from message_lifecycle.app.due import Asked, Due
 from message_lifecycle.app.operations import words
 from message_lifecycle.app.operations.base import Frames, OfSpace, Work, accept_one
 from message_lifecycle.app.operations.deleted_reclaim import DeletedReclaim, begun_plan, due_by_name, forget_ended
-from message_lifecycle.app.operations.registry import names_of
+from message_lifecycle.app.operations.registry import kind_of, undoable
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.sparing import holds_of, ids_of
 from message_lifecycle.gates.suite import Suite
@@ -38,20 +38,15 @@ class Reclaim(OfSpace):
 
     gives_way = True
 
-    def all_topics(self, s: Services) -> Sequence[TopicName]:
-        names = list(s.topics.list())
-        return [*names, *sorted(set(due_by_name(s)) - set(names))]
+    def looked_at(self, s: Services, given: Sequence[TopicName]) -> Sequence[TopicName]:
+        """Also at names that a deleted topic had."""
+        names = super().looked_at(s, given)
+        return names if given else [*names, *sorted(set(due_by_name(s)) - set(names))]
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
         """All of them; and what lost reclaims have left is forgotten first, whichever topics are asked about."""
         forget_ended(s)
         return names
-
-    def work_on(self, s: Services, name: TopicName, *, as_of: Instant) -> Work:
-        deleted = due_by_name(s).get(name)
-        if deleted is None or (begun_plan(s, name) is None and _hindrance(s, name, deleted, as_of=as_of) is not None):
-            return self.name
-        return deleted
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         """Looking costs a walk through the topic's history, once an interval."""
@@ -74,25 +69,23 @@ class Reclaim(OfSpace):
         return _judged(made, f"{_size(made)} can go, with {snapshots} snapshots", asked)
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
-        tables, holds = tuple(s.reclaimer.histories(name)), holds_of(s, name)
+        tables, holds = tuple(s.stores.forget.histories(name)), holds_of(s, name)
         main = (ref.snapshot_id for table in tables if not table.table for ref in table.refs if ref.name == reclaim.MAIN)
         facts = ReclaimFacts(
             topic=name,
             tables=tables,
             snapshot_id=next(main, None),
             needed_since=_needed_since(s, name),
-            undoable_since=s.ledger.planned_since(
-                name, names_of(lambda one: one.undoable), published_after=Instant(s.ledger.now() - policy.undo_window_us)
-            ),
+            undoable_since=s.ledger.planned_since(name, undoable(), published_after=Instant(s.ledger.now() - policy.undo_window_us)),
             # What a hold names may lie in files of the past, and nobody looks into them (DEL-8).
             held=tuple(hold.told for hold in holds),
             heeded=ids_of(holds),
             accepted=s.ledger.accepted(name),
         )
-        return reclaim.plan(facts, policy, as_of=as_of, ask=partial(s.reclaimer.loose, name))
+        return reclaim.plan(facts, policy, as_of=as_of, ask=partial(s.stores.forget.loose, name))
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
-        return s.reclaimer.evidence(plan, staged, policy)
+        return s.stores.forget.evidence(plan, staged, policy)
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return reclaim_suite(plan, policy)
@@ -111,6 +104,14 @@ class Reclaim(OfSpace):
 
     def counted(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
         return replace(outcome, reclaimed_files=published.reclaimed_files, reclaimed_bytes=published.reclaimed_bytes)
+
+
+def work_on(s: Services, name: TopicName, *, as_of: Instant) -> Work:
+    """The deleted topic that is to go, or else the one that stands."""
+    deleted = due_by_name(s).get(name)
+    if deleted is None or (begun_plan(s, name) is None and _hindrance(s, name, deleted, as_of=as_of) is not None):
+        return Reclaim.name
+    return deleted
 
 
 def _hindrance(s: Services, name: TopicName, deleted: ReclaimDeleted, *, as_of: Instant) -> str | None:
@@ -150,5 +151,6 @@ def _needed_since(s: Services, name: TopicName) -> Instant | None:
     """When the oldest ingest or plan of the topic began that is still open: what it has written since may be named by nothing yet."""
     batches = [batch.begun_at for batch in s.ledger.open_batches(name)]
     plan = s.ledger.open_plan(name)
-    open_plans = [] if plan is None or plan.plan.operation == Reclaim.name else [plan.recorded_at]
+    # One that gives back space writes nothing itself.
+    open_plans = [plan.recorded_at] if plan is not None and kind_of(plan.plan).counts_messages else []
     return min([*batches, *open_plans], default=None)

@@ -5,7 +5,7 @@ Each module is loaded when its operation is first met.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any, cast
@@ -15,6 +15,7 @@ from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.sparing import is_undone
 from message_lifecycle.gates.suite import Suite, holds_suite
 from message_lifecycle.model import plan as plans
+from message_lifecycle.model.backends import check_operation
 from message_lifecycle.model.change import Commit
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -22,6 +23,7 @@ from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
 from message_lifecycle.model.settings import Policy
+from message_lifecycle.ports import ChangeStore
 
 OPERATIONS = {
     "message_cleaner": "cleaner.MessageCleaner",
@@ -42,19 +44,6 @@ OPERATIONS = {
     "undo of topic_delete": "topics.UndoOfTopicDelete",
 }
 
-STORES = {
-    "log": "store",
-    "view": "views",
-    "snapshots": "snapshots",
-    "changes": "changes",
-    "quarantine": "quarantine",
-    "rewrite": "eraser",
-    "forget": "reclaimer",
-    "move": "deleter",
-    "gone": "deleted_reclaimer",
-}
-"""Which of the services' stores carries out a change: a commit by its table, the others by their kind."""
-
 
 @cache
 def named(name: str) -> Operation:
@@ -62,8 +51,8 @@ def named(name: str) -> Operation:
     return cast(Operation, _loaded(OPERATIONS[name])())
 
 
-def stores_of(plan: Plan) -> list[str]:
-    """Which of the services' stores carry out its changes, in their order. Tables that are written again, or whose past is forgotten, go
+def stores(s: Services, plan: Plan) -> list[ChangeStore]:
+    """Those that carry out its changes, in their order. Tables that are written again, or whose past is forgotten, go
     together; the changes of documents that new snapshots cover go in a commit behind theirs."""
     names: list[str] = []
     for change in plan.changes:
@@ -71,7 +60,7 @@ def stores_of(plan: Plan) -> list[str]:
             names += (change.table, "changes") if change.documents else (change.table,)
         else:
             names.append("gone" if plan.moved("gone") else change.kind)
-    return [STORES[name] for name in dict.fromkeys(names)]
+    return [s.stores.of(name) for name in dict.fromkeys(names)]
 
 
 def _loaded(place: str) -> Any:
@@ -82,6 +71,24 @@ def _loaded(place: str) -> Any:
 def names_of(so: Callable[[Operation], bool]) -> tuple[plans.Operation, ...]:
     """The operations of which it is so, as plans and outcomes name them."""
     return tuple(dict.fromkeys(operation.name for operation in map(named, OPERATIONS) if so(operation)))
+
+
+def undoable() -> tuple[plans.Operation, ...]:
+    """Those whose plans can be taken back (DEL-7)."""
+    return names_of(lambda one: one.undoable)
+
+
+def on_records() -> tuple[plans.Operation, ...]:
+    """Those that logs of single records can do (RET-5)."""
+    return names_of(lambda one: one.on_records)
+
+
+def looked_at(s: Services, work: Scheduled, given: Sequence[TopicName]) -> Sequence[TopicName]:
+    """Where a schedule looks; see `Operation.looked_at`. Raises UnsupportedLimit where it cannot work on a topic that a person named."""
+    for name in given:
+        if name in s.backends:
+            check_operation(s.backends[name], work, on_records(), where=f"topic {name}")
+    return named(work).looked_at(s, given)
 
 
 def of_plan(s: Services, plan: Plan) -> Operation:
@@ -123,6 +130,11 @@ def of_work(s: Services, name: TopicName, work: Work) -> Operation:
     return named("message_request" if isinstance(work, Request) else work)
 
 
+def work_on(s: Services, name: TopicName, work: Scheduled, *, as_of: Instant) -> Work:
+    """What a scheduled run plans for the topic. Where space is given back the name may stand for a topic that was deleted."""
+    return cast(Work, _loaded("reclaim.work_on")(s, name, as_of=as_of)) if work == "reclaim" else work
+
+
 def _undo_of(s: Services, name: TopicName, work: UndoPlan) -> Operation:
     undone = s.ledger.record(work.plan_id).plan
     if undone.operation == "topic_delete":
@@ -148,11 +160,15 @@ __all__ = [
     "Work",
     "again",
     "kind_of",
+    "looked_at",
     "named",
     "names_of",
     "of_plan",
     "of_work",
+    "on_records",
     "preview",
-    "stores_of",
+    "stores",
     "suite_of",
+    "undoable",
+    "work_on",
 ]

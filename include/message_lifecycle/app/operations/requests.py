@@ -28,14 +28,14 @@ class MessageRequest(OfMessages):
     """Removes the messages that a person names."""
 
     name = "message_request"
-    by_request, marks, undoable = True, True, True
+    by_request, marks, undoable, on_records = True, True, True, True
 
     def is_of(self, plan: Plan, work: Work) -> bool:
         """A request is planned anew each time."""
         return False
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
-        request, view = cast(Request, work), s.views.view(log.topic)
+        request, view = cast(Request, work), s.stores.view.view(log.topic)
         facts = facts_of(s, log, view)
         requests.check(log, request)
         found = s.reader.requested(log, request, as_of=as_of)
@@ -64,7 +64,7 @@ def _rows_of_view(
     for partition, offset in request.positions:
         taken.setdefault(partition, set()).add(offset)
     keys = _newest_past_horizon(s, log, view, going)
-    rows = s.views.places_of(log.topic, view, offsets=taken, keys={key for _, key in keys})
+    rows = s.stores.view.places_of(log.topic, view, offsets=taken, keys={key for _, key in keys})
     chosen: Offsets = {}
     for partition, offset, key in rows:
         named = offset in taken.get(partition, ())
@@ -77,7 +77,7 @@ def _rows_of_view(
 def _of_span(s: Services, log: LogState, view: ViewState, request: TruncateLog | RemoveNullKeys) -> Offsets:
     """All that the view has there: an older message of a key lies below a newer one of it, and so goes with it."""
     span, chosen = span_of(request), set[int]()
-    for row in s.views.view_rows(log.topic, view, partition=request.partition, start=span.start):
+    for row in s.stores.view.view_rows(log.topic, view, partition=request.partition, start=span.start):
         if row.message.offset >= span.stop:
             break
         if not row.remembered and (isinstance(request, TruncateLog) or row.message.key is None):
@@ -106,7 +106,7 @@ def _of_key(s: Services, log: LogState, view: ViewState, request: PurgeKey, goin
     for entry in in_log.due:
         of_log.setdefault(entry.partition, set()).update(offsets_of(entry.taken))
     chosen: Offsets = {}
-    for partition, offset, _ in s.views.places_of(log.topic, view, offsets={}, keys={request.key}):
+    for partition, offset, _ in s.stores.view.places_of(log.topic, view, offsets={}, keys={request.key}):
         if _goes(offset, request, of_log.get(partition, set()), going.get(partition, set())):
             chosen.setdefault(partition, set()).add(offset)
     return chosen

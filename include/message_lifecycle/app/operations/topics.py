@@ -103,6 +103,10 @@ class UndoOfTopicDelete(Undo, OfWholeTopic):
         except UnknownTopic:
             return None
 
+    def prepare(self, s: Services, name: TopicName) -> None:
+        if self.topic(s, name) is not None:
+            super().prepare(s, name)
+
     def preview(self, s: Services, name: TopicName, work: Work, *, as_of: Instant) -> Plan:
         """An empty plan where it was done before. Raises why it cannot be undone, LedgerMismatch."""
         return _plan_return(s, cast(UndoPlan, work), as_of=as_of)
@@ -140,9 +144,9 @@ def _misplaced(plan: Plan, found: Sequence[TopicTable]) -> list[str]:
 
 def deleter_of(s: Services, name: TopicName) -> TopicDeleter:
     """Raises NotDeletable."""
-    if s.deleter is None or name in s.backends:
+    if s.stores.move is None or name in s.backends:
         raise not_deletable(str(name))
-    return s.deleter
+    return s.stores.move
 
 
 def _plan_return(s: Services, work: UndoPlan, *, as_of: Instant) -> Plan:

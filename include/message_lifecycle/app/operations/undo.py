@@ -12,7 +12,6 @@ from message_lifecycle.app.operations.base import Operation, Work
 from message_lifecycle.app.operations.messages import OfMessages, of_log_alone, view_as_relied_on
 from message_lifecycle.app.operations.registry import kind_of
 from message_lifecycle.app.services import Services
-from message_lifecycle.app.topics import latest_view
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.gates.undo import undo_suite
 from message_lifecycle.model import plan as plans
@@ -79,10 +78,6 @@ class UndoOfMessages(Undo, OfMessages):
     def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         pass  # what `OfMessages` asks is about what goes
 
-    def after(self, s: Services, plan: Plan, store: ChangeStore) -> None:
-        if store is s.views:
-            latest_view(s, plan.topic)  # it names the view as it was
-
     def heeds_horizon(self, s: Services, plan: Plan) -> bool:
         return view_as_relied_on(s, plan)
 
@@ -117,7 +112,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
         heeded = sparing.ids_of(sparing.holds_of(s, name))
         return undo.plan(s.reader.log(name), policy, taken_back, None, as_of=as_of, taken=0, heeded=heeded)
     of_log = taken_back.of_log and not stopped_at_log(s, record)
-    store: ChangeStore = s.store if of_log else s.views
+    store: ChangeStore = s.stores.log if of_log else s.stores.view
     check(s, record, policy, s.topics.describe(name).uuid, lambda: store.has_begun(taken_back))
     log = s.reader.log(name)
     assert record.staged is not None and record.outcome is not None, "a published plan was staged, and has its outcome"
@@ -126,7 +121,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
         undone = [(s.ledger.record(known.plan_id), known.undone_by) for known in s.ledger.undone(name)]
         without = [span for other, undone_by in undone for span in markers_of(s, other, undone_by)]
         found = s.reader.returning(log, taken_back, record.staged, own=markers_of(s, record), without=without)
-    view = s.views.view(name)
+    view = s.stores.view.view(name)
     of_view = _of_view(s, view, taken_back)
     if of_log:
         undo.check_later(taken_back, found, later(s, taken_back, "compaction"), policy)
@@ -191,7 +186,7 @@ def stopped_at_log(s: Services, record: PlanRecord) -> bool:
     plan, outcome = record.plan, record.outcome
     if not plan.on_view.mark or not plan.of_log or outcome is None or outcome.name in ("published", "failed"):
         return False
-    return s.views.has_begun(plan)
+    return s.stores.view.has_begun(plan)
 
 
 def later(s: Services, plan: Plan, *operations: plans.Operation) -> list[Plan]:
@@ -210,7 +205,7 @@ def later(s: Services, plan: Plan, *operations: plans.Operation) -> list[Plan]:
         for other in found
         if not other.plan.on_view.compact
         or (other.outcome is not None and other.outcome.name == "published")
-        or (other.report is not None and s.views.has_begun(other.plan))
+        or (other.report is not None and s.stores.view.has_begun(other.plan))
     ]
 
 
@@ -219,7 +214,7 @@ def _of_view(s: Services, view: ViewState | None, plan: Plan) -> ReturningView:
         return ReturningView()
     if view is None or plan.view is None or view.table_uuid != plan.view.table_uuid:
         raise undo_source_gone(plan.plan_id, "the compacted view that it took messages from is not there any more")
-    return s.views.returning(view, plan)
+    return s.stores.view.returning(view, plan)
 
 
 def _check_newer(s: Services, log: LogState, plan: Plan, of_view: ReturningView) -> None:
@@ -254,12 +249,12 @@ def remember(s: Services, plan: Plan) -> None:
 def _view_differences(s: Services, plan: Plan) -> list[str]:
     if not plan.on_view.back:
         return []
-    view, done = s.views.view(plan.topic), s.views.published(plan)
+    view, done = s.stores.view.view(plan.topic), s.stores.view.published(plan)
     if view is None or done is None:
         return ["nothing came back to the compacted view"]
     # As it was published: a compaction may have come since.
     named = {action.partition: list(offsets_of(action.offsets)) for action in plan.on_view.back}
-    back = s.views.places_of(plan.topic, replace(view, snapshot_id=done.snapshot_id), offsets=named, keys=())
+    back = s.stores.view.places_of(plan.topic, replace(view, snapshot_id=done.snapshot_id), offsets=named, keys=())
     if len(back) == plan.restored_view_rows:
         return []
     return [f"{plan.restored_view_rows} messages should be back in the compacted view, {len(back)} are there"]

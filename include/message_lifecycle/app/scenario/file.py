@@ -6,15 +6,13 @@ import base64
 import binascii
 import json
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from message_lifecycle.model.errors import InvalidInstant, InvalidScenario
 from message_lifecycle.model.instants import parse_instant
-from message_lifecycle.model.plan import Operation
 
 
 def _bytes(value: object) -> object:
@@ -254,9 +252,6 @@ class Scenario(_Strict):
     steps: list[Step]
 
 
-_OPERATIONS = frozenset(get_args(Operation))
-
-
 def load(path: Path) -> Iterator[Scenario]:
     """The scenarios of a `.json` file (one) or a `.jsonl` file (one a line). Raises InvalidScenario."""
     try:
@@ -280,9 +275,11 @@ def _parse(text: str, where: str) -> Scenario:
         if not isinstance(error, ValidationError):
             raise InvalidScenario(where, str(error), "one JSON object") from None
         first = error.errors()[0]
-        # The word by which one of several forms is chosen stands in no file; it is what is wrong, if none is.
+        # The word by which one of the forms of a step's run is chosen stands in no file; it is what is wrong, if none is.
         chosen_by = str(first.get("ctx", {}).get("discriminator", "")).strip("'")
-        loc = [part for before, part in pairwise((None, *first["loc"])) if before != "run" or part not in _OPERATIONS]
+        loc = list(first["loc"])
+        if loc[2:3] == ["run"]:
+            del loc[3:4]
         loc += filter(None, [chosen_by])
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
         allowed = "Field required" if first["type"] == "union_tag_not_found" else first["msg"].removeprefix("Value error, ")

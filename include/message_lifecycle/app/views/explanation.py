@@ -112,11 +112,11 @@ def _came_back(s: Services, name: TopicName, partition: int, offset: int) -> Vie
 
 def _compacted(s: Services, name: TopicName, partition: int, offset: int) -> View | None:
     """Whether a compacted read has the message; None: nothing of the topic was compacted."""
-    view = s.views.view(name)
+    view = s.stores.view.view(name)
     if view is None:
         return None
     horizon = view.horizon(partition)
-    row = next(iter(s.views.view_rows(name, view, partition=partition, start=offset)), None) if offset <= horizon else None
+    row = next(iter(s.stores.view.view_rows(name, view, partition=partition, start=offset)), None) if offset <= horizon else None
     in_view = row is not None and row.message.offset == offset and not row.remembered
     return {"horizon": view.horizons.get(partition), "past_horizon": offset > horizon, "in_view": in_view}
 

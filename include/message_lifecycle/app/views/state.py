@@ -78,7 +78,7 @@ def topic_status(s: Services, name: TopicName, *, now: Instant, waiting: Sequenc
         "waiting": None if asked is None else _question(asked, policy),
         "last_run": None if last is None else outcome_view(last[1], last[0]),
         "last_removal": _last_removal(s, name),
-        "hidden_bytes": s.reclaimer.hidden_bytes(name),
+        "hidden_bytes": s.stores.forget.hidden_bytes(name),
         "warnings": [*would.warnings, *_unregistered(s, name)],
     }
 
@@ -125,7 +125,7 @@ def _documents_status(s: Services, name: TopicName, policy: Policy, now: Instant
         "waiting": None if asked is None else _question(asked, policy),
         "last_run": None if last is None else outcome_view(last[1], last[0]),
         "last_removal": _last_removal(s, name),
-        "hidden_bytes": s.reclaimer.hidden_bytes(name),
+        "hidden_bytes": s.stores.forget.hidden_bytes(name),
         "warnings": list(would.warnings),
     }
 

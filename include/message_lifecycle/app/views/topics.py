@@ -196,7 +196,7 @@ def compaction_status(s: Services, name: TopicName) -> View:
 def _compacted(s: Services, name: TopicName) -> tuple[ViewState | None, str | None]:
     """The view as it is, and why it cannot be looked at: a topic's page is worth showing without it."""
     try:
-        return s.views.view(name), None
+        return s.stores.view.view(name), None
     except CompactedTableMissing as missing:
         return None, str(missing)
 

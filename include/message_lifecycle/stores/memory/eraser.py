@@ -105,15 +105,15 @@ class MemoryEraser(ChangeStore):
     ) -> Sequence[KeyInTable]:
         tables = self._store.of(name)
         if tables.of_documents:
-            snapshots = [_key_in_documents("snapshots", tables.snapshots, matches)] if tables.snapshots.commits else []
-            return [_key_in_documents("log", tables.changes, matches), *snapshots]
+            snapshots = [_key_in_documents(tables.snapshots, matches)] if tables.snapshots.commits else []
+            return [_key_in_documents(tables.changes, matches), *snapshots]
         head = tables.log.head.messages
         files = held_files(of_key(_ever_in_log(tables), matches), head)
-        found = [_key_in("log", tables.log, files, rows=len(head), size_bytes=sum(message.size_bytes for message in head.values()))]
+        found = [_key_in(tables.log, files, rows=len(head), size_bytes=sum(message.size_bytes for message in head.values()))]
         if tables.view.commits:
             shown = {position: row.message for position, row in placed(tables.view.head.rows).items() if not row.remembered}
             files = held_files(of_key(_ever_in_view(tables), matches), shown)
-            found.append(_key_in("view", tables.view, files, rows=len(shown), size_bytes=0))
+            found.append(_key_in(tables.view, files, rows=len(shown), size_bytes=0))
         archive = self._archive(tables)
         if archive is not None:
             found.append(key_in_archive(archive, name, tables.topic.uuid, matches))
@@ -148,7 +148,7 @@ class MemoryEraser(ChangeStore):
         if tables.of_documents:
             return _documents_evidence(tables, plan, matches)
         before = tables.log.at(plan.requirements.snapshot_id).messages
-        of_table = {"log": _ever_in_log(tables), "view": _ever_in_view(tables)}
+        of_table = {tables.log.kind: _ever_in_log(tables), tables.view.kind: _ever_in_view(tables)}
         archive = self._archive(tables)
         rows, searched = [], []
         for kind, erased in plan.erased:
@@ -220,9 +220,9 @@ def _ever_in_view(tables: TopicTables) -> Found:
     return {position: row.message for commit in tables.view.commits for position, row in placed(commit.version.rows).items()}
 
 
-def _key_in(kind: TableKind, table: Table[Any], files: tuple[HeldFile, ...], *, rows: int, size_bytes: int) -> KeyInTable:
+def _key_in(table: Table[Any], files: tuple[HeldFile, ...], *, rows: int, size_bytes: int) -> KeyInTable:
     return KeyInTable(
-        table=kind,
+        table=table.kind,
         table_uuid=table.uuid,
         snapshot_id=table.snapshot_id,
         files=files,
@@ -238,11 +238,11 @@ def _key_in(kind: TableKind, table: Table[Any], files: tuple[HeldFile, ...], *, 
 # Of documents
 
 
-def _key_in_documents(kind: TableKind, table: Table[Changes] | Table[Snapshots], matches: Matches) -> KeyInTable:
+def _key_in_documents(table: Table[Changes] | Table[Snapshots], matches: Matches) -> KeyInTable:
     found = _seqs(table, matches)
     live = sum(len(rows) for document, rows in table.head.items() if matches(document.encode()))
     file = HeldFile(
-        name=kind,
+        name=table.kind,
         partition=0,
         base_offset=0,
         offsets=ranges_text(sorted(set(found))),
@@ -251,12 +251,13 @@ def _key_in_documents(kind: TableKind, table: Table[Changes] | Table[Snapshots],
         size_bytes=0,
         needed=True,
     )
-    return _key_in(kind, table, (file,) if found else (), rows=sum(map(len, table.head.values())), size_bytes=0)
+    return _key_in(table, (file,) if found else (), rows=sum(map(len, table.head.values())), size_bytes=0)
 
 
 def _documents_evidence(tables: TopicTables, plan: Plan, matches: Matches) -> Mapping[str, object]:
     """The frames of `gates.tables`, by a second look."""
-    of_table: dict[TableKind, Table[Changes] | Table[Snapshots]] = {"log": tables.changes, "snapshots": tables.snapshots}
+    both: tuple[Table[Changes] | Table[Snapshots], ...] = (tables.changes, tables.snapshots)
+    of_table = {table.kind: table for table in both}
     found = {kind: _seqs(table, matches) for kind, table in of_table.items()}
     unnamed = {kind: len(seqs) - _named_of(plan, kind, seqs) for kind, seqs in found.items()}
     before = tables.changes.at(plan.requirements.snapshot_id)

@@ -63,9 +63,9 @@ class MemoryStore(ChangeStore):
             end_offsets=dict.fromkeys(range(partitions), 0),
             active={partition: ActiveSegment(base_offset=0) for partition in range(partitions)},
         )
-        log = Table(uuid=topic.uuid, empty=first, first=1)
+        log = Table(kind="log", uuid=topic.uuid, empty=first, first=1)
         log.write(first)
-        self.tables[name] = TopicTables(topic=topic, log=log, changes=Table(uuid=topic.uuid, empty={}))
+        self.tables[name] = TopicTables(topic=topic, log=log, changes=Table(kind="log", uuid=topic.uuid, empty={}))
         return topic
 
     def alter(self, name: TopicName, settings: Mapping[str, Value | None]) -> Topic:

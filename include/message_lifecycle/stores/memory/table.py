@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 from uuid import uuid4
 
 from message_lifecycle.model.document import Change
+from message_lifecycle.model.erasure import TableKind
 from message_lifecycle.model.errors import PlanConflict, undo_source_gone
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.marker import Marker
@@ -64,8 +65,10 @@ class Made(Generic[State]):
 
 @dataclass(slots=True, kw_only=True)
 class Table(Generic[State]):
-    """`empty`: the version before the first commit. `first`: the id of the first snapshot; those that follow count on."""
+    """`kind`: as erasures name it. `empty`: the version before the first commit. `first`: the id of the first snapshot; those that follow
+    count on."""
 
+    kind: TableKind
     empty: State
     uuid: str = field(default_factory=lambda: str(uuid4()))
     first: int = 0
@@ -191,9 +194,9 @@ class TopicTables:
 
     topic: Topic
     log: Table[Version]
-    view: Table[ViewVersion] = field(default_factory=lambda: Table(empty=ViewVersion()))
+    view: Table[ViewVersion] = field(default_factory=lambda: Table(kind="view", empty=ViewVersion()))
     changes: Table[Changes]
-    snapshots: Table[Snapshots] = field(default_factory=lambda: Table[Snapshots](empty={}))
+    snapshots: Table[Snapshots] = field(default_factory=lambda: Table[Snapshots](kind="snapshots", empty={}))
 
     @property
     def of_documents(self) -> bool:

@@ -311,7 +311,9 @@ class MemoryViews(ChangeStore):
         after = before if made is None else made.version
         if plan.on_view.compact or plan.is_empty:
             return view_evidence(before.rows, self._tail_of(plan), after.rows, plan, policy)
-        frames: dict[str, object] = {"view": removal_evidence(before.rows, after.rows, plan)} if plan.on_view.mark else {}
+        frames: dict[str, object] = {}
+        if plan.on_view.mark:
+            frames["view"] = removal_evidence(before.rows, after.rows, plan)
         source = self._source(plan)
         if source is not None:
             frames["view_returns"] = undo_evidence(before, after, source, plan)

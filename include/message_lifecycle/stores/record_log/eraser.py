@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
-from message_lifecycle.model.backends import check_operation
 from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
@@ -100,9 +99,8 @@ class RecordLogEraser(ChangeStore):
         ]
 
     def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
-        """Raises PlanConflict, UnsupportedLimit, and what finding the key does."""
+        """Raises PlanConflict, and what finding the key does."""
         given.matches()
-        check_operation(self._logs.backend, plan.operation, where=f"topic {plan.topic}")
         require(plan, self._logs.open(plan.topic).head())
         return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
 

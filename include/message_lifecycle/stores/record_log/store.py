@@ -7,7 +7,7 @@ nothing else has gone since. Messages that were appended meanwhile lie past the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
@@ -44,10 +44,18 @@ def as_rows(evidence: Evidence) -> Evidence:
 
 
 class RecordLogStore(ChangeStore):
-    """`server`: settings below the topics' own, for a policy is refused as a whole. `frames`: how the gate wants its evidence."""
+    """`server`: settings below the topics' own, for a policy is refused as a whole. `operations`: those that logs of single records can do.
+    `frames`: how the gate wants its evidence."""
 
-    def __init__(self, logs: RecordLogs, *, server: Mapping[str, Value], frames: Callable[[Evidence], Evidence] = as_rows) -> None:
-        self._logs, self._server, self._frames = logs, server, frames
+    def __init__(
+        self,
+        logs: RecordLogs,
+        *,
+        server: Mapping[str, Value],
+        operations: Callable[[], Collection[str]],
+        frames: Callable[[Evidence], Evidence] = as_rows,
+    ) -> None:
+        self._logs, self._server, self._operations, self._frames = logs, server, operations, frames
         self._kept: tuple[tuple[TopicName, int, Mapping[int, int]], Version] | None = None
 
     # Topics
@@ -231,13 +239,13 @@ class RecordLogStore(ChangeStore):
 
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         """Raises PlanConflict, and UnsupportedLimit for an operation that is not for this backend (RET-5)."""
-        check_operation(self._logs.backend, plan.operation, where=f"topic {plan.topic}")
+        check_operation(self._logs.backend, plan.operation, self._operations(), where=f"topic {plan.topic}")
         require(plan, self._logs.open(plan.topic).head())
         branch = None if plan.is_empty else plan.plan_id
         return Staged(plan_id=plan.plan_id, branch=branch, snapshot_id=plan.requirements.snapshot_id)
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:  # noqa: ARG002  # a policy with markers is refused when loaded
-        check_operation(self._logs.backend, "marker_generation", where=f"topic {plan.topic}")
+        check_operation(self._logs.backend, "marker_generation", self._operations(), where=f"topic {plan.topic}")
         return staged
 
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Evidence:

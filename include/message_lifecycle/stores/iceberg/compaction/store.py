@@ -30,8 +30,10 @@ from message_lifecycle.stores.iceberg.compaction.inputs import delete_horizons
 from message_lifecycle.stores.iceberg.compaction.read import IcebergViewReader
 from message_lifecycle.stores.iceberg.compaction.stage import required_base
 from message_lifecycle.stores.iceberg.data_rows import Vectors, read_rows
+from message_lifecycle.stores.iceberg.erasure.heads import MAIN
+from message_lifecycle.stores.iceberg.erasure.metadata import snapshot_id_of
 from message_lifecycle.stores.iceberg.fence import main_ancestors
-from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, COUNTS, LATEST, OPERATION, PLAN_ID, SCRATCH_PROPERTY
+from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, COUNTS, LATEST, PLAN_ID, SCRATCH_PROPERTY
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.session import Java, engine, java_table, sql_table
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
@@ -58,13 +60,14 @@ class IcebergViews(TableStore, IcebergViewReader):
         table = self._table(plan)
         if table is None or not plan.on_view.compact:
             return super().has_begun(plan)
-        # Nobody takes a compaction back, so an erasure that has ended its commit has left nothing that tells of it.
+        # Nobody takes a compaction back, so an erasure that has ended its commit has left nothing that tells of it. Its snapshot is known by
+        # an id that nothing else has.
         base_id, whole = None if plan.view is None else plan.view.snapshot_id, True
         for snapshot in layout.ancestors(table):
             summary = layout.summary_of(snapshot)
             if snapshot.snapshot_id == base_id:
                 return False
-            if summary.get(PLAN_ID) == plan.plan_id or summary.get(OPERATION) == "erasure":
+            if summary.get(PLAN_ID) == plan.plan_id or snapshot.snapshot_id == snapshot_id_of(summary.get(PLAN_ID, ""), MAIN):
                 return True
             whole = snapshot.parent_snapshot_id is None
         return not whole

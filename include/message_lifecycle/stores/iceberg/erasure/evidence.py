@@ -45,7 +45,9 @@ class TableEvidence:
     bytes_in: int
 
 
-def of_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: Rewrite, matches: Matches) -> TableEvidence:
+def of_table(
+    catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: Rewrite, window: UndoWindow, matches: Matches
+) -> TableEvidence:
     """Raises PlanConflict where what was staged, or what it was staged on, is not there (any more)."""
     document = load(catalog, place, io)
     staged = read_stage(io, document, plan.plan_id)
@@ -57,7 +59,7 @@ def of_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: Rew
     named = {absolute(prefix, row.file): row for row in action.rows}
     written = {file.old: file.path for file in staged.files}
     rewritten = tuple(_rewritten(io, path, written.get(path), action.table, row) for path, row in named.items())
-    heads = Heads.of(document_at(io, staged.base), UndoWindow.planned(plan, action))
+    heads = Heads.of(document_at(io, staged.base), window)
     # Counted where it was planned: an append may have come before it was staged (DEL-4).
     planned = dict(action.refs).get(MAIN)
     base = before.snapshot_by_id(planned) if planned is not None else None

@@ -11,7 +11,6 @@ from message_lifecycle.model.change import Rewrite
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.undo import TAKEN_BACK
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID, of_plan
 
@@ -26,20 +25,22 @@ _STAGES = re.compile(r"lc_[0-9a-f]{16}|in_[0-9A-Za-z_-]+_[0-9a-f]{8}")
 class UndoWindow:
     """Decides which undo is still open at `at_ms`: by the topic's settings, for a table's own property is as old as the last change of it.
 
-    An undo counts from the plan's outcome, which may have come long after its commit. `undoable`: plans whose undo is open by that."""
+    An undo counts from the plan's outcome, which may have come long after its commit. `undoable`: plans whose undo is open by that.
+    `operations`: those whose plans are taken back at all."""
 
     at_ms: int
     length_ms: int
+    operations: Collection[str]
     undoable: Collection[str] = ()
 
     @classmethod
-    def of(cls, policy: Policy, as_of: Instant, undoable: Collection[str]) -> UndoWindow:
-        return cls(at_ms=as_of // 1000, length_ms=policy.undo_window_us // 1000, undoable=undoable)
+    def of(cls, policy: Policy, as_of: Instant, undoable: Collection[str], operations: Collection[str]) -> UndoWindow:
+        return cls(at_ms=as_of // 1000, length_ms=policy.undo_window_us // 1000, operations=operations, undoable=undoable)
 
     @classmethod
-    def planned(cls, plan: Plan, action: Rewrite) -> UndoWindow:
+    def planned(cls, plan: Plan, action: Rewrite, operations: Collection[str]) -> UndoWindow:
         """As the erasure was planned: it has named whose undo is open."""
-        return cls.of(Policy.of_values(plan.policy), plan.as_of, {plan_id for plan_id, _ in action.undo})
+        return cls.of(Policy.of_values(plan.policy), plan.as_of, {plan_id for plan_id, _ in action.undo}, operations)
 
     def end(self, plan_id: str, committed_ms: int) -> int:
         """An outcome that is known has come by `at_ms`: the undo does not end later than a window from there."""
@@ -75,7 +76,7 @@ class Heads:
         for snapshot in ancestors(document, refs.get(MAIN)):
             summary = snapshot.get("summary", {})
             plan_id = summary.get(PLAN_ID)
-            if plan_id is None or summary.get(OPERATION) not in TAKEN_BACK:
+            if plan_id is None or summary.get(OPERATION) not in window.operations:
                 continue
             ends = window.end(plan_id, int(snapshot["timestamp-ms"]))
             if ends < window.at_ms:

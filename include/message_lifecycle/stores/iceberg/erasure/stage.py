@@ -63,7 +63,7 @@ def read_stage(io: FileIO, document: Document, plan_id: str) -> StagedTable | No
     return StagedTable(base=told["base"], files=from_json(json.dumps(told["files"]).encode()), memories=told["memories"])
 
 
-def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: Rewrite, matches: Matches) -> None:
+def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: Rewrite, window: UndoWindow, matches: Matches) -> None:
     """Done before, it is found. Raises PlanConflict where the table is not as it was planned for."""
     try:
         metadata = current_metadata(place)
@@ -79,7 +79,7 @@ def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: 
         place=place,
         io=io,
         plan_id=plan.plan_id,
-        window=UndoWindow.planned(plan, action),
+        window=window,
         action=action,
         files={},
         held=frozenset(named | {absolute(prefix, name) for name in action.files}),
@@ -88,7 +88,7 @@ def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: 
     )
     # Files never change: the plan knows which of its time hold the key, this looks into those that came since, the gate into all.
     erasure.check(dict(document), matches)
-    found = search(io, document, action.table, matches, erasure.window, among=named)
+    found = search(io, document, action.table, matches, window, among=named)
     planned = {row.file: (row.offsets, row.rows, row.live) for row in action.rows}
     if {file.name: (file.offsets, file.rows, file.live) for file in found.summary.files if file.needed} != planned:
         raise PlanConflict(plan.plan_id, "the key lies elsewhere than when it was planned")

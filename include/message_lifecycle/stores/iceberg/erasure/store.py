@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.model.change import Rewrite
-from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches, TableKind
+from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, KeyInTable, Matches, TableKind
 from message_lifecycle.model.errors import PlanConflict, UnknownTopic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -30,31 +30,32 @@ from message_lifecycle.stores.iceberg.erasure.publish import TableErasure, forge
 from message_lifecycle.stores.iceberg.erasure.search import search, with_loose
 from message_lifecycle.stores.iceberg.erasure.stage import drop_stage, read_stage, stage_table
 from message_lifecycle.stores.iceberg.fence import properties
-from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID, SNAPSHOTS
+from message_lifecycle.stores.iceberg.layout import PLAN_ID
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
-from message_lifecycle.stores.iceberg.quarantine import KIND as QUARANTINE
 from message_lifecycle.stores.iceberg.read import published_by
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
-_KINDS: Mapping[TableKind, str] = {"view": COMPACTED, "snapshots": SNAPSHOTS, "quarantine": QUARANTINE, "log": ""}
+_KINDS = sorted((kind for kind, traits in TABLE_KINDS.items() if not traits.by_setting), key=lambda kind: not TABLE_KINDS[kind].beside)
 """What lies beside the topic's own table, and that; in the order of their commits."""
 
 
 class IcebergEraser(ChangeStore):
-    """`steps` is told the name of each step as it is reached (`after_stage`, `before_commit`, `inside_commit`, `after_commit`,
+    """`undoable`: operations whose plans can be taken back. `steps` is told the name of each step as it is reached (`after_stage`, `before_commit`, `inside_commit`, `after_commit`,
     `before_delete`, `inside_delete`, `after_delete`), for each table."""
 
-    def __init__(self, tables: Tables | None = None, *, steps: Callable[[str], None] | None = None) -> None:
-        self._tables = tables or Tables()
+    def __init__(
+        self, tables: Tables | None = None, *, undoable: Callable[[], Collection[str]], steps: Callable[[str], None] | None = None
+    ) -> None:
+        self._tables, self._undoable = tables or Tables(), undoable
         self._steps = steps or (lambda _: None)
 
     def find_key(
         self, name: TopicName, matches: Matches, policy: Policy, *, as_of: Instant, undoable: Collection[str] = ()
     ) -> Sequence[KeyInTable]:
-        window = UndoWindow.of(policy, as_of, undoable)
+        window = UndoWindow.of(policy, as_of, undoable, self._undoable())
         with reaching_catalog():
             # Files of another table in there would look like what dead writers left.
             topic_tables.check_alone(self._tables, name)
@@ -74,7 +75,7 @@ class IcebergEraser(ChangeStore):
                 try:
                     part = self._part(plan, action)
                 except UnknownTopic:
-                    if not _KINDS[action.table]:
+                    if not TABLE_KINDS[action.table].beside:
                         raise
                     continue  # dropped since; what else the topic has is looked into all the same
                 part.finish()
@@ -105,7 +106,7 @@ class IcebergEraser(ChangeStore):
         with reaching_catalog():
             for action in plan.rewrites:
                 place, io = self._place(plan.topic, action.table)
-                stage_table(self._tables.catalog, place, io, plan, action, matches)
+                stage_table(self._tables.catalog, place, io, plan, action, self._window(plan, action), matches)
         self._steps("after_stage")
         # The snapshot that the log's commit will make: the same whoever makes it.
         made = snapshot_id_of(plan.plan_id, MAIN) if plan.changes else plan.requirements.snapshot_id
@@ -116,7 +117,7 @@ class IcebergEraser(ChangeStore):
         with reaching_catalog():
             for action in plan.rewrites:
                 place, io = self._place(plan.topic, action.table)
-                frames.append(evidence.of_table(self._tables.catalog, place, io, plan, action, matches))
+                frames.append(evidence.of_table(self._tables.catalog, place, io, plan, action, self._window(plan, action), matches))
         return evidence.joined(plan, frames)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
@@ -167,18 +168,21 @@ class IcebergEraser(ChangeStore):
                 drop_stage(io, document, plan.plan_id, keep_files=published)
 
     def _documents(self, name: TopicName) -> Iterator[tuple[TableKind, FileIO, Mapping[str, Any], Collection[str]]]:
-        for kind, beside in _KINDS.items():
+        for kind in _KINDS:
             try:
                 place, io = self._place(name, kind)
             except UnknownTopic:
-                if not beside:
+                if not TABLE_KINDS[kind].beside:
                     raise
                 continue
             yield kind, io, *load_with_going(self._tables.catalog, place, io)
 
     def _place(self, name: TopicName, kind: TableKind) -> tuple[Place, FileIO]:
-        table = self._tables.load(name, kind=_KINDS[kind])
-        return (name.namespace, name.table(_KINDS[kind])), table.io
+        beside = TABLE_KINDS[kind].beside
+        return (name.namespace, name.table(beside)), self._tables.load(name, kind=beside).io
+
+    def _window(self, plan: Plan, action: Rewrite) -> UndoWindow:
+        return UndoWindow.planned(plan, action, self._undoable())
 
     def _part(self, plan: Plan, action: Rewrite) -> TableErasure:
         place, io = self._place(plan.topic, action.table)
@@ -191,7 +195,7 @@ class IcebergEraser(ChangeStore):
             place=place,
             io=io,
             plan_id=plan.plan_id,
-            window=UndoWindow.planned(plan, action),
+            window=self._window(plan, action),
             action=action,
             files={} if staged is None else {file.old: file for file in staged.files},
             held=frozenset(held | {absolute(prefix, name) for name in action.files}),
