@@ -55,9 +55,6 @@ class HistoryReader(Protocol):
 # Seams to what holds messages: topics, reading, staging and publishing, writing, and the gate.
 
 
-Progressed = Callable[[str], None]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
     """A topic as its table describes it. `settings`: the topic's own, checked."""

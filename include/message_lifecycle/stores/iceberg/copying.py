@@ -19,7 +19,7 @@ from message_lifecycle.model.errors import TableBusy
 from message_lifecycle.model.facts import ActiveSegment, CopyState, LogState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.replication import new_in_origin
+from message_lifecycle.operations.admission import new_in_origin
 from message_lifecycle.ports import Copied
 from message_lifecycle.stores.iceberg import read
 from message_lifecycle.stores.iceberg.append import TRIES, WRITE_OPTIONS, MovedOn, active_after, merged, state_after

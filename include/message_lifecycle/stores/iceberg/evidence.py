@@ -41,7 +41,6 @@ from message_lifecycle.stores.iceberg.snapshot_rows import snapshot_rows
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
@@ -57,9 +56,6 @@ def evidence(
 
     Raises PlanConflict where the plan's or the staged snapshot is gone.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     before_id, after_id = plan.requirements.snapshot_id, staged.snapshot_id
     was, now = (None if id_ is None else table.snapshot_by_id(id_) for id_ in (before_id, after_id))
     if was is None or now is None:
