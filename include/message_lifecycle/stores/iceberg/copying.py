@@ -60,13 +60,10 @@ class IcebergCopier:
     def copied(self, name: TopicName) -> CopyState:
         return read.newest_state(self._tables.load(name)).copy_state
 
+    @engine_failures()
     def copy(
         self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int], forbidden: KeyMatch | None = None
     ) -> Copied:
-        with engine_failures():
-            return self._copy(name, origin, policy, ledger, forbidden)
-
-    def _copy(self, name: TopicName, origin: LogState, policy: Policy, ledger: tuple[str, int], forbidden: KeyMatch | None) -> Copied:
         session = self._session()
         forget_cached(session, origin.topic)
         batch_id = secrets.token_hex(16)
