@@ -45,19 +45,14 @@ class HistoryReader(Protocol):
 
     def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:
         """What the markers of a plan that was just published were given."""
-        ...
 
     def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
         """What of a published plan's removals, and of the older markers that went with them (`staged`), is not in the log and can come
         back. `own`: offsets of the plan's markers. What lies `without` stays away: markers of plans that were taken back before.
         Raises UndoSourceGone, NotUndoable where the store keeps no history."""
-        ...
 
 
 # Seams to what holds messages: topics, reading, staging and publishing, writing, and the gate.
-
-
-Progressed = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +77,9 @@ class Topics(Protocol):
 
     def alter(self, name: TopicName, settings: Mapping[str, Value | None]) -> Topic:
         """Set the given settings; None unsets."""
-        ...
 
     def describe(self, name: TopicName) -> Topic:
         """Raises UnknownTopic."""
-        ...
 
     def list(self, stream: str | None = None) -> Sequence[TopicName]: ...
 
@@ -94,7 +87,6 @@ class Topics(Protocol):
         """Full name of the view that hides dead messages from every reader at once, after making it say what the policy says.
 
         None: this store has none. Raises ForeignTable where somebody else's table has its name, TableBusy."""
-        ...
 
 
 class MessageReader(HistoryReader, Protocol):
@@ -103,28 +95,22 @@ class MessageReader(HistoryReader, Protocol):
     def log(self, name: TopicName, *, late_after: Instant | None = None) -> LogState:
         """State at the newest snapshot. Where a segment's newest time is later than `late_after`, the newest time at or
         before that is read instead, and the later messages are counted (CLK-4)."""
-        ...
 
     def end_offsets(self, name: TopicName) -> Mapping[int, int]:
         """As `LogState.end_offsets`, by the newest commit's word alone; cheap, however long the log. Raises UnknownTopic."""
-        ...
 
     def rows(self, log: LogState, question: RowQuestion) -> RowAnswer:
         """Which single messages the rules take, at the log's own snapshot (TTL-7). Raises UnknownTopic."""
-        ...
 
     def requested(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
         """Where the messages lie that a person named, at the log's own snapshot; those that are not there are left out."""
-        ...
 
     def removed_by_others(self, log: LogState, since: int) -> tuple[int, ...] | None:
         """Snapshots after `since`, up to the log's own, in which another writer removed messages, oldest first; None: `since`, or
         what such a snapshot changed, is not known any more."""
-        ...
 
     def marker(self, name: TopicName) -> str:
         """A text that differs whenever the topic's table has changed in any way; cheap."""
-        ...
 
     def messages(
         self,
@@ -137,11 +123,9 @@ class MessageReader(HistoryReader, Protocol):
     ) -> Iterator[Message]:
         """Stored messages in order of (partition, offset), raw; or those past the offsets `after` alone. `at`: as of that state, where the
         store can read an older one. Raises PlanConflict where that is gone."""
-        ...
 
     def effect(self, plan: Plan) -> Effect:
         """What a published plan has done, from the table's own history; what of an undo's work is in the log now."""
-        ...
 
 
 def _not_given() -> NoReturn:
@@ -177,15 +161,12 @@ class ChangeStore(Protocol):
 
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, given: Given = NOTHING_GIVEN, /) -> Mapping[str, object]:
         """Frames that the gate judges: what goes or comes, what differs beside the plan, figures."""
-        ...
 
     def publish(self, verdict: Verdict, given: Given, /) -> Published:
         """One fenced commit of each table; one that is there already is reported, not repeated. Raises PlanConflict."""
-        ...
 
     def published(self, plan: Plan, /) -> Published | None:
         """The commit that carries this plan, if it is there; counts are of what it really changed."""
-        ...
 
     def has_begun(self, plan: Plan, /) -> bool:
         """Whether any of it is there: also where files are left to remove, or an erasure has ended its commit since. Also for a
@@ -212,7 +193,6 @@ class MessageStore(ChangeStore, Protocol):
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
         """Put the markers of the keys that the staged change empties beside it, unseen as well (MRK-1 to MRK-5). Again: the same."""
-        ...
 
 
 class MessageWriter(Protocol):
@@ -223,13 +203,11 @@ class MessageWriter(Protocol):
     ) -> Sequence[tuple[int, int] | Refusal]:
         """Returns (partition, offset) of each message, or why it was refused and is not there (TTL-4; a `forbidden` key). Raises
         InvalidAppend, and then nothing was appended."""
-        ...
 
     def seal(self, name: TopicName, partition: int) -> None: ...
 
     def foreign_delete(self, name: TopicName, offsets: Sequence[tuple[int, int]]) -> None:
         """A delete by another writer, outside our rules."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +226,6 @@ class Copier(Protocol):
 
     def copied(self, name: TopicName) -> CopyState:
         """By metadata. Raises UnknownTopic."""
-        ...
 
     def copy(
         self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int], forbidden: KeyMatch | None = None
@@ -256,7 +233,6 @@ class Copier(Protocol):
         """Everything of the origin, at the snapshot of `origin`, that is not copied yet, in one commit; nothing is refused (TTL-4) but
         a `forbidden` key.
         `policy` is the replica's. Raises AnotherOrigin, TableBusy, CommitUnknown."""
-        ...
 
 
 class Groups(Protocol):
@@ -264,7 +240,6 @@ class Groups(Protocol):
 
     def progress(self, name: TopicName) -> Sequence[Progress]:
         """As it is now, by partition. Raises UnknownTopic."""
-        ...
 
 
 class Gate(Protocol):
@@ -272,7 +247,6 @@ class Gate(Protocol):
 
     def judge(self, plan: Plan, staged: Staged, suite: Any, evidence: Mapping[str, object]) -> GateReport:
         """Each check of the `suite` (see `gates.suite`), evaluated on the `evidence`: frames by name."""
-        ...
 
 
 # Seam to documents: their changes and snapshots. What goes of them, or comes back, are changes of two tables (`ChangeStore`).
@@ -283,7 +257,6 @@ class Documents(Protocol):
 
     def tables(self, name: TopicName) -> DocumentTables:
         """Cheap, however many documents there are. Raises UnknownTopic, NotADocumentTopic."""
-        ...
 
     def states(
         self,
@@ -296,23 +269,18 @@ class Documents(Protocol):
     ) -> Sequence[DocumentState]:
         """Every document (or `only` these) at those snapshots, by name. `older_than`: changes earlier than this may go by age (SNP-9,
         strict); `own`: the same of single documents, None: no age."""
-        ...
 
     def changes(self, name: TopicName, document: str, *, after: int = 0) -> Iterator[Change]:
         """Stored changes with a server_seq above `after`, ascending."""
-        ...
 
     def snapshots(self, name: TopicName, document: str, *, server_seq: int | None = None) -> Sequence[Snapshot]:
         """Stored snapshots, ascending; or only the one at `server_seq`, whatever has become of the others."""
-        ...
 
     def before(self, plan: Plan, taken: Sequence[SnapshotDocument]) -> DocumentsBefore:
         """Those documents of a published plan, as they were before its commits. Raises UndoSourceGone."""
-        ...
 
     def add(self, name: TopicName, changes: Sequence[Change], *, ledger: tuple[str, int]) -> None:
         """Store the changes, all or none. Each must be its document's next one, in the order given. Raises InvalidServerSeq."""
-        ...
 
 
 # Seams to the compacted view of a topic: reading it, and the deed of compaction.
@@ -323,34 +291,27 @@ class ViewReader(Protocol):
 
     def view(self, name: TopicName) -> ViewState | None:
         """The view at its newest snapshot; None: nothing was ever compacted. Raises CompactedTableMissing (CMP-4)."""
-        ...
 
     def tails(self, log: LogState, after: Mapping[int, int], *, as_of: Instant) -> Sequence[Tail]:
         """What lies past the horizons `after`, up to the last message before the first one later than `as_of`, of every partition."""
-        ...
 
     def oldest_past(self, log: LogState, view: ViewState) -> Mapping[int, Instant]:
         """By partition, the oldest known append_time of what lies past the horizons; a partition that is not there has none (CMP-9)."""
-        ...
 
     def outlived(self, view: ViewState, plan: Plan) -> Outlived:
         """What would be seen again if the plan took its messages from past the view's horizons, by the log at the plan's own snapshot.
         Raises PlanConflict where that is gone, CompactedTableMissing."""
-        ...
 
     def returning(self, view: ViewState, plan: Plan) -> ReturningView:
         """What of a published plan's removals from the view is not in it now and can come back. Raises UndoSourceGone."""
-        ...
 
     def view_rows(self, name: TopicName, view: ViewState, *, partition: int | None = None, start: int = 0) -> Iterator[ViewRow]:
         """What is in the view at that snapshot, memories too, in order of (partition, offset). Raises CompactedTableMissing."""
-        ...
 
     def places_of(
         self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes]
     ) -> Sequence[tuple[int, int, bytes | None]]:
         """(partition, offset, key) of the view's messages that lie at one of the offsets or have one of the keys."""
-        ...
 
 
 class ViewStore(ViewReader, ChangeStore, Protocol):
@@ -359,7 +320,6 @@ class ViewStore(ViewReader, ChangeStore, Protocol):
     def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:
         """Name of the view by which SQL reads the topic through its compacted view, after making it say what the newest compaction
         and the policy say. None: nothing was compacted, or this store has none. Raises ForeignTable, TableBusy."""
-        ...
 
 
 # Seam to the quarantine beside a topic, whose rows go by their age (QUA-1), and come back (DEL-7).
@@ -370,11 +330,9 @@ class QuarantineStore(ChangeStore, Protocol):
 
     def quarantine(self, name: TopicName) -> QuarantineState | None:
         """None: nothing of the topic was ever refused."""
-        ...
 
     def returning(self, plan: Plan) -> QuarantineReturning:
         """What a published plan took and can come back. Raises UndoSourceGone, also where it has come back already."""
-        ...
 
 
 # Seam to what erases a key from a topic's tables, wherever it lies in them.
@@ -391,14 +349,12 @@ class Eraser(ChangeStore, Protocol):
         the ledger count even where it has passed since their commits.
 
         Raises UnsupportedErasure where a part of the topic cannot be searched."""
-        ...
 
     def erased_tables(
         self, plan: Plan, matches: Matches, went: Mapping[str, Sequence[str]] = MappingProxyType({}), /
     ) -> Sequence[ErasedTable]:
         """What is true now of the tables that a published plan has changed, by a new search. `went`: files by table, relative to its
         location, that are looked for too."""
-        ...
 
 
 # Seams to what remembers the past of a topic's tables, and of deleted topics, and can let go of it (DEL-7).
@@ -409,15 +365,12 @@ class Reclaimer(ChangeStore, Protocol):
 
     def histories(self, name: TopicName) -> Sequence[TableHistory]:
         """Of the topic's table and of all beside it; none where the store keeps no past. Raises UnknownTopic, ForeignTable."""
-        ...
 
     def loose(self, name: TopicName, question: LooseQuestion) -> LooseFiles:
         """Raises UnsafePath where a link lies among the table's files, and what reading the history raises: nothing goes by guesswork."""
-        ...
 
     def hidden_bytes(self, name: TopicName) -> int | None:
         """About how many bytes of files only the past needs, by summaries alone; None: not known, or the store has no past."""
-        ...
 
 
 class DeletedReclaimer(ChangeStore, Protocol):
@@ -428,20 +381,16 @@ class DeletedReclaimer(ChangeStore, Protocol):
     def files_of(self, topic: DeletedTopic, *, orphans_before: Instant) -> Sequence[TableFiles]:
         """Of each of its tables, the log first. Raises UnsafePath where a link, another table or a file elsewhere is in the way,
         StorageRefused."""
-        ...
 
     def unfinished(self) -> Mapping[str, BegunReclaim]:
         """By plan: those that have begun and not come to their end."""
-        ...
 
     def left_by(self, plan_id: str) -> Sequence[str]:
         """The first few files below each location of a plan that has begun, by their full names, in order. None of a location that another
         table has now: they go with that table's orphans. Raises UnsafePath, StorageRefused."""
-        ...
 
     def forget(self, plan_id: str) -> None:
         """Drop the word of a plan that nobody can bring to its end by the ledger."""
-        ...
 
 
 # Seam to where whole topics go when they are deleted, and whence they come back (DEL-7).
@@ -453,16 +402,12 @@ class TopicDeleter(ChangeStore, Protocol):
 
     def tables_of(self, name: TopicName) -> Sequence[TopicTable]:
         """The topic's tables, the log first. Raises UnknownTopic, ForeignTable."""
-        ...
 
     def deletions(self) -> Sequence[Deletion]:
         """Topics that were deleted and not brought back, the newest first: told without a look into their history."""
-        ...
 
     def remnants(self) -> Sequence[Remnant]:
         """Of what a plan deleted, tables that are there still without their log: `deletions` does not tell them."""
-        ...
 
     def deleted(self, plan_id: str) -> DeletedTopic | None:
         """The one that the plan deleted; None: it is not there (any more). Raises StorageRefused where its rows cannot be counted."""
-        ...

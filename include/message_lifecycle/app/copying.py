@@ -11,7 +11,7 @@ from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.errors import BadInput, InvalidSetting, Refused
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.topic_config import origin_of
-from message_lifecycle.operations.replication import check_origin, new_in_origin
+from message_lifecycle.operations.admission import check_origin, new_in_origin
 
 log = logging.getLogger("lifecycle")
 

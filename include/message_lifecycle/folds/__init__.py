@@ -18,19 +18,15 @@ class Folding(Protocol):
 
     def apply(self, payload: bytes) -> None:
         """Apply one change. Raises ValueError (or a kind of it) that says why it cannot be applied; the folding is then of no use."""
-        ...
 
     def stored(self) -> bytes:
         """The state, to go on from."""
-        ...
 
     def shown(self) -> object:
         """The state as a JSON value: null before the first change, of `text_splice` empty text."""
-        ...
 
     def same_as(self, stored: bytes) -> bool:
         """Whether a stored state is this one, in all that further changes build on; what is no state of the fold is not."""
-        ...
 
 
 class Fold(Protocol):
@@ -38,7 +34,6 @@ class Fold(Protocol):
 
     def start(self, stored: bytes | None) -> Folding:
         """From a stored state; None: from before the first change. Raises ValueError where it is not a state of this fold."""
-        ...
 
 
 def fold_of(name: str, *, yjs_roots: Mapping[str, str]) -> Fold:

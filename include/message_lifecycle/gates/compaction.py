@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from message_lifecycle.gates.suite import (
     FIGURES,
-    ColumnSum,
     Same,
     Suite,
     Within,
@@ -19,6 +18,7 @@ from message_lifecycle.gates.suite import (
     rule,
     same_settings,
     tightened,
+    total,
 )
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
@@ -48,23 +48,10 @@ def compaction_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     removed = 0 if view is None else sum(rows for _, rows in view.removed)
     lowered = [action.partition for action in plan.on_view.compact if action.through < action.after]
     return (
-        same_settings(policy.hash, plan.requirements.policy_hash),
-        rule(
-            "horizons",
-            "No horizon moves back.",
-            "partitions whose horizon would",
-            Same(found=",".join(map(str, lowered)), wanted=""),
-        ),
-        rule(
-            "partitions",
-            "Every partition of the plan was looked at.",
-            "partitions",
-            count("partitions", len(plan.on_view.compact)),
-        ),
-        *(
-            rule(column, says, what, ColumnSum(frame="partitions", column=column, equals=0))
-            for column, says, what in (_WRONG if plan.on_view.compact else ())
-        ),
+        same_settings(plan, policy),
+        rule("horizons", "No horizon moves back.", "partitions whose horizon would", Same(found=",".join(map(str, lowered)), wanted="")),
+        rule("partitions", "Every partition of the plan was looked at.", "partitions", count("partitions", len(plan.on_view.compact))),
+        *(rule(column, says, what, total("partitions", column, 0)) for column, says, what in (_WRONG if plan.on_view.compact else ())),
         one_row_of_figures(),
         rule(
             "rows_in",

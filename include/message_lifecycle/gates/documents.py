@@ -8,11 +8,10 @@ from message_lifecycle.gates.suite import (
     Same,
     Suite,
     Within,
-    asks_counted,
     comes_back,
     count,
-    figure,
-    one_row_of_figures,
+    figures_of_going,
+    figures_of_return,
     rule,
     same_settings,
     tightened,
@@ -49,7 +48,7 @@ def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     actions = [action for action in plan.on_snapshots.documents if action.document not in blocked]
     purged = sum(rows for _, rows in staged.removed(plan))
     return (
-        same_settings(policy.hash, plan.requirements.policy_hash),
+        same_settings(plan, policy),
         rule(
             "foldable",
             "The changes of some document of the plan can be folded.",
@@ -85,15 +84,7 @@ def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "documents that a client is behind on, or that no client has",
             Within(frame="clients", column="unsynced", minimum=0, maximum=0),
         ),
-        one_row_of_figures(),
-        rule("rows_in", "There are as many changes as when it was planned.", "changes before", figure("rows_in", plan.expected.rows_in)),
-        rule(
-            "rows_kept",
-            "Every change that does not go is still there.",
-            "changes kept",
-            figure("rows_kept", plan.expected.rows_in - purged),
-        ),
-        asks_counted(plan),
+        *figures_of_going(plan, "change", purged),
         tightened(plan),
     )
 
@@ -113,17 +104,13 @@ def document_undo_suite(plan: Plan, policy: Policy) -> Suite:
     was proved when they were made (SNP-6): they are the same, byte for byte.
     """
     return (
-        same_settings(policy.hash, plan.requirements.policy_hash),
+        same_settings(plan, policy),
         rule("documents", "The documents of the plan were looked at.", "rows of totals", count("documents", 1)),
         *_of_table("change", plan.restored_rows),
         *_of_table("snapshot", plan.restored_snapshots),
         _total("holes", "The changes of every document of the plan have no hole.", "documents with a hole", 0),
         _total("epochs_wrong", "No document has another epoch than before.", "documents with another epoch", 0),
-        one_row_of_figures(),
-        rule("rows_in", "There are as many changes as when it was planned.", "changes before", figure("rows_in", plan.expected.rows_in)),
-        rule("rows_restored", "As many changes come back as planned.", "changes", figure("rows_restored", plan.restored_rows)),
-        rule("rows_kept", "Every change that was there stays.", "changes", figure("rows_kept", plan.expected.rows_in + plan.restored_rows)),
-        asks_counted(plan),
+        *figures_of_return(plan, "change"),
         comes_back(plan),
     )
 

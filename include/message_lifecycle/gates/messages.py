@@ -16,21 +16,23 @@ from message_lifecycle.gates.rows import (
 )
 from message_lifecycle.gates.suite import (
     FIGURES,
-    AllAre,
-    ColumnSum,
+    Declared,
     RowCount,
     Same,
     Suite,
     Within,
+    all_are,
     asks_counted,
     count,
     figure,
     limit,
     nothing_else_differs,
     one_row_of_figures,
+    rows_left,
     rule,
     same_settings,
     tightened,
+    total,
 )
 from message_lifecycle.model.instants import INT64_MAX
 from message_lifecycle.model.outcome import Staged
@@ -50,19 +52,14 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     one row; `markers` and `unmarked`, see `rows.markers_suite`; `view` and `outlived`, see `rows`.
     """
     return (
-        same_settings(policy.hash, plan.requirements.policy_hash),
+        same_settings(plan, policy),
         *view_removals_suite(plan),
         *outlived_suite(plan),
         *_going(plan, policy),
         *rows_suite(plan, staged, "expiry", "ttl", *OF_LIMITS),
         *_sample(plan),
         nothing_else_differs(),
-        rule(
-            "order",
-            "No message goes from above one that stays, but for named exceptions.",
-            "segments out of order",
-            count("order", 0),
-        ),
+        rule("order", "No message goes from above one that stays, but for named exceptions.", "segments out of order", count("order", 0)),
         *_left(plan, "expiry", "ttl", *OF_LIMITS, enabled=policy.cleaner_enabled),
         *kept_suite(plan, policy, enabled=policy.cleaner_enabled),
         *archive_suite(plan, policy),
@@ -75,7 +72,7 @@ def message_cleaner_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
 def retention_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     """What the operation `retention` is held to: as the cleaner, and no segment expires by it (RET-5)."""
     return (
-        same_settings(policy.hash, plan.requirements.policy_hash),
+        same_settings(plan, policy),
         rule("going", "No segment goes whole but by its messages.", "files that go", count("going", 0)),
         *rows_suite(plan, staged, *OF_LIMITS),
         *_sample(plan),
@@ -120,27 +117,22 @@ def marker_generation_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite
 
 def purge_compacted_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     """What the purge of compacted messages is held to: whole segments that the view covers, and nothing else (CMP-9)."""
-    files = len(plan.selection.files)
-    counted = rule("going", "Exactly the files of the planned segments go.", "files that go", count("going", files))
-    dropped = plan.on_log.drop
-    going = (
-        rule(
-            "going_rows",
-            "Exactly the messages of the planned segments go.",
-            "messages that go",
-            ColumnSum(frame="going", column="rows", equals=sum(action.rows for action in dropped)),
-        ),
-        rule(
-            "going_compacted",
-            "Every message that goes lies at or below its partition's horizon.",
-            "files past the horizon",
-            AllAre(frame="going", column="compacted", value=True),
-        ),
-        *_whole_and_named(),
-    )
     return (
-        counted,
-        *(going if files else ()),
+        _files_going(len(plan.selection.files)),
+        *(
+            (
+                _rows_going(plan),
+                rule(
+                    "going_compacted",
+                    "Every message that goes lies at or below its partition's horizon.",
+                    "files past the horizon",
+                    all_are("going", "compacted", True),
+                ),
+                *_whole_and_named(),
+            )
+            if plan.selection.files
+            else ()
+        ),
         *rows_suite(plan, staged, "compacted"),
         nothing_else_differs(),
         *_figures(plan, staged),
@@ -149,41 +141,39 @@ def purge_compacted_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     )
 
 
+def _files_going(files: int) -> Declared:
+    return rule("going", "Exactly the files of the planned segments go.", "files that go", count("going", files))
+
+
+def _rows_going(plan: Plan) -> Declared:
+    rows = sum(action.rows for action in plan.on_log.drop)
+    return rule("going_rows", "Exactly the messages of the planned segments go.", "messages that go", total("going", "rows", rows))
+
+
 def _whole_and_named() -> Suite:
     return (
         rule(
             "going_active",
             "Nothing goes from a segment that still takes messages.",
             "files of active segments",
-            AllAre(frame="going", column="active", value=False),
+            all_are("going", "active", False),
         ),
-        rule(
-            "going_planned",
-            "Whatever goes is named by the plan.",
-            "files not named",
-            AllAre(frame="going", column="planned", value=True),
-        ),
+        rule("going_planned", "Whatever goes is named by the plan.", "files not named", all_are("going", "planned", True)),
     )
 
 
 def _going(plan: Plan, policy: Policy) -> Suite:
     if not (policy.cleaner_enabled and policy.message_expiry_us):
         return (rule("going", "No segment goes: under these settings no message expires.", "files that go", count("going", 0)),)
-    dropped = plan.on_log.drop
-    whole = len(plan.selection.files) - len(_files_by_row(plan) & set(plan.selection.files))
-    counted = rule("going", "Exactly the files of the planned segments go.", "files that go", count("going", whole))
-    if not dropped:
+    by_row = {action.file for action in plan.on_log.mark}
+    counted = _files_going(len(plan.selection.files) - len(by_row & set(plan.selection.files)))
+    if not plan.on_log.drop:
         return (counted,)
     # Dead iff as_of >= newest + expiry, and a deadline at the end of time is never due (CLK-2, CLK-3).
     newest_allowed = min(plan.as_of, INT64_MAX - 1) - policy.message_expiry_us
     return (
         counted,
-        rule(
-            "going_rows",
-            "Exactly the messages of the planned segments go.",
-            "messages that go",
-            ColumnSum(frame="going", column="rows", equals=sum(action.rows for action in dropped)),
-        ),
+        _rows_going(plan),
         rule(
             "going_expired",
             "Every message that goes has reached its expiry.",
@@ -194,14 +184,10 @@ def _going(plan: Plan, policy: Policy) -> Suite:
             "going_kept",
             "No message goes with its segment that its own lifetime keeps.",
             "files with such a message",
-            AllAre(frame="going", column="any_kept", value=False),
+            all_are("going", "any_kept", False),
         ),
         *_whole_and_named(),
     )
-
-
-def _files_by_row(plan: Plan) -> set[str]:
-    return {action.file for action in plan.on_log.mark}
 
 
 def _sample(plan: Plan) -> Suite:
@@ -210,23 +196,18 @@ def _sample(plan: Plan) -> Suite:
         says = "No message goes with its segment, so there is nothing to sample: single messages are all looked at."
         return (rule("sample", says, "messages sampled", count("sample", 0)),)
     return (
-        rule(
-            "sample",
-            "Some of the messages that go were read.",
-            "messages sampled",
-            RowCount(frame="sample", minimum=1, maximum=None),
-        ),
+        rule("sample", "Some of the messages that go were read.", "messages sampled", RowCount(frame="sample", minimum=1, maximum=None)),
         rule(
             "sample_expired",
             "No sampled message is younger than the plan says.",
             "sampled messages too young",
-            AllAre(frame="sample", column="too_young", value=False),
+            all_are("sample", "too_young", False),
         ),
         rule(
             "sample_bounds",
             "Every sampled message lies within the bounds its file states.",
             "sampled messages outside",
-            AllAre(frame="sample", column="outside_bounds", value=False),
+            all_are("sample", "outside_bounds", False),
         ),
     )
 
@@ -235,14 +216,7 @@ def _left(plan: Plan, *reasons: RemovalReason, enabled: bool = True) -> Suite:
     """`reasons`: of the operation. For one that the plan leaves out nobody has looked what is overdue."""
     what = "segments with overdue messages that stay"
     if not enabled:
-        return (
-            rule(
-                "left",
-                "The cleaner is disabled: what is overdue may stay.",
-                what,
-                RowCount(frame="left", minimum=0, maximum=None),
-            ),
-        )
+        return (rule("left", "The cleaner is disabled: what is overdue may stay.", what, RowCount(frame="left", minimum=0, maximum=None)),)
     if unasked := set(reasons).difference(plan.reasons):
         return (
             rule("left", "What is overdue was looked for.", what, Same(found=f"not for {', '.join(sorted(unasked))}", wanted="for all")),
@@ -255,13 +229,13 @@ def _left(plan: Plan, *reasons: RemovalReason, enabled: bool = True) -> Suite:
             "left_rows",
             "Exactly the overdue messages stay that the plan says are held.",
             "overdue messages that stay",
-            ColumnSum(frame="left", column="rows", equals=sum(held.rows for held in plan.held)),
+            total("left", "rows", sum(held.rows for held in plan.held)),
         ),
         rule(
             "left_named",
             "Every overdue message that stays has a holder named in the plan.",
             "segments with overdue messages and no holder",
-            AllAre(frame="left", column="named", value=True),
+            all_are("left", "named", True),
         ),
     )
 
@@ -272,24 +246,9 @@ def _figures(plan: Plan, staged: Staged) -> Suite:
     share = removed / expected.rows_in if expected.rows_in else 0.0
     return (
         one_row_of_figures(),
-        rule(
-            "rows_in",
-            "The log has as many messages as when it was planned.",
-            "messages before",
-            figure("rows_in", expected.rows_in),
-        ),
-        rule(
-            "rows_removed",
-            "As many messages go as planned.",
-            "messages removed",
-            figure("rows_removed", removed),
-        ),
-        rule(
-            "rows_kept",
-            "Every message that does not go is still there.",
-            "messages kept",
-            figure("rows_kept", expected.rows_in - removed),
-        ),
+        rule("rows_in", "The log has as many messages as when it was planned.", "messages before", figure("rows_in", expected.rows_in)),
+        rule("rows_removed", "As many messages go as planned.", "messages removed", figure("rows_removed", removed)),
+        rows_left("message", expected.rows_in - removed),
         rule(
             "fraction_rows",
             "The share of messages that goes follows from their counts.",

@@ -3,7 +3,7 @@ first, markers."""
 
 from __future__ import annotations
 
-from message_lifecycle.gates.suite import AllAre, ColumnSum, Same, Suite, Within, count, rule
+from message_lifecycle.gates.suite import Same, Suite, Within, all_are, count, counted, none_in, rule, total
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import RemovalReason
@@ -15,28 +15,23 @@ def rows_suite(plan: Plan, staged: Staged, *reasons: RemovalReason) -> Suite:
     messages. `reasons`: of the operation; none holds that is not among them, whatever the plan says of itself."""
     removals = plan.on_log.mark + staged.superseded
     files, foreign = len({action.file for action in removals}), set(plan.reasons).difference(reasons)
-    counted = rule("rows", "Single messages go from exactly the planned files.", "files that lose single messages", count("rows", files))
-    if not files:
-        return (counted,)
-    return (
-        counted,
+    return counted(
+        "rows",
+        files,
+        "Single messages go from exactly the planned files.",
+        "files that lose single messages",
         rule(
             "rows_rows",
             "Exactly as many single messages go as the plan names.",
             "single messages that go",
-            ColumnSum(frame="rows", column="rows", equals=sum(action.rows for action in removals)),
+            total("rows", "rows", sum(action.rows for action in removals)),
         ),
-        rule(
-            "rows_named",
-            "Every single message that goes is named by the plan.",
-            "messages not named",
-            ColumnSum(frame="rows", column="unnamed", equals=0),
-        ),
+        none_in("rows", "unnamed", "Every single message that goes is named by the plan.", "messages not named", id="rows_named"),
         rule(
             "rows_justified",
             "The rule that the plan gives as its reason holds for every single message that goes.",
             "messages without a reason",
-            ColumnSum(frame="rows", column="unjustified", equals=0)
+            total("rows", "unjustified", 0)
             if not foreign
             else Same(found=f"for {', '.join(sorted(foreign))}", wanted=f"for {', '.join(reasons) or 'none'}"),
         ),
@@ -44,7 +39,7 @@ def rows_suite(plan: Plan, staged: Staged, *reasons: RemovalReason) -> Suite:
             "rows_active",
             "No message expires out of a segment that still takes messages.",
             "files of active segments",
-            AllAre(frame="rows", column="active", value=False),
+            all_are("rows", "active", False),
         ),
     )
 
@@ -62,12 +57,7 @@ def purged_suite(plan: Plan) -> Suite:
             "keys that lose messages",
             Within(frame="purged", column="keys", minimum=1, maximum=1),
         ),
-        rule(
-            "purged_keyless",
-            "A purge takes no message without a key.",
-            "files that lose messages without a key",
-            ColumnSum(frame="purged", column="keyless", equals=0),
-        ),
+        none_in("purged", "keyless", "A purge takes no message without a key.", "files that lose messages without a key"),
     )
 
 
@@ -82,10 +72,10 @@ def view_removals_suite(plan: Plan) -> Suite:
             "view_rows",
             "Exactly as many messages go from the view as the plan names.",
             "messages that go from the view",
-            ColumnSum(frame="view", column="rows", equals=sum(action.rows for action in plan.on_view.mark)),
+            total("view", "rows", sum(action.rows for action in plan.on_view.mark)),
         ),
-        rule("view_named", "Each is named by the plan.", "messages not named", ColumnSum(frame="view", column="unnamed", equals=0)),
-        rule("view_added", "Nothing comes into the view.", "messages that came", ColumnSum(frame="view", column="added", equals=0)),
+        none_in("view", "unnamed", "Each is named by the plan.", "messages not named", id="view_named"),
+        none_in("view", "added", "Nothing comes into the view.", "messages that came"),
     )
 
 
@@ -95,17 +85,19 @@ def outlived_suite(plan: Plan) -> Suite:
         return ()
     return (
         rule("outlived", "The keys of what goes from past the horizon were looked at.", "looks", count("outlived", 1)),
-        rule(
-            "outlived_view",
+        none_in(
+            "outlived",
+            "in_view",
             "The view keeps no older message of a key of which one goes that is not compacted yet.",
             "messages that go before an older one of the view",
-            ColumnSum(frame="outlived", column="in_view", equals=0),
+            id="outlived_view",
         ),
-        rule(
-            "outlived_log",
+        none_in(
+            "outlived",
+            "in_log",
             "Nothing goes from past the horizon before an older message of its key.",
             "messages that go before an older one of the log",
-            ColumnSum(frame="outlived", column="in_log", equals=0),
+            id="outlived_log",
         ),
     )
 
@@ -133,17 +125,17 @@ def kept_suite(plan: Plan, policy: Policy, *, enabled: bool = True) -> Suite:
             "most bytes kept of a group",
             Within(frame="limits", column="most_bytes", minimum=0, maximum=limits.max_total_bytes),
         ),
-        rule(
-            "limits_within",
+        none_in(
+            "limits",
+            "within",
             "Nothing goes by number or size that the limits keep: of each group the next older message would break one.",
             "messages within the limits that go",
-            ColumnSum(frame="limits", column="within", equals=0),
         ),
         rule(
             "limits_beyond",
             "Exactly the messages beyond the limits go, or are held.",
             "messages beyond the limits",
-            ColumnSum(frame="limits", column="beyond", equals=beyond + held),
+            total("limits", "beyond", beyond + held),
         ),
     )
 
@@ -167,13 +159,13 @@ def archive_suite(plan: Plan, policy: Policy) -> Suite:
             "archive_rows",
             "The archive has as many messages as go.",
             "messages in the archive",
-            ColumnSum(frame="archive", column="rows", equals=plan.expected.removed_rows),
+            total("archive", "rows", plan.expected.removed_rows),
         ),
         rule(
             "archive_same",
             "The digest of what the archive has is that of what goes.",
             "files that differ",
-            AllAre(frame="archive", column="same", value=True),
+            all_are("archive", "same", True),
         ),
     )
 
@@ -186,14 +178,15 @@ def markers_suite(plan: Plan, staged: Staged, policy: Policy, *, owed: bool = Tr
     """
     made = 0 if staged.markers is None else staged.markers.count
     wanted = owed and policy.marker_ttl_us is not None and not plan.is_empty
-    looked = rule(
-        "markers_looked_for",
-        "Markers were looked for where the topic makes them, and nowhere else.",
-        "markers",
-        Same(found="looked for" if staged.markers is not None else "not looked for", wanted="looked for" if wanted else "not looked for"),
-    )
     always = (
-        looked,
+        rule(
+            "markers_looked_for",
+            "Markers were looked for where the topic makes them, and nowhere else.",
+            "markers",
+            Same(
+                found="looked for" if staged.markers is not None else "not looked for", wanted="looked for" if wanted else "not looked for"
+            ),
+        ),
         rule("markers", "As many markers are staged as were made.", "markers staged", count("markers", made)),
         rule("unmarked", "Every key that the run empties has a marker.", "emptied keys without a marker", count("unmarked", 0)),
         rule(
@@ -208,7 +201,7 @@ def markers_suite(plan: Plan, staged: Staged, policy: Policy, *, owed: bool = Tr
             "markers_same",
             "The staged markers are those that were made: topic, key, headers and time, all of them.",
             "digest of the markers",
-            AllAre(frame="marked", column="as_made", value=True),
+            all_are("marked", "as_made", True),
         ),
         rule(
             "markers_known", "The count is of whole numbers.", "markers", Within(frame="marked", column="rows", minimum=made, maximum=made)
@@ -222,24 +215,24 @@ def markers_suite(plan: Plan, staged: Staged, policy: Policy, *, owed: bool = Tr
             "markers_emptied",
             "Each marker's key has no live message left.",
             "markers of keys that live on",
-            AllAre(frame="markers", column="emptied", value=True),
+            all_are("markers", "emptied", True),
         ),
         rule(
             "markers_single",
             "No key has more than one marker of this run.",
             "markers beside another of their key",
-            AllAre(frame="markers", column="single", value=True),
+            all_are("markers", "single", True),
         ),
         rule(
             "markers_caused",
             "Each marker's reason is that of the newest message of its key that goes.",
             "markers with another reason",
-            AllAre(frame="markers", column="caused", value=True),
+            all_are("markers", "caused", True),
         ),
         rule(
             "markers_formed",
             "Each marker is empty, carries reason, TTL and rollup, and the right time.",
             "markers of another form",
-            AllAre(frame="markers", column="formed", value=True),
+            all_are("markers", "formed", True),
         ),
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
 
 Number = int | float
 ShownAs = Literal["number", "instant"]
@@ -122,12 +123,56 @@ def count(frame: str, rows: int, *, named: str | None = None) -> RowCount:
     return RowCount(frame=frame, minimum=rows, maximum=rows, named=named)
 
 
+def total(frame: str, column: str, equals: int) -> ColumnSum:
+    return ColumnSum(frame=frame, column=column, equals=equals)
+
+
+def all_are(frame: str, column: str, value: bool) -> AllAre:
+    return AllAre(frame=frame, column=column, value=value)
+
+
 def figure(column: str, equals: int) -> Within:
     return Within(frame=FIGURES, column=column, minimum=equals, maximum=equals)
 
 
+def counted(frame: str, rows: int, says: str, what: str, *of_each: Declared) -> Suite:
+    """A frame's rows are counted before they are judged; `of_each` is not asked of a frame that has none."""
+    return (rule(frame, says, what, count(frame, rows)), *(of_each if rows else ()))
+
+
+def none_in(frame: str, column: str, says: str, what: str, *, id: str | None = None) -> Declared:
+    """The column counts, in each row, what should not be there."""
+    return rule(id or f"{frame}_{column}", says, what, total(frame, column, 0))
+
+
 def one_row_of_figures() -> Declared:
     return rule("figures", "The figures are one row.", "rows of figures", count(FIGURES, 1))
+
+
+def _rows_before(plan: Plan, what: str) -> Declared:
+    return rule(
+        "rows_in", f"There are as many {what}s as when it was planned.", f"{what}s before", figure("rows_in", plan.expected.rows_in)
+    )
+
+
+def rows_left(what: str, rows: int) -> Declared:
+    """`what` a row is: a change, a message."""
+    return rule("rows_kept", f"Every {what} that does not go is still there.", f"{what}s kept", figure("rows_kept", rows))
+
+
+def figures_of_going(plan: Plan, what: str, removed: int) -> Suite:
+    return (one_row_of_figures(), _rows_before(plan, what), rows_left(what, plan.expected.rows_in - removed), asks_counted(plan))
+
+
+def figures_of_return(plan: Plan, what: str) -> Suite:
+    back = plan.restored_rows
+    return (
+        one_row_of_figures(),
+        _rows_before(plan, what),
+        rule("rows_restored", f"As many {what}s come back as planned.", f"{what}s", figure("rows_restored", back)),
+        rule("rows_kept", f"Every {what} that was there stays.", f"{what}s", figure("rows_kept", plan.expected.rows_in + back)),
+        asks_counted(plan),
+    )
 
 
 def nothing_else_differs() -> Declared:
@@ -135,10 +180,9 @@ def nothing_else_differs() -> Declared:
     return rule("difference", "Beside what the plan names nothing differs.", "other files that differ", count("difference", 0))
 
 
-def same_settings(found: str, wanted: str) -> Declared:
-    """Both hashes of a policy: what is judged by, and what the plan was made with."""
+def same_settings(plan: Plan, policy: Policy) -> Declared:
     says = "The settings judged by are those the plan was made with."
-    return rule("policy", says, "hash of the settings", Same(found=found, wanted=wanted))
+    return rule("policy", says, "hash of the settings", Same(found=policy.hash, wanted=plan.requirements.policy_hash))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,16 +230,14 @@ def holds_suite(plan: Plan) -> Suite:
         return ()
     return (
         rule("holds", "The legal holds on the topic were looked at.", "looks at holds", count("holds", 1)),
-        rule(
-            "holds_heeded",
-            "The plan heeds every legal hold that stands.",
-            "holds that the plan does not know",
-            ColumnSum(frame="holds", column="unheeded", equals=0),
+        none_in(
+            "holds", "unheeded", "The plan heeds every legal hold that stands.", "holds that the plan does not know", id="holds_heeded"
         ),
-        rule(
-            "holds_untouched",
+        none_in(
+            "holds",
+            "touched",
             "Nothing goes that a legal hold may keep.",
             "messages, segments or documents under a hold that go",
-            ColumnSum(frame="holds", column="touched", equals=0),
+            id="holds_untouched",
         ),
     )

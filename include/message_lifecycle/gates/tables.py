@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from message_lifecycle.gates.suite import (
     FIGURES,
-    AllAre,
-    ColumnSum,
     Declared,
     Suite,
     Within,
+    all_are,
     asked,
     asks_counted,
     comes_back,
     count,
+    counted,
     figure,
+    figures_of_going,
+    figures_of_return,
     limit,
+    none_in,
     nothing_else_differs,
     one_row_of_figures,
     rule,
     same_settings,
     tightened,
+    total,
 )
 from message_lifecycle.model.instants import INT64_MAX, seconds
 from message_lifecycle.model.plan import Plan
@@ -40,43 +44,29 @@ def erasure_suite(plan: Plan, policy: Policy) -> Suite:
     Frames, which alone tell what was staged: `rewritten`, one row per file that is written again; `tables`, one row per table, by a second
     search of what is staged; `figures`, one row. A person is asked whatever the counts: the history ends before the undo window does.
     """
-    files, tables = sum(1 for _ in plan.erased), len(plan.rewrites)
-    removed = plan.expected.removed_rows
+    rows = total("rewritten", "rows", sum(rows.rows for _, rows in plan.erased))
     return (
-        same_settings(policy.hash, plan.requirements.policy_hash),
-        rule("rewritten", "Exactly the planned files are written again.", "files", count("rewritten", files)),
-        *(
-            (
-                rule(
-                    "rewritten_rows",
-                    "Exactly as many rows go as the plan names.",
-                    "rows that go",
-                    ColumnSum(frame="rewritten", column="rows", equals=sum(rows.rows for _, rows in plan.erased)),
-                ),
-                _none_in("rewritten", "unnamed", "Every row that goes is named by the plan.", "rows not named"),
-                _none_in("rewritten", "left", "Every row that the plan names goes.", "rows left"),
-                _none_in("rewritten", "changed", "Every other row is as it was, in its order.", "files that differ"),
-            )
-            if files
-            else ()
+        same_settings(plan, policy),
+        *counted(
+            "rewritten",
+            sum(1 for _ in plan.erased),
+            "Exactly the planned files are written again.",
+            "files",
+            rule("rewritten_rows", "Exactly as many rows go as the plan names.", "rows that go", rows),
+            none_in("rewritten", "unnamed", "Every row that goes is named by the plan.", "rows not named"),
+            none_in("rewritten", "left", "Every row that the plan names goes.", "rows left"),
+            none_in("rewritten", "changed", "Every other row is as it was, in its order.", "files that differ"),
         ),
-        rule("tables", "Every table of the plan was looked at.", "tables", count("tables", tables)),
-        *((_none_in("tables", column, says, what) for column, says, what in _NONE_OF_TABLE) if tables else ()),
-        one_row_of_figures(),
-        rule("rows_in", "There are as many messages as when it was planned.", "messages before", figure("rows_in", plan.expected.rows_in)),
-        rule(
-            "rows_kept",
-            "Every message that does not go is still there.",
-            "messages kept",
-            figure("rows_kept", plan.expected.rows_in - removed),
+        *counted(
+            "tables",
+            len(plan.rewrites),
+            "Every table of the plan was looked at.",
+            "tables",
+            *(none_in("tables", column, says, what) for column, says, what in _NONE_OF_TABLE),
         ),
-        asks_counted(plan),
+        *figures_of_going(plan, "message", plan.expected.removed_rows),
         asked("time_travel", "Nothing is lost that could still be read back.", plan),
     )
-
-
-def _none_in(frame: str, column: str, says: str, what: str) -> Declared:
-    return rule(f"{frame}_{column}", says, what, ColumnSum(frame=frame, column=column, equals=0))
 
 
 def topic_suite(plan: Plan, policy: Policy) -> Suite:
@@ -86,24 +76,17 @@ def topic_suite(plan: Plan, policy: Policy) -> Suite:
     has the place of one; `figures`, one row. It is always a person's word: the last check asks for it.
     """
     moves = plan.moved()
-    tables = (
-        rule(
-            "same",
-            "Each of them is the table that was planned for, at its snapshot.",
-            "tables that are others",
-            AllAre(frame="tables", column="same", value=True),
-        ),
-        rule(
-            "rows",
-            "They hold as many rows as planned, by another reading.",
-            "rows",
-            ColumnSum(frame="tables", column="rows", equals=sum(action.rows for action in moves)),
-        ),
-    )
+    same, rows = all_are("tables", "same", True), total("tables", "rows", sum(action.rows for action in moves))
     return (
-        same_settings(policy.hash, plan.requirements.policy_hash),
-        rule("tables", "Exactly the planned tables move.", "tables that move", count("tables", len(moves))),
-        *(tables if moves else ()),
+        same_settings(plan, policy),
+        *counted(
+            "tables",
+            len(moves),
+            "Exactly the planned tables move.",
+            "tables that move",
+            rule("same", "Each of them is the table that was planned for, at its snapshot.", "tables that are others", same),
+            rule("rows", "They hold as many rows as planned, by another reading.", "rows", rows),
+        ),
         rule("taken", "No table has the place of one that moves.", "places that are taken", count("taken", 0)),
         one_row_of_figures(),
         rule("holds_none", "No legal hold stands on the topic.", "legal holds", figure("holds", len(plan.requirements.heeded))),
@@ -118,19 +101,16 @@ def reclaim_suite(plan: Plan, policy: Policy) -> Suite:
     Frames: `tables`, one row for each that loses something; `needed`, `missing`, `young`, `pointed`, `progress`, `outside` and `fresh`, what
     is wrong, by name; `figures`, one row. No messages go: only the share of the bytes that lie in the tables' folders is judged.
     """
-    listed = sum(len(removal.files) for removal in plan.file_removals)
-    reachable = (
-        rule("tables", "Every table that loses something was looked at.", "tables", count("tables", len(plan.forgets))),
-        rule(
-            "reachable",
-            "Of every table something stays that can be read.",
-            "tables without anything reachable",
-            AllAre(frame="tables", column="reachable", value=True),
-        ),
-    )
+    reachable, snapshots = all_are("tables", "reachable", True), sum(len(action.snapshots) for action in plan.forgets)
     return (
-        same_settings(policy.hash, plan.requirements.policy_hash),
-        *(reachable if plan.forgets else (rule("tables", "No table loses anything.", "tables", count("tables", 0)),)),
+        same_settings(plan, policy),
+        *counted(
+            "tables",
+            len(plan.forgets),
+            "Every table that loses something was looked at." if plan.forgets else "No table loses anything.",
+            "tables",
+            rule("reachable", "Of every table something stays that can be read.", "tables without anything reachable", reachable),
+        ),
         _none("needed", "No listed file is named by a snapshot, branch or tag that stays.", "listed files that are needed"),
         _none("missing", "Every file of every snapshot, branch and tag that stays is there.", "needed files that are not there"),
         _none("young", "No snapshot goes that was the newest within the undo window.", "snapshots too young to go"),
@@ -139,19 +119,8 @@ def reclaim_suite(plan: Plan, policy: Policy) -> Suite:
         _none("outside", "Every listed file lies below its table's location, past no link.", "paths outside, or links"),
         _none("fresh", "No file that nothing names goes before it is old enough.", "files too young to go"),
         one_row_of_figures(),
-        rule(
-            "snapshots",
-            "As many snapshots go as planned.",
-            "snapshots",
-            figure("snapshots", sum(len(action.snapshots) for action in plan.forgets)),
-        ),
-        rule("files", "No more files go than planned.", "files that go", Within(frame=FIGURES, column="files", minimum=0, maximum=listed)),
-        rule(
-            "bytes",
-            "No more bytes go than planned.",
-            "bytes that go",
-            Within(frame=FIGURES, column="bytes", minimum=0, maximum=plan.expected.removed_bytes),
-        ),
+        rule("snapshots", "As many snapshots go as planned.", "snapshots", figure("snapshots", snapshots)),
+        *_no_more_than_planned(plan),
         limit(
             "much_bytes",
             "No more than the allowed share of the bytes in the tables' folders goes.",
@@ -166,40 +135,44 @@ def _none(frame: str, says: str, what: str) -> Declared:
     return rule(frame, says, what, count(frame, 0, named="name"))
 
 
+def _no_more_than_planned(plan: Plan) -> Suite:
+    most = {"files": sum(len(removal.files) for removal in plan.file_removals), "bytes": plan.expected.removed_bytes}
+    return tuple(
+        rule(
+            column,
+            f"No more {column} go than planned.",
+            f"{column} that go",
+            Within(frame=FIGURES, column=column, minimum=0, maximum=maximum),
+        )
+        for column, maximum in most.items()
+    )
+
+
 def deleted_reclaim_suite(plan: Plan, policy: Policy) -> Suite:
     """By a second look, all tables of a deleted topic go, all that lies in their folders, and nothing else (DEL-7).
 
     Frames: `tables`, one row for each that goes, `same` where it is the one that was planned for; `outside`, `unlisted` and `fresh`, what is
     wrong, by name; `figures`, one row. It is always a person's word: the last check asks for it.
     """
-    drops, listed = plan.moved("gone"), sum(len(removal.files) for removal in plan.file_removals)
-    of_tables = (
-        rule(
-            "same",
-            "Each of them is the table that was planned for, as it was, at its location.",
-            "tables that are others",
-            AllAre(frame="tables", column="same", value=True),
-        ),
-        rule("window", "The topic cannot be brought back any more, by the ledger's clock.", "topics that can", figure("undoable", 0)),
-        rule("holds_none", "No legal hold stands on the topic.", "legal holds", figure("holds", 0)),
-    )
+    same = all_are("tables", "same", True)
     return (
-        same_settings(policy.hash, plan.requirements.policy_hash),
-        rule("tables", "Exactly the tables of the deleted topic go.", "tables that go", count("tables", len(drops))),
-        *(of_tables if drops else ()),
+        same_settings(plan, policy),
+        *counted(
+            "tables",
+            len(plan.moved("gone")),
+            "Exactly the tables of the deleted topic go.",
+            "tables that go",
+            rule("same", "Each of them is the table that was planned for, as it was, at its location.", "tables that are others", same),
+            rule("window", "The topic cannot be brought back any more, by the ledger's clock.", "topics that can", figure("undoable", 0)),
+            rule("holds_none", "No legal hold stands on the topic.", "legal holds", figure("holds", 0)),
+        ),
         _none(
             "outside", "All files of the tables lie below their locations, past no link, with no other table's.", "paths outside, or links"
         ),
         _none("unlisted", "Every file below the tables' locations is listed.", "files that would be left"),
         _none("fresh", "No file that nothing names goes before it is old enough.", "files too young to go"),
         one_row_of_figures(),
-        rule("files", "No more files go than planned.", "files that go", Within(frame=FIGURES, column="files", minimum=0, maximum=listed)),
-        rule(
-            "bytes",
-            "No more bytes go than planned.",
-            "bytes that go",
-            Within(frame=FIGURES, column="bytes", minimum=0, maximum=plan.expected.removed_bytes),
-        ),
+        *_no_more_than_planned(plan),
         asks_counted(plan),
         asked("topic", "No topic goes for good without a person's word.", plan),
     )
@@ -214,36 +187,28 @@ def quarantine_suite(plan: Plan, policy: Policy) -> Suite:
     Frames: `going`, one row per file that goes, read once more: `rows`, `newest_at` (the newest time among its rows), `planned`;
     `difference`, other files that differ; `figures`, one row.
     """
-    files, removed = len(plan.selection.files), plan.expected.removed_rows
+    removed = plan.expected.removed_rows
     age = policy["quarantine_max_age"]
     assert isinstance(age, int), "the setting has a default"
     newest_allowed = min(plan.as_of, INT64_MAX - 1) - seconds(age)
-    going = (
-        rule(
-            "going_rows",
-            "Exactly the rows of the planned files go.",
-            "rows that go",
-            ColumnSum(frame="going", column="rows", equals=removed),
-        ),
-        rule(
-            "going_old",
-            "Every row that goes has reached its age.",
-            "newest time of what goes",
-            Within(frame="going", column="newest_at", minimum=None, maximum=newest_allowed, shown_as="instant"),
-        ),
-        rule(
-            "going_planned", "Whatever goes is named by the plan.", "files not named", AllAre(frame="going", column="planned", value=True)
-        ),
-    )
     return (
-        same_settings(policy.hash, plan.requirements.policy_hash),
-        rule("going", "Exactly the planned files go.", "files that go", count("going", files)),
-        *(going if files else ()),
+        same_settings(plan, policy),
+        *counted(
+            "going",
+            len(plan.selection.files),
+            "Exactly the planned files go.",
+            "files that go",
+            rule("going_rows", "Exactly the rows of the planned files go.", "rows that go", total("going", "rows", removed)),
+            rule(
+                "going_old",
+                "Every row that goes has reached its age.",
+                "newest time of what goes",
+                Within(frame="going", column="newest_at", minimum=None, maximum=newest_allowed, shown_as="instant"),
+            ),
+            rule("going_planned", "Whatever goes is named by the plan.", "files not named", all_are("going", "planned", True)),
+        ),
         nothing_else_differs(),
-        one_row_of_figures(),
-        rule("rows_in", "There are as many rows as when it was planned.", "rows before", figure("rows_in", plan.expected.rows_in)),
-        rule("rows_kept", "Every row that does not go is still there.", "rows kept", figure("rows_kept", plan.expected.rows_in - removed)),
-        asks_counted(plan),
+        *figures_of_going(plan, "row", removed),
         tightened(plan),
     )
 
@@ -254,28 +219,14 @@ def quarantine_undo_suite(plan: Plan, policy: Policy) -> Suite:
     Frames: `back`, one row per file that is new: `rows`, as it is read, `same` (the bytes of the file that the plan names for it), `planned`;
     `difference`, other files that differ; `figures`, one row.
     """
-    rows, rows_in = plan.restored_rows, plan.expected.rows_in
+    rows = plan.restored_rows
     return (
-        same_settings(policy.hash, plan.requirements.policy_hash),
+        same_settings(plan, policy),
         rule("back", "As many files come back as planned.", "files that come back", count("back", len(plan.on_quarantine.files_back))),
-        rule(
-            "back_rows",
-            "Exactly the rows of the planned files come back.",
-            "rows that come back",
-            ColumnSum(frame="back", column="rows", equals=rows),
-        ),
-        rule(
-            "back_planned",
-            "Whatever comes back is named by the plan.",
-            "files not named",
-            AllAre(frame="back", column="planned", value=True),
-        ),
-        rule("back_same", "Every file comes back as it was.", "files that differ", AllAre(frame="back", column="same", value=True)),
+        rule("back_rows", "Exactly the rows of the planned files come back.", "rows that come back", total("back", "rows", rows)),
+        rule("back_planned", "Whatever comes back is named by the plan.", "files not named", all_are("back", "planned", True)),
+        rule("back_same", "Every file comes back as it was.", "files that differ", all_are("back", "same", True)),
         rule("difference", "Beside what comes back nothing differs.", "other files that differ", count("difference", 0)),
-        one_row_of_figures(),
-        rule("rows_in", "There are as many rows as when it was planned.", "rows before", figure("rows_in", rows_in)),
-        rule("rows_restored", "As many rows come back as planned.", "rows", figure("rows_restored", rows)),
-        rule("rows_kept", "Every row that was there stays.", "rows", figure("rows_kept", rows_in + rows)),
-        asks_counted(plan),
+        *figures_of_return(plan, "row"),
         comes_back(plan),
     )

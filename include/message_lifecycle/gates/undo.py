@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from message_lifecycle.gates.documents import document_undo_suite
 from message_lifecycle.gates.suite import (
-    AllAre,
-    ColumnSum,
     Suite,
+    all_are,
     asks_counted,
     comes_back,
     count,
+    counted,
     figure,
+    none_in,
     nothing_else_differs,
     one_row_of_figures,
     rule,
     same_settings,
+    total,
 )
 from message_lifecycle.gates.tables import quarantine_undo_suite, topic_suite
 from message_lifecycle.model.outcome import Staged
@@ -37,11 +39,33 @@ def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     if plan.on_quarantine.files_back:
         return quarantine_undo_suite(plan, policy)
     removed = sum(rows for _, rows in staged.removed(plan))
+    markers, same = sum(action.rows for action in plan.on_log.mark), all_are("restored", "same", True)
     return (
-        same_settings(policy.hash, plan.requirements.policy_hash),
-        *_restored(plan),
+        same_settings(plan, policy),
+        *counted(
+            "restored",
+            len(plan.on_log.back),
+            "Messages come back out of exactly the planned files.",
+            "files that give back",
+            rule(
+                "restored_rows",
+                "Exactly as many messages come back as the plan names.",
+                "messages that come back",
+                total("restored", "rows", plan.restored_rows),
+            ),
+            none_in("restored", "missing", "Every message that the plan names is there again.", "messages that are missing"),
+            none_in("restored", "unnamed", "Every message that comes back is named by the plan.", "messages not named"),
+            rule("restored_same", "What comes back is what was taken, byte for byte.", "files whose content differs", same),
+        ),
         rule("twice", "No message is there more than once.", "messages that are there twice", count("twice", 0)),
-        *_markers(plan),
+        *counted(
+            "rows",
+            len({action.file for action in plan.on_log.mark}),
+            "Markers go from exactly the planned files.",
+            "files that lose markers",
+            rule("rows_rows", "Exactly the markers go that the plan names.", "markers that go", total("rows", "rows", markers)),
+            none_in("rows", "unnamed", "Nothing goes but the markers that the plan names.", "messages not named", id="rows_named"),
+        ),
         *_view(plan),
         rule("markers_left", "No marker of what comes back stays.", "markers that stay", count("markers_left", 0)),
         nothing_else_differs(),
@@ -67,41 +91,6 @@ def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     )
 
 
-def _restored(plan: Plan) -> Suite:
-    counted = rule(
-        "restored", "Messages come back out of exactly the planned files.", "files that give back", count("restored", len(plan.on_log.back))
-    )
-    if not plan.on_log.back:
-        return (counted,)
-    return (
-        counted,
-        rule(
-            "restored_rows",
-            "Exactly as many messages come back as the plan names.",
-            "messages that come back",
-            ColumnSum(frame="restored", column="rows", equals=plan.restored_rows),
-        ),
-        rule(
-            "restored_missing",
-            "Every message that the plan names is there again.",
-            "messages that are missing",
-            ColumnSum(frame="restored", column="missing", equals=0),
-        ),
-        rule(
-            "restored_unnamed",
-            "Every message that comes back is named by the plan.",
-            "messages not named",
-            ColumnSum(frame="restored", column="unnamed", equals=0),
-        ),
-        rule(
-            "restored_same",
-            "What comes back is what was taken, byte for byte.",
-            "files whose content differs",
-            AllAre(frame="restored", column="same", value=True),
-        ),
-    )
-
-
 _VIEW = (
     ("missing", "Every message that the plan names is in the view again.", "messages that are missing"),
     ("unnamed", "Every message that comes into the view is named by the plan.", "messages not named"),
@@ -121,32 +110,7 @@ def _view(plan: Plan) -> Suite:
             "view_returns_rows",
             "Exactly as many messages come into the view as the plan names.",
             "messages that come into the view",
-            ColumnSum(frame="view_returns", column="rows", equals=plan.restored_view_rows),
+            total("view_returns", "rows", plan.restored_view_rows),
         ),
-        *(
-            rule(f"view_returns_{column}", says, unit, ColumnSum(frame="view_returns", column=column, equals=0))
-            for column, says, unit in _VIEW
-        ),
-    )
-
-
-def _markers(plan: Plan) -> Suite:
-    files = len({action.file for action in plan.on_log.mark})
-    counted = rule("rows", "Markers go from exactly the planned files.", "files that lose markers", count("rows", files))
-    if not files:
-        return (counted,)
-    return (
-        counted,
-        rule(
-            "rows_rows",
-            "Exactly the markers go that the plan names.",
-            "markers that go",
-            ColumnSum(frame="rows", column="rows", equals=sum(action.rows for action in plan.on_log.mark)),
-        ),
-        rule(
-            "rows_named",
-            "Nothing goes but the markers that the plan names.",
-            "messages not named",
-            ColumnSum(frame="rows", column="unnamed", equals=0),
-        ),
+        *(none_in("view_returns", *check) for check in _VIEW),
     )

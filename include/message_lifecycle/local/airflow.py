@@ -262,13 +262,9 @@ class AirflowApi:
         """Runs of a paused DAG wait for ever, triggered ones too."""
         self.request("PATCH", f"{API}/dags/{quote(dag_id)}", {"is_paused": paused})
 
-    def trigger(
-        self, dag_id: str, *, conf: Mapping[str, object] | None = None, logical_date: str | None = None, run_id: str | None = None
-    ) -> str:
+    def trigger(self, dag_id: str, *, conf: Mapping[str, object] | None = None, logical_date: str | None = None) -> str:
         """Start a run and return its id; `logical_date` is ISO 8601 with a zone, None for a run without one."""
-        body: dict[str, object] = {"logical_date": logical_date, "conf": dict(conf or {})}
-        if run_id:
-            body["dag_run_id"] = run_id
+        body = {"logical_date": logical_date, "conf": dict(conf or {})}
         return str(self.request("POST", f"{API}/dags/{quote(dag_id)}/dagRuns", body)["dag_run_id"])
 
     def run_state(self, dag_id: str, run_id: str) -> str:
@@ -292,11 +288,6 @@ class AirflowApi:
         lines = self.request("GET", path)["content"]
         return "\n".join(str(line.get("event", "")) if isinstance(line, dict) else str(line) for line in lines)
 
-    def xcom(self, dag_id: str, run_id: str, task_id: str, *, key: str = "return_value", map_index: int = -1) -> Any:
-        """What a task handed on."""
-        path = f"{_run_path(dag_id, run_id)}/taskInstances/{quote(task_id)}/xcomEntries/{quote(key)}?map_index={map_index}&deserialize=true"
-        return self.request("GET", path)["value"]
-
     def approvals(self, dag_id: str, run_id: str) -> tuple[Approval, ...]:
         """The questions of a run that nobody has answered yet and that may be answered: not one of these moments.
 
@@ -314,12 +305,6 @@ class AirflowApi:
             for detail in found
             if _has_settled(detail, heard)
         )  # fmt: skip
-
-    def wait_for_approvals(self, dag_id: str, run_id: str, *, seconds: float) -> tuple[Approval, ...]:
-        """The first open questions, or none if the run ended without one."""
-        if not _until(lambda: bool(self.approvals(dag_id, run_id)) or self.run_state(dag_id, run_id) in ENDED, seconds):
-            raise run_not_finished(dag_id, run_id, self.run_state(dag_id, run_id), seconds)
-        return self.approvals(dag_id, run_id)
 
     def answer(self, approval: Approval, option: str, params: Mapping[str, object] | None = None) -> None:
         """Answer as this client's user; Airflow keeps the name and the time."""

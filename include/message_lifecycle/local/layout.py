@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from message_lifecycle.local.errors import unusable_place
 from message_lifecycle.model.errors import Unavailable
@@ -20,6 +21,17 @@ WALKABLE_FOLDER = 0o711
 PRIVATE_FILE = 0o600
 # 64 characters: what the strongest signature that Airflow makes asks of its key.
 RANDOM_BYTES = 32
+
+
+class _Below:
+    """A path below the folder that a layout has under this name."""
+
+    def __init__(self, folder: Literal["state", "tools"], name: str) -> None:
+        self._folder, self._name = folder, name
+
+    def __get__(self, layout: Layout, _: type[Layout]) -> Path:
+        folder: Path = getattr(layout, self._folder)
+        return folder / self._name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,77 +45,27 @@ class Layout:
     state: Path
     shared_tools: Path | None = None
 
+    jars = _Below("tools", "jars")
+    ivy = _Below("state", "ivy")
+    java = _Below("state", "java")
+    class_archives = _Below("tools", "cds")
+    spark_conf = _Below("state", "spark")
+    warehouse = _Below("state", "warehouse")
+    postgres = _Below("state", "postgres")
+    redis = _Below("state", "redis")
+    secrets = _Below("state", "secrets")
+    logs = _Below("state", "logs")
+    scratch = _Below("state", "scratch")
+    results = _Below("state", "results")
+    processes = _Below("state", "processes")
+    ports_file = _Below("state", "ports.json")
+    environment_file = _Below("state", "environment.json")
+    lock_file = _Below("state", "lock")
+    py_files = _Below("state", "message_lifecycle.zip")
+
     @property
     def tools(self) -> Path:
         return self.shared_tools or self.state
-
-    @property
-    def jars(self) -> Path:
-        return self.tools / "jars"
-
-    @property
-    def ivy(self) -> Path:
-        return self.state / "ivy"
-
-    @property
-    def java(self) -> Path:
-        return self.state / "java"
-
-    @property
-    def class_archives(self) -> Path:
-        return self.tools / "cds"
-
-    @property
-    def spark_conf(self) -> Path:
-        return self.state / "spark"
-
-    @property
-    def warehouse(self) -> Path:
-        return self.state / "warehouse"
-
-    @property
-    def postgres(self) -> Path:
-        return self.state / "postgres"
-
-    @property
-    def redis(self) -> Path:
-        return self.state / "redis"
-
-    @property
-    def secrets(self) -> Path:
-        return self.state / "secrets"
-
-    @property
-    def logs(self) -> Path:
-        return self.state / "logs"
-
-    @property
-    def scratch(self) -> Path:
-        return self.state / "scratch"
-
-    @property
-    def results(self) -> Path:
-        return self.state / "results"
-
-    @property
-    def processes(self) -> Path:
-        return self.state / "processes"
-
-    @property
-    def ports_file(self) -> Path:
-        return self.state / "ports.json"
-
-    @property
-    def environment_file(self) -> Path:
-        return self.state / "environment.json"
-
-    @property
-    def lock_file(self) -> Path:
-        return self.state / "lock"
-
-    @property
-    def py_files(self) -> Path:
-        return self.state / "message_lifecycle.zip"
 
     def _check_moved(self) -> None:
         """Refuse a state folder that was moved or copied: tables name their files by full path."""

@@ -150,13 +150,13 @@ def read(
 
 
 def _message_view(message: Message) -> View:
-    from message_lifecycle.app.scenario.file import text_of
+    from message_lifecycle.app.views.values import text_of, when
 
     return {
         "partition": message.partition,
         "offset": message.offset,
-        "append_time": None if message.append_time is None else format_instant(message.append_time),
-        "event_time": None if message.event_time is None else format_instant(message.event_time),
+        "append_time": when(message.append_time),
+        "event_time": when(message.event_time),
         "key": text_of(message.key),
         "value": text_of(message.value),
         "headers": [[name, text_of(content)] for name, content in message.headers],

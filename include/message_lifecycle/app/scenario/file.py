@@ -37,16 +37,6 @@ def _instant(value: object) -> object:
         raise ValueError(str(error)) from None
 
 
-def text_of(content: bytes | None) -> object:
-    """Bytes as scenario files write them."""
-    if content is None:
-        return None
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(content).decode()}
-
-
 Bytes = Annotated[bytes | None, BeforeValidator(_bytes)]
 At = Annotated[int | None, BeforeValidator(_instant)]
 Offsets = list[int | str]

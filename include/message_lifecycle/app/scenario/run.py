@@ -21,11 +21,11 @@ from message_lifecycle.app.scenario.file import (
     RunStep,
     Scenario,
     Step,
-    text_of,
 )
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.sparing import horizons_of
 from message_lifecycle.app.topics import alter_topic, create_topic
+from message_lifecycle.app.views.values import text_of
 from message_lifecycle.model.backends import store_options
 from message_lifecycle.model.errors import InvalidScenario, LifecycleError, is_a_document_topic
 from message_lifecycle.model.instants import Instant

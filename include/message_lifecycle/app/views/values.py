@@ -100,7 +100,7 @@ def _what(hold: Hold, *, keys: bool) -> View:
         case HeldTopic():
             return {"holds": "topic"}
         case HeldKey(key=key, digest=digest):
-            shown = {"key": _text(key)} if keys and key is not None else {}
+            shown = {"key": text_of(key)} if keys and key is not None else {}
             return {"holds": "key", "key_digest": digest, **shown}
         case HeldRange(partition=partition, first=first, last=last):
             return {"holds": "range", "partition": partition, "from": first, "to": last}
@@ -108,11 +108,14 @@ def _what(hold: Hold, *, keys: bool) -> View:
             assert_never(never)
 
 
-def _text(key: bytes) -> object:
+def text_of(content: bytes | None) -> object:
+    """Bytes as scenario files write them, too."""
+    if content is None:
+        return None
     try:
-        return key.decode()
+        return content.decode()
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(key).decode()}
+        return {"base64": base64.b64encode(content).decode()}
 
 
 def erasure_view(request: ErasureRequest) -> View:

@@ -50,10 +50,6 @@ def undo_ref(plan_id: str) -> str:
     return f"{_UNDO}{plan_id[:16]}"
 
 
-def is_undo_ref(name: str) -> bool:
-    return name.startswith(_UNDO)
-
-
 def make_branch(table: Java, plan: Plan, base_id: int) -> str:
     """The plan's branch, at the snapshot that it builds on."""
     branch = branch_of(plan.plan_id)

@@ -19,7 +19,7 @@ from message_lifecycle.model.errors import TableBusy
 from message_lifecycle.model.facts import ActiveSegment, CopyState, LogState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.replication import new_in_origin
+from message_lifecycle.operations.admission import new_in_origin
 from message_lifecycle.ports import Copied
 from message_lifecycle.stores.iceberg import read
 from message_lifecycle.stores.iceberg.append import TRIES, WRITE_OPTIONS, MovedOn, active_after, merged, state_after
@@ -60,13 +60,10 @@ class IcebergCopier:
     def copied(self, name: TopicName) -> CopyState:
         return read.newest_state(self._tables.load(name)).copy_state
 
+    @engine_failures()
     def copy(
         self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int], forbidden: KeyMatch | None = None
     ) -> Copied:
-        with engine_failures():
-            return self._copy(name, origin, policy, ledger, forbidden)
-
-    def _copy(self, name: TopicName, origin: LogState, policy: Policy, ledger: tuple[str, int], forbidden: KeyMatch | None) -> Copied:
         session = self._session()
         forget_cached(session, origin.topic)
         batch_id = secrets.token_hex(16)

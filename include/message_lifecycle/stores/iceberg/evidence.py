@@ -41,7 +41,6 @@ from message_lifecycle.stores.iceberg.snapshot_rows import snapshot_rows
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
@@ -57,9 +56,6 @@ def evidence(
 
     Raises PlanConflict where the plan's or the staged snapshot is gone.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     before_id, after_id = plan.requirements.snapshot_id, staged.snapshot_id
     was, now = (None if id_ is None else table.snapshot_by_id(id_) for id_ in (before_id, after_id))
     if was is None or now is None:
@@ -77,8 +73,7 @@ def evidence(
         after = after.filter(pc.invert(pc.is_in(after["name"], value_set=pa.array(sorted(marks.files)))))
     live_before, live_after = frames.live(before), frames.live(after)
     gone = frames.gone(live_before, live_after)
-    at_places = zip(gone["partition"].to_pylist(), gone["segment"].to_pylist(), strict=True)
-    with_segment = pa.array((plan.drops(partition, segment) for partition, segment in at_places), pa.bool_())
+    with_segment = pa.array((plan.drops(*place) for place in frames.rows_of(gone, "partition", "segment")), pa.bool_())
     whole = gone.filter(with_segment)
     single = {**frames.places(gone.filter(pc.invert(with_segment))), **frames.shrunk(live_before, live_after)}
 
@@ -123,18 +118,14 @@ def evidence(
 def _newest_in_time(rows: RowEvidence, segments: pa.Table, files: pa.Table, late_after: int) -> Iterator[tuple[Place, int | None]]:
     """Each segment's newest time; where that is late, the newest that is not, by reading its late files (CLK-4)."""
     late: dict[Place, int | None] = {}
-    for partition, segment, newest, is_late in zip(
-        *(segments[n].to_pylist() for n in ("partition", "segment", "newest_at", "late")), strict=True
-    ):
+    for partition, segment, newest, is_late in frames.rows_of(segments, "partition", "segment", "newest_at", "late"):
         if is_late:
             late[partition, segment] = None
         else:
             yield (partition, segment), newest
     if not late:
         return
-    for name, partition, segment, newest in zip(
-        *(files[column].to_pylist() for column in ("name", "partition", "segment", "known_newest_at")), strict=True
-    ):
+    for name, partition, segment, newest in frames.rows_of(files, "name", "partition", "segment", "known_newest_at"):
         place = partition, segment
         if place in late:
             found = newest if newest <= late_after else rows.newest_before(name, late_after)
@@ -150,20 +141,9 @@ def _overdue(rows: RowEvidence, files: pa.Table, policy: Policy, as_of: int) -> 
     if "retention_age" not in rows.plan.reasons or not (expiry or max_age is not None or heeds_ttl):
         return
     kept = frames.may_keep(files, heeded=policy.allow_msg_ttl, overrides=policy.ttl_overrides_age).to_pylist()
-    names = (
-        "name",
-        "partition",
-        "segment",
-        "rows",
-        "written",
-        "last_offset",
-        "oldest_at",
-        "known_newest_at",
-        "expires_from",
-        "without_expiry",
-    )
+    facts = ("rows", "written", "last_offset", "oldest_at", "known_newest_at", "expires_from", "without_expiry")
     found: dict[Place, tuple[int | None, int]] = {}
-    for may_keep, row in zip(kept, zip(*(files[name].to_pylist() for name in names), strict=True), strict=True):
+    for may_keep, row in zip(kept, frames.rows_of(files, "name", "partition", "segment", *facts), strict=True):
         name, partition, segment, alive, written, last, oldest, newest, expires_from, without_expiry = row
         place = partition, segment
         expired = bool(expiry) and rows.is_expired(place)
@@ -184,7 +164,7 @@ def _overdue(rows: RowEvidence, files: pa.Table, policy: Policy, as_of: int) -> 
 def _standing(rows: RowEvidence, segments: pa.Table, overdue: Mapping[Place, tuple[int | None, int]]) -> Iterator[Place]:
     """Segments that stay of their own age: not those that have lost their last message, nor those that have expired and keep only messages
     that no age takes, late ones, or what a legal hold or an undone plan keeps, which the gate looks at by itself."""
-    for partition, segment, left in zip(*(segments[name].to_pylist() for name in ("partition", "segment", "rows")), strict=True):
+    for partition, segment, left in frames.rows_of(segments, "partition", "segment", "rows"):
         place = (partition, segment)
         if left and (not rows.is_expired(place) or (overdue.get(place, (None, 0))[1] and not rows.plan.skips(*place))):
             yield place

@@ -135,6 +135,11 @@ def longs(rows: Sequence[Mapping[str, int]], names: Iterable[str] | None = None)
     return pa.Table.from_pylist(list(rows), schema=schema(*(names or rows[0])))
 
 
+def rows_of(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
+    """The values of these columns, row by row."""
+    return zip(*(table[name].to_pylist() for name in names), strict=True)
+
+
 # The gate's frames from the files of two snapshots: set differences and sums over columns, without an engine.
 #
 # `before` and `after` are tables as `FILES` says. Nothing of the planner's is used, so that one mistake is not
@@ -170,7 +175,7 @@ def live(files: pa.Table) -> pa.Table:
     vectors = files.filter(pc.and_(pc.equal(files["content"], 1), pc.is_valid(files["belongs_to"])))
     rows = data["written"]
     if len(vectors):
-        marked = dict(zip(vectors["belongs_to"].to_pylist(), vectors["written"].to_pylist(), strict=True))
+        marked = dict(rows_of(vectors, "belongs_to", "written"))
         rows = pc.subtract(rows, pa.array([marked.get(name, 0) for name in data["name"].to_pylist()], pa.int64()))
     known = pc.and_kleene(
         pc.and_kleene(pc.equal(data["unknown_times"], 0), pc.is_valid(data["last_offset"])),
@@ -197,30 +202,24 @@ def going(files: pa.Table, kept: Any, planned: set[str], active: Mapping[int, in
     """Files of segments that go whole. `kept`: as `may_keep`. `active`: base offset of each partition's active segment, after the
     plan's seals."""
     facts = (files[name] for name in ("name", "partition", "segment", "rows", "first_offset", "last_offset", "known_newest_at"))
-    places = zip(files["partition"].to_pylist(), files["segment"].to_pylist(), strict=True)
     # A partition whose active segment is not known has none that could be shown to be sealed.
-    is_active = [partition not in active or segment >= active[partition] for partition, segment in places]
+    is_active = [partition not in active or segment >= active[partition] for partition, segment in rows_of(files, "partition", "segment")]
     is_planned = [name in planned for name in files["name"].to_pylist()]
     return pa.table([*facts, kept, pa.array(is_active, pa.bool_()), pa.array(is_planned, pa.bool_())], schema=GOING)
 
 
 def with_compacted(going: pa.Table, horizons: Mapping[int, int]) -> pa.Table:
     """With whether all of a file lies at or below its partition's horizon; not known where its last offset is not."""
-    places = zip(going["partition"].to_pylist(), going["last_offset"].to_pylist(), strict=True)
+    places = rows_of(going, "partition", "last_offset")
     found = [None if last is None else last <= horizons.get(partition, NOTHING) for partition, last in places]
     return going.append_column("compacted", pa.array(found, pa.bool_()))
 
 
 def shrunk(before: pa.Table, after: pa.Table) -> dict[str, Place]:
     """Files that are in both and have fewer messages now."""
-    rows = dict(zip(before["name"].to_pylist(), before["rows"].to_pylist(), strict=True))
-    return {
-        name: (partition, segment)
-        for name, partition, segment, count in zip(
-            *(after[column].to_pylist() for column in ("name", "partition", "segment", "rows")), strict=True
-        )
-        if rows.get(name, count) != count
-    }
+    rows = dict(rows_of(before, "name", "rows"))
+    found = rows_of(after, "name", "partition", "segment", "rows")
+    return {name: (partition, segment) for name, partition, segment, count in found if rows.get(name, count) != count}
 
 
 def difference(before: pa.Table, after: pa.Table, planned: set[str], by_row: set[str]) -> pa.Table:
@@ -236,21 +235,19 @@ def difference(before: pa.Table, after: pa.Table, planned: set[str], by_row: set
     old, new = set(_identities(before, _VECTOR, data=False).values()), set(_identities(after, _VECTOR, data=False).values())
     found += [(vector[1], "a mark of removed messages is gone") for vector in old - new if vector[4] not in ours]
     found += [(vector[1], "messages are marked as removed that the plan does not name") for vector in new - old if vector[4] not in ours]
-    return pa.Table.from_arrays([pa.array([row[at] for row in sorted(found)], pa.string()) for at in (0, 1)], schema=DIFFERENCE)
+    return pa.Table.from_pylist([{"name": name, "how": how} for name, how in sorted(found)], schema=DIFFERENCE)
 
 
 def _identities(files: pa.Table, columns: Iterable[str], *, data: bool) -> dict[Any, tuple[Any, ...]]:
     chosen = files.filter(pc.equal(files["content"], 0) if data else pc.not_equal(files["content"], 0))
-    identities = zip(*(chosen[column].to_pylist() for column in columns), strict=True)
     # A Puffin file holds many vectors, so it is no key for them.
     keys: Iterable[Any] = chosen["name"].to_pylist() if data else range(len(chosen))
-    return dict(zip(keys, identities, strict=True))
+    return dict(zip(keys, rows_of(chosen, *columns), strict=True))
 
 
 def places(files: pa.Table) -> dict[str, Place]:
     """Path to (partition, segment)."""
-    found = zip(files["partition"].to_pylist(), files["segment"].to_pylist(), strict=True)
-    return dict(zip(files["name"].to_pylist(), found, strict=True))
+    return {name: (partition, segment) for name, partition, segment in rows_of(files, "name", "partition", "segment")}
 
 
 def segments(files: pa.Table, late_after: int) -> pa.Table:
@@ -281,9 +278,9 @@ def order(going: pa.Table, by_row: Iterable[Place], standing: Iterable[Place]) -
     first: dict[int, int] = {}
     for partition, segment in standing:
         first[partition] = min(segment, first.get(partition, segment))
-    places = {*zip(going["partition"].to_pylist(), going["segment"].to_pylist(), strict=True), *by_row}
+    places = {*rows_of(going, "partition", "segment"), *by_row}
     above = sorted(place for place in places if place[1] > first.get(place[0], _INT64_MAX))
-    return pa.Table.from_arrays([pa.array([p for p, _ in above], pa.int32()), pa.array([s for _, s in above], pa.int64())], schema=ORDER)
+    return pa.Table.from_pylist([{"partition": partition, "segment": segment} for partition, segment in above], schema=ORDER)
 
 
 def left(overdue: Iterable[tuple[Place, int | None, int]], held: Iterable[Held]) -> pa.Table:
@@ -291,11 +288,17 @@ def left(overdue: Iterable[tuple[Place, int | None, int]], held: Iterable[Held])
     ranges: dict[int, list[tuple[int, int]]] = {}
     for entry in held:
         ranges.setdefault(entry.partition, []).append((entry.first_base, entry.last_offset))
-    rows = sorted(overdue, key=lambda found: found[0])
-    named = [any(first <= place[1] <= end for first, end in ranges.get(place[0], ())) for place, _, _ in rows]
-    columns = [[place[0] for place, _, _ in rows], [place[1] for place, _, _ in rows], [last for _, last, _ in rows], [n for *_, n in rows]]
-    arrays = [pa.array(column, LEFT.field(at).type) for at, column in enumerate(columns)]
-    return pa.Table.from_arrays([*arrays, pa.array(named, pa.bool_())], schema=LEFT)
+    rows = [
+        {
+            "partition": partition,
+            "base_offset": base,
+            "last_offset": last,
+            "rows": count,
+            "named": any(first <= base <= end for first, end in ranges.get(partition, ())),
+        }
+        for (partition, base), last, count in sorted(overdue, key=lambda found: found[0])
+    ]
+    return pa.Table.from_pylist(rows, schema=LEFT)
 
 
 def sampled(going: pa.Table) -> pa.Table:

@@ -27,7 +27,7 @@ from message_lifecycle.model.view import NOTHING
 from message_lifecycle.operations import age_rules
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Positions, Vectors, keys_at, read_rows
 from message_lifecycle.stores.iceberg.due_rows import due_rows
-from message_lifecycle.stores.iceberg.evidence_files import schema
+from message_lifecycle.stores.iceberg.evidence_files import rows_of, schema
 from message_lifecycle.stores.iceberg.row_deletes import within
 from message_lifecycle.stores.iceberg.rule_columns import UNKNOWN
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
@@ -250,8 +250,8 @@ class RowEvidence:
     def sample(self, files: pa.Table) -> pa.Table:
         """The messages of these files of segments that go whole: whether each has expired (CLK-2, CLK-3), and lies within the bounds
         that its file states. What is not known is neither."""
-        columns = (files[name].to_pylist() for name in ("name", "partition", "segment", "first_offset", "last_offset", "newest_at"))
-        return pa.concat_tables([SAMPLE.empty_table(), *(self._sampled(*file) for file in zip(*columns, strict=True))])
+        found = rows_of(files, "name", "partition", "segment", "first_offset", "last_offset", "newest_at")
+        return pa.concat_tables([SAMPLE.empty_table(), *(self._sampled(*file) for file in found)])
 
     def _sampled(self, path: str, partition: int, segment: int, first: int | None, last: int | None, newest: int | None) -> pa.Table:
         found = read_rows(self.table.io, path, self.before[path], ("append_time",))

@@ -31,7 +31,6 @@ class Pointers(Protocol):
 
     def one(self, place: Place) -> str | None:
         """Location of the newest metadata; None: no such table."""
-        ...
 
     def all(self, namespace: str | None) -> Sequence[tuple[Place, str]]: ...
 

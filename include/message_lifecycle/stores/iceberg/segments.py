@@ -65,22 +65,6 @@ ReadLate = Callable[[Mapping[Place, list[str]], Instant], Mapping[Place, InTime]
 """Given the names of the files to read by segment, and the time beyond which a message is late."""
 
 
-def log_state(
-    topic: TopicName,
-    *,
-    table_uuid: str,
-    snapshot_id: int | None,
-    partitions: int,
-    files: Iterable[FileMetrics],
-    summary: LogSummary,
-    late_after: Instant | None,
-    read_late: ReadLate,
-) -> LogState:
-    """The log's state. `summary`: of the newest snapshot that carries one."""
-    with _collector_paused():
-        return _log_state(topic, table_uuid, snapshot_id, partitions, files, summary, late_after, read_late)
-
-
 @contextmanager
 def _collector_paused() -> Iterator[None]:
     """So many objects that all stay would be looked at again and again: nearly half of the time."""
@@ -93,8 +77,10 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _log_state(
+@_collector_paused()
+def log_state(
     topic: TopicName,
+    *,
     table_uuid: str,
     snapshot_id: int | None,
     partitions: int,
@@ -103,6 +89,7 @@ def _log_state(
     late_after: Instant | None,
     read_late: ReadLate,
 ) -> LogState:
+    """The log's state. `summary`: of the newest snapshot that carries one."""
     ordered = sorted(files)
     ends = dict.fromkeys(range(partitions), 0) | dict(summary.end_offsets)
     grouped = [(place, list(group)) for place, group in groupby(ordered, key=itemgetter(0, 1))]

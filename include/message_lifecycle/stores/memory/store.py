@@ -23,8 +23,7 @@ from message_lifecycle.model.rows import RowAnswer, RowQuestion
 from message_lifecycle.model.settings import Policy, Value, topic_settings
 from message_lifecycle.model.topic_config import role_of
 from message_lifecycle.model.undo import Effect, Range, Returning
-from message_lifecycle.operations.admission import ERASED, Refusal
-from message_lifecycle.operations.replication import new_in_origin
+from message_lifecycle.operations.admission import ERASED, Refusal, new_in_origin
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Copied, Given, Topic
 from message_lifecycle.stores.memory import undo

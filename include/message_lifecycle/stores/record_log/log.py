@@ -48,27 +48,22 @@ class RecordLog(Protocol):
 
     def head(self) -> Head:
         """As it is now; cheap where nothing has changed since the last look. Raises DamagedLog."""
-        ...
 
     def scan(self) -> tuple[int, Iterator[Message]]:
         """The generation, and its messages in the order in which they were appended, offsets ascending in each partition.
 
         A removal meanwhile changes nothing of what comes, or ends it with LogReplaced. Messages that are appended meanwhile may come."""
-        ...
 
     def append(self, messages: Sequence[Message], head: Head) -> None:
         """At the end; durable on return. `head`: as it is with them. Under `lock`."""
-        ...
 
     def replace(self, head: Head, removal: Removal | None = None) -> None:
         """One step that is done whole or not at all: the messages of `removal` are gone and the head is this one. Under `lock`.
 
         Raises PlanConflict where not exactly `removal.rows` would go; nothing is changed then."""
-        ...
 
     def lock(self) -> AbstractContextManager[None]:
         """Held against every other writer, of this process or another. Raises LogLocked."""
-        ...
 
 
 @runtime_checkable
@@ -78,15 +73,12 @@ class DamagedRecords(Protocol):
 
     def drop_leftovers(self) -> None:
         """Take away, durably, what a change that died may have left beside the log. Waits for `lock` where there is any."""
-        ...
 
     def telling(self, tells: Callable[[bytes], bool]) -> int:
         """How many of them tell what `tells` looks for."""
-        ...
 
     def erase_damaged(self, tells: Callable[[bytes], bool]) -> None:
         """Take those away, durably; no damaged line is left in the log itself. Under `lock`."""
-        ...
 
 
 class RecordLogs(Protocol):
@@ -99,8 +91,6 @@ class RecordLogs(Protocol):
 
     def create(self, name: TopicName, head: Head) -> None:
         """An empty log. Raises TopicExists."""
-        ...
 
     def open(self, name: TopicName) -> RecordLog:
         """Raises UnknownTopic."""
-        ...
