@@ -202,7 +202,7 @@ def _read_log(
     named: dict[str, list[RemoveRows]] = {}
     for action in plan.on_log.mark:
         named.setdefault(action.file, []).append(action)
-    connection.execute('CREATE TABLE past (key BLOB, "offset" BIGINT, goes BOOLEAN)')
+    connection.execute('CREATE TEMP TABLE past (key BLOB, "offset" BIGINT, goes BOOLEAN)')
     for file in files:
         path = absolute(prefix, file.name)
         try:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from tempfile import mkdtemp
+from threading import RLock
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -99,17 +105,75 @@ def create_relation(
     connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {chosen} FROM {live_rows(files, f'{name}_gone' if gone else None)}")
 
 
+# Making a database takes a hundred times as long as a small question: the readers of a process share one in memory.
+
+
 MEMORY_BYTES = 1024 * MEBIBYTE
+"""Of all their questions at one time together; beyond it they spill."""
+
+
+class _Shared:
+    """`asked`: by how many sessions now. `spill`: is there as long as one is, so that nothing is left where a process just ends."""
+
+    def __init__(self) -> None:
+        import duckdb
+
+        self.asked, self.spill = 0, Path(mkdtemp())
+        settings: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": f"{MEMORY_BYTES}B",
+            "temp_directory": str(self.spill),
+            "autoinstall_known_extensions": False,
+            # What is read is not kept: it would outlive its erasure.
+            "enable_external_file_cache": False,
+            # Settings are those of all sessions.
+            "lock_configuration": True,
+        }
+        self.root = duckdb.connect(config=settings)
+        self.spill.rmdir()
+
+
+_shared: _Shared | None = None
+# Taken again by its own thread where Python meanwhile clears away an answer that nobody has read to its end.
+_changing = RLock()
 
 
 @contextmanager
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """For a question of a reader: spills beyond its memory, and fetches nothing from anywhere."""
-    import tempfile
-
+    """For a question of a reader: spills beyond its memory, and fetches nothing from anywhere. What it makes is temporary, and its own."""
+    global _shared
     import duckdb
 
-    with tempfile.TemporaryDirectory() as spill:
-        settings: dict[str, Any] = {"memory_limit": f"{MEMORY_BYTES}B", "temp_directory": spill, "autoinstall_known_extensions": False}
-        with duckdb.connect(config=settings) as connection:
-            yield connection
+    with _changing:
+        shared = _shared = _shared or _Shared()
+        shared.asked += 1
+        if shared.asked == 1:
+            shared.spill.mkdir(mode=0o700)
+    try:
+        with shared.root.cursor() as session:
+            yield session
+    except duckdb.Error:
+        _forget(shared)  # some leave a database of no use
+        raise
+    finally:
+        with _changing:
+            shared.asked -= 1
+            if not shared.asked:
+                shutil.rmtree(shared.spill)
+
+
+def _forget(shared: _Shared | None = None) -> None:
+    """The next question makes another; this one goes with its last session. None: whichever it is."""
+    global _shared
+    with _changing:
+        if shared in (None, _shared):
+            _shared = None
+
+
+def _before_fork() -> None:
+    """Its threads would not be there in the child, which would wait for them as it ends."""
+    _changing.acquire()
+    _forget()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_changing.release, after_in_child=_changing.release)
+atexit.register(_forget)  # DuckDB prints what Python's end finds of it
