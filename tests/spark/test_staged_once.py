@@ -140,7 +140,7 @@ def test_a_commit_that_leaves_main_where_it_is_lets_the_next_attempt_publish_wha
     publish(lake, plan, made, step)
     _, head, told = head_of(name)
     assert (len(attempts), head.parent_snapshot_id, STAGED_AS in told) == (2, made.snapshot_id, True)
-    assert Tables().load(name).properties["another.writer"] == "was here"
+    assert Tables().load(name).properties["another.writer"].startswith("was here")
 
 
 def test_settings_that_change_inside_the_commit_refuse_it(lake: Lake) -> None:
