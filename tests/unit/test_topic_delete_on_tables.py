@@ -150,8 +150,7 @@ def test_a_topic_of_which_a_table_was_not_moved_is_not_told_as_moved(tmp_path: P
     assert is_whole or outcome is None or outcome.name not in ("published", "no_op"), outcome
 
 
-@pytest.mark.parametrize("asked", [0, 1, 2])
-@pytest.mark.parametrize("operation", ["delete", "undo"])
+@pytest.mark.parametrize(("operation", "asked"), [("delete", 0), ("delete", 1), ("undo", 2)])
 def test_a_move_whose_answer_is_lost_is_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, asked: int) -> None:
     """`asked`: how often the catalog hears of each table: a client that has lost the first answer may ask again by itself."""
     past = topic_in(tmp_path)
