@@ -87,7 +87,8 @@ def asking(words: Words, module: str) -> Iterator[int]:
     Three things are of another list: what `OTHER_LISTS` names; a dict or a set of which as many words are not ours, but for names that
     nobody else has (`UNMISTAKABLE`); and a key of what the same module reads by other keys, too, for that is a record with fields."""
     tree = words.trees[module]
-    records = {_holds(of) for of, key in _reads(tree) if isinstance(key, ast.Constant) and key.value not in WORDS} - {""}
+    fields = [(of, key.value) for of, key in _reads(tree) if isinstance(key, ast.Constant)]
+    records = {_holds(of) for of, key in fields if isinstance(key, str) and key not in WORDS} - {""}
 
     def ours(node: ast.AST | None) -> bool:
         return node is not None and not WORDS.isdisjoint(words.of(module, node))

@@ -10,8 +10,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.model.erasure import KeyDigest, KeyMatch, KeySecret
+from message_lifecycle.model.erasure import TABLE_KINDS, KeyDigest, KeyMatch, KeySecret
 from message_lifecycle.stores.iceberg.forbidden import key_mask
+from message_lifecycle.stores.iceberg.layout import KINDS
 from tests.errors import raises
 
 SECRET = KeySecret(b"0123456789abcdef0123456789abcdef")
@@ -62,3 +63,7 @@ def test_a_column_matches_as_single_keys_do(keys: list[bytes | None], wanted: se
 def test_a_key_of_text_is_its_utf_8() -> None:
     match = KeyMatch.of(SECRET, [SECRET.digest("ä".encode())])
     assert key_mask(pa.array(["ä", "a", None]), match).to_pylist() == [True, False, False]
+
+
+def test_a_kind_of_table_has_the_name_that_the_catalog_gives_it() -> None:
+    assert [traits.beside for traits in TABLE_KINDS.values() if not traits.by_setting] == list(KINDS)

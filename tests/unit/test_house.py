@@ -45,6 +45,7 @@ ASKS = (
     'column.in_(("log", "view"))',
     'commits["view"]',
     'commits.get("view", NOTHING)',
+    'commits["log"] or commits[0]',
     'told.pop("quarantine")',
     "dict(log=1, view=2)",
     'dict.fromkeys(("log", "view"), 0)',
