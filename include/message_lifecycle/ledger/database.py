@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, StaticPool, Table, create_engine, event, func, make_url, select, update
+from sqlalchemy import URL, Connection, Engine, Row, Select, StaticPool, Table, create_engine, event, func, make_url, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
 
@@ -213,6 +213,16 @@ class Part:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
+        """Read in a transaction of its own, as `_value` is."""
+        with self._database.reading() as connection:
+            return connection.execute(query).all()
+
+    def _value(self, query: Select[Any]) -> Any:
+        """Of one row and column; None: there is no row."""
+        with self._database.reading() as connection:
+            return connection.execute(query).scalar_one_or_none()
 
 
 def key_of(topic: TopicName) -> str:

@@ -76,8 +76,7 @@ class Erasures(Part):
     def erasures(self, *, limit: int | None = None) -> Sequence[ErasureRequest]:
         """Newest first; all of them, or so many."""
         query = select(_erasures).order_by(_erasures.c.event.desc()).limit(limit)
-        with self._database.reading() as connection:
-            return [_request(row) for row in connection.execute(query)]
+        return [_request(row) for row in self._rows(query)]
 
     def set_erasure_state(self, request_id: str, state: ErasureState, *, detail: str = "") -> None:
         """Raises UnknownErasure, AmbiguousErasure."""
@@ -88,8 +87,7 @@ class Erasures(Part):
     def forbidden(self, topic: TopicName) -> Sequence[ErasureRequest]:
         """Requests whose key may not come into the topic, oldest first; most topics have none."""
         query = select(_erasures).where(_erasures.c.forbid == 1, _erasures.c.lifted.is_(None)).order_by(_erasures.c.event)
-        with self._database.reading() as connection:
-            found = [_request(row) for row in connection.execute(query)]
+        found = [_request(row) for row in self._rows(query)]
         return [request for request in found if request.forbids(topic)]
 
     def allow_again(self, request_id: str, *, by: str, why: str) -> ErasureRequest:

@@ -35,14 +35,12 @@ class Holds(Part):
             query = query.where(_holds.c.topic == key_of(topic))
         if not released:
             query = query.where(_holds.c.released_at.is_(None))
-        with self._database.reading() as connection:
-            return [_hold_of(row) for row in connection.execute(query)]
+        return [_hold_of(row) for row in self._rows(query)]
 
     def hold(self, hold_id: str) -> Hold:
         """By id or a unique beginning of one. Raises UnknownHold."""
         beginning = _holds.c.hold_id.startswith(hold_id, autoescape=True)
-        with self._database.reading() as connection:
-            rows = connection.execute(select(_holds).where(beginning).order_by(_holds.c.hold_id).limit(5)).all()
+        rows = self._rows(select(_holds).where(beginning).order_by(_holds.c.hold_id).limit(5))
         if len(rows) != 1 or not hold_id:
             raise unknown_hold(hold_id, [row.hold_id for row in rows])
         return _hold_of(rows[0])

@@ -103,8 +103,7 @@ class Ingest(Part):
 
     def ingest_settings(self, topic: TopicName) -> Mapping[str, Value]:
         kept = _settings.c
-        with self._database.reading() as connection:
-            rows = connection.execute(select(kept.name, kept.value).where(kept.topic == key_of(topic))).all()
+        rows = self._rows(select(kept.name, kept.value).where(kept.topic == key_of(topic)))
         found = settings_from_json("{" + ",".join(f"{canonical(row.name)}:{row.value}" for row in rows) + "}")
         return {name: value for name, value in found.items() if value is not None}
 

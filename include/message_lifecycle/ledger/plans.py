@@ -32,11 +32,8 @@ class Plans(Part):
 
     def record(self, plan_id: str) -> PlanRecord:
         """By id or a unique beginning of one. Raises UnknownPlan, AmbiguousPlan."""
-        with self._database.reading() as connection:
-            if len(plan_id) == _PLAN_ID_LENGTH:
-                found = _load(connection, _whole_plans().where(_plans.c.plan_id == plan_id))
-            else:
-                found = _load(connection, _whole_plans().where(_plans.c.plan_id == _by_beginning(connection, plan_id)))
+        whole = plan_id if len(plan_id) == _PLAN_ID_LENGTH else self._by_beginning(plan_id)
+        found = self._load(_whole_plans().where(_plans.c.plan_id == whole))
         if not found:
             raise UnknownPlan(plan_id)
         return found[0]
@@ -44,8 +41,7 @@ class Plans(Part):
     def open_plan(self, topic: TopicName) -> PlanRecord | None:
         """The topic's one plan that has no outcome yet (DEL-1)."""
         query = _whole_plans().where(_plans.c.topic == key_of(topic), _plans.c.state != "closed")
-        with self._database.reading() as connection:
-            return next(iter(_load(connection, query)), None)
+        return next(iter(self._load(query)), None)
 
     def find_published(self, topic: TopicName, operation: Operation, as_of: Instant) -> PlanRecord | None:
         """What the operation published for that interval: the newest, where a budget took several passes (`outcome.more`)."""
@@ -60,14 +56,12 @@ class Plans(Part):
             .order_by(_plans.c.outcome_event.desc())
             .limit(1)
         )
-        with self._database.reading() as connection:
-            return next(iter(_load(connection, query)), None)
+        return next(iter(self._load(query)), None)
 
     def planned_since(self, topic: TopicName, operations: Collection[Operation], *, published_after: Instant) -> Instant | None:
         """When the oldest plan of these operations was recorded whose outcome came after that time, as `published_at` tells it."""
         query = _since(select(func.min(_plans.c.recorded_at)), topic, operations, published_after)
-        with self._database.reading() as connection:
-            found = connection.execute(query).scalar_one_or_none()
+        found = self._value(query)
         return None if found is None else Instant(found)
 
     def published_since(self, topic: TopicName, operations: Collection[Operation], *, published_after: Instant) -> frozenset[str]:
@@ -84,8 +78,7 @@ class Plans(Part):
             .join(_plans, _plans.c.outcome_event == outcomes.c.event)
             .where(_plans.c.plan_id == plan_id, _plans.c.outcome_name.in_(("published", "failed")))
         )
-        with self._database.reading() as connection:
-            found = connection.execute(query).scalar_one_or_none()
+        found = self._value(query)
         return None if found is None else Instant(found)
 
     def published_after(self, topic: TopicName, plan_id: str, operation: Operation, *, or_failed: bool = False) -> Sequence[PlanRecord]:
@@ -98,8 +91,7 @@ class Plans(Part):
             _plans.c.outcome_name.in_(("published", "failed") if or_failed else ("published",)),
             _plans.c.outcome_event > first,
         )
-        with self._database.reading() as connection:
-            return _load(connection, query.order_by(_plans.c.outcome_event))
+        return self._load(query.order_by(_plans.c.outcome_event))
 
     def plans_that_removed(self, topic: TopicName, partition: int, offset: int) -> Sequence[PlanRecord]:
         """Published plans whose actions cover that offset, oldest first."""
@@ -116,24 +108,21 @@ class Plans(Part):
             )
             .order_by(_plans.c.outcome_event)
         )
-        with self._database.reading() as connection:
-            # The index knows only the stretch of a file in which a plan takes single messages.
-            return [record for record in _load(connection, query) if record.plan.taking(partition, offset) is not None]
+        # The index knows only the stretch of a file in which a plan takes single messages.
+        return [record for record in self._load(query) if record.plan.taking(partition, offset) is not None]
 
     def plans_of_run(self, run: str) -> Sequence[PlanRecord]:
         """The run's plans, whole, in the order it met them; `run_entries` tells more about the run for less."""
         met = tables.run_topics.c
         query = _whole_plans().join(tables.run_topics, met.plan_id == _plans.c.plan_id).where(met.run_id == run).order_by(met.event)
-        with self._database.reading() as connection:
-            return _load(connection, query)
+        return self._load(query)
 
     def plans(self, topic: TopicName | None = None, *, limit: int = 50) -> Sequence[PlanSummary]:
         """Newest first."""
         query = select(_plans).order_by(_plans.c.event.desc()).limit(limit)
         if topic is not None:
             query = query.where(_plans.c.topic == key_of(topic))
-        with self._database.reading() as connection:
-            return [_summary(row) for row in connection.execute(query)]
+        return [_summary(row) for row in self._rows(query)]
 
     def waiting(self) -> Sequence[PlanSummary]:
         """Plans that need a person and have no answer yet, the longest waiting first. One that an earlier version made waits no more: it is
@@ -144,8 +133,7 @@ class Plans(Part):
             .where(_plans.c.format == PLAN_FORMAT)
             .order_by(_plans.c.reported_at, _plans.c.event)
         )
-        with self._database.reading() as connection:
-            return [_summary(row) for row in connection.execute(query)]
+        return [_summary(row) for row in self._rows(query)]
 
     def add_plan(self, plan: Plan, *, run: str | None = None, requested_by: str | None = None) -> PlanRecord:
         """Record a plan, for that run; a plan that is there already is returned as it is. Raises OpenPlan (DEL-1). `requested_by`: the
@@ -255,6 +243,19 @@ class Plans(Part):
             _set(connection, row, state="closed", outcome_name=outcome.name, outcome_event=event)
         return outcome
 
+    def _load(self, query: Select[Any]) -> list[PlanRecord]:
+        return [record_of(row, plan_from_json(row.document, row.plan_id, row.text_id)) for row in self._rows(query)]
+
+    def _by_beginning(self, beginning: str) -> str:
+        # An empty beginning is no beginning; a `%` in it is only a character.
+        query = select(_plans.c.plan_id).where(_plans.c.plan_id.startswith(beginning, autoescape=True)).order_by(_plans.c.plan_id)
+        found = [str(row.plan_id) for row in self._rows(query.limit(3))] if beginning else []
+        if not found:
+            raise UnknownPlan(beginning)
+        if len(found) > 1:
+            raise ambiguous_plan(beginning, tuple(found))
+        return found[0]
+
 
 @cache
 def state_of_plans() -> Select[Any]:
@@ -276,10 +277,6 @@ def _since(query: Select[Any], topic: TopicName, operations: Collection[Operatio
 def _whole_plans() -> Select[Any]:
     documents = tables.plan_documents
     return state_of_plans().add_columns(documents.c.document, documents.c.text_id).join(documents, documents.c.plan_id == _plans.c.plan_id)
-
-
-def _load(connection: Connection, query: Select[Any]) -> list[PlanRecord]:
-    return [record_of(row, plan_from_json(row.document, row.plan_id, row.text_id)) for row in connection.execute(query)]
 
 
 def record_of(row: Row[Any], plan: Plan) -> PlanRecord:
@@ -311,17 +308,6 @@ def _summary(row: Row[Any]) -> PlanSummary:
         approval=None if row.approval is None else from_json(Approval, row.approval),
         outcome=row.outcome_name,
     )
-
-
-def _by_beginning(connection: Connection, beginning: str) -> str:
-    # An empty beginning is no beginning; a `%` in it is only a character.
-    query = select(_plans.c.plan_id).where(_plans.c.plan_id.startswith(beginning, autoescape=True)).order_by(_plans.c.plan_id)
-    found = connection.execute(query.limit(3)).scalars().all() if beginning else []
-    if not found:
-        raise UnknownPlan(beginning)
-    if len(found) > 1:
-        raise ambiguous_plan(beginning, tuple(found))
-    return str(found[0])
 
 
 def _forget_if_it_gave_way(connection: Connection, plan_id: str) -> None:

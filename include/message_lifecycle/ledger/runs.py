@@ -126,8 +126,7 @@ class Runs(Part):
             query = query.where(outcomes.c.topic == key_of(topic))
         if operations is not None:
             query = query.where(outcomes.c.operation.in_(operations))
-        with self._database.reading() as connection:
-            rows = connection.execute(query).all()
+        rows = self._rows(query)
         return [(Instant(row.recorded_at), from_json(Outcome, row.outcome)) for row in rows]
 
 

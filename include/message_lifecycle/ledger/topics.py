@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from sqlalchemy import ColumnElement, Connection, delete, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Table, delete, select, tuple_, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical, pairs_from_json, settings_from_json, settings_to_json
@@ -97,8 +97,7 @@ class TopicState(Part):
     def consumers(self, topic: TopicName) -> Sequence[Progress]:
         """In order of (consumer, partition); none registered: empty."""
         query = select(_consumers).where(_consumers.c.topic == key_of(topic)).order_by(_consumers.c.consumer, _consumers.c.partition)
-        with self._database.reading() as connection:
-            rows = connection.execute(query).all()
+        rows = self._rows(query)
         return [
             Progress(
                 consumer=row.consumer, partition=row.partition, offset=row.offset, at=row.at, kind="replica" if row.replica else "consumer"
@@ -109,8 +108,7 @@ class TopicState(Part):
     def replicas(self) -> Sequence[tuple[TopicName, TopicName]]:
         """(origin, replica) of all that are registered, in order."""
         pair = (_consumers.c.topic, _consumers.c.consumer)
-        with self._database.reading() as connection:
-            rows = connection.execute(select(*pair).where(_consumers.c.replica == 1).distinct().order_by(*pair)).all()
+        rows = self._rows(select(*pair).where(_consumers.c.replica == 1).distinct().order_by(*pair))
         return [(topic_of(row.topic), topic_of(row.consumer)) for row in rows]
 
     def set_accepted(self, topic: TopicName, values: Mapping[str, Value | None], *, by: str | None = None, text: str | None = None) -> None:
@@ -129,10 +127,7 @@ class TopicState(Part):
 
     def accepted(self, topic: TopicName) -> Mapping[str, Value | None] | None:
         """None: not known, so that the first removal needs a person's word."""
-        kept = tables.accepted_settings.c
-        with self._database.reading() as connection:
-            text = connection.execute(select(kept.settings).where(kept.topic == key_of(topic))).scalar_one_or_none()
-        return None if text is None else settings_from_json(text)
+        return self._settings_in(tables.accepted_settings, topic)
 
     def set_accepted_view(self, topic: TopicName, values: Mapping[str, Value | None] | None) -> None:
         """Keep the settings under which the topic's compacted view is as it is; None: forget that there was one."""
@@ -143,9 +138,10 @@ class TopicState(Part):
 
     def accepted_view(self, topic: TopicName) -> Mapping[str, Value | None] | None:
         """None: nothing of the topic was ever compacted, as far as this ledger knows."""
-        kept = tables.accepted_views.c
-        with self._database.reading() as connection:
-            text = connection.execute(select(kept.settings).where(kept.topic == key_of(topic))).scalar_one_or_none()
+        return self._settings_in(tables.accepted_views, topic)
+
+    def _settings_in(self, table: Table, topic: TopicName) -> Mapping[str, Value | None] | None:
+        text = self._value(select(table.c.settings).where(table.c.topic == key_of(topic)))
         return None if text is None else settings_from_json(text)
 
     def set_swept(self, topic: TopicName, snapshot_id: int) -> None:
@@ -156,8 +152,7 @@ class TopicState(Part):
     def swept(self, topic: TopicName) -> int | None:
         """None: no sweep yet."""
         kept = tables.swept.c
-        with self._database.reading() as connection:
-            found: int | None = connection.execute(select(kept.snapshot_id).where(kept.topic == key_of(topic))).scalar_one_or_none()
+        found: int | None = self._value(select(kept.snapshot_id).where(kept.topic == key_of(topic)))
         return found
 
     def set_due_state(self, topic: TopicName, state: DueState) -> None:
@@ -174,8 +169,7 @@ class TopicState(Part):
 
     def due_states(self) -> Mapping[TopicName, DueState]:
         """All topics in one query: the due check must stay cheap."""
-        with self._database.reading() as connection:
-            rows = connection.execute(select(tables.due_states)).all()
+        rows = self._rows(select(tables.due_states))
         return {
             topic_of(row.topic): DueState(
                 marker=row.marker,
@@ -219,9 +213,8 @@ class Documents(Part):
         query = select(_synced.c.document, _synced.c.client, _synced.c.server_seq, _synced.c.at).where(_synced.c.topic == key_of(topic))
         if document is not None:
             query = query.where(_synced.c.document == normalise_name(document))
-        with self._database.reading() as connection:
-            rows = connection.execute(query.order_by(_synced.c.document, _synced.c.client)).all()
-        return [Synced(document=name, client=client, server_seq=seq, at=at) for name, client, seq, at in rows]
+        rows = self._rows(query.order_by(_synced.c.document, _synced.c.client))
+        return [Synced(document=row.document, client=row.client, server_seq=row.server_seq, at=row.at) for row in rows]
 
     def replace_synced(self, topic: TopicName, document: str, client: str, *, seen: Synced | None, to: Synced | None) -> bool:
         """Make the client's row `to`, in one statement and only if it is `seen` until then; whether it was. None is no row, before as

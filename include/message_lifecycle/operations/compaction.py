@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from message_lifecycle.model.change import Commit, CompactPartition, DropSegments, that_change
+from message_lifecycle.model.change import Commit, CompactPartition, that_change
 from message_lifecycle.model.facts import Facts, LogState, ReaderKind, Segment
 from message_lifecycle.model.hold import Spared, SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, Instant
@@ -14,7 +14,7 @@ from message_lifecycle.model.plan import Bound, Expected, Held, Holder, Plan, Se
 from message_lifecycle.model.settings import ACTS_ON_VIEW, Policy, Value
 from message_lifecycle.model.view import NOTHING, Tail, ViewState
 from message_lifecycle.operations.barriers import Barriers, barriers
-from message_lifecycle.operations.planning import empty_plan_of_log
+from message_lifecycle.operations.planning import drop, empty_plan_of_log, tightened_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ def _tightened(facts: CompactionFacts, policy: Policy) -> tuple[str, ...]:
     if facts.accepted is None:
         return ("everything: no earlier compaction of this topic is known",)
     names = (name for name in policy.tightened_since(dict(facts.accepted)) if name in ACTS_ON_VIEW)
-    return tuple(f"tightened since the last accepted run: {name}" for name in names)
+    return tuple(map(tightened_text, names))
 
 
 def _bounds(facts: CompactionFacts) -> list[Bound]:
@@ -162,7 +162,11 @@ def plan_purge(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_
     return replace(
         made,
         bounds=tuple(_purge_bounds(log.end_offsets, horizons, readers)),
-        changes=that_change(Commit(table="log", drop=tuple(_runs(going)))),
+        changes=that_change(
+            Commit(
+                table="log", drop=tuple(drop(list(run), "compacted") for _, run in groupby(going, key=lambda segment: segment.partition))
+            )
+        ),
         selection=Selection(files=tuple(sorted(name for segment in going for name in segment.files))),
         expected=replace(
             made.expected,
@@ -171,7 +175,7 @@ def plan_purge(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_
             segments=len(going),
         ),
         held=tuple(held),
-        asks=tuple(f"tightened since the last accepted run: {name}" for name in asks if name == "cleanup_policy") if going else (),
+        asks=tuple(tightened_text(name) for name in asks if name == "cleanup_policy") if going else (),
         reasons=("compacted",),
     )
 
@@ -196,22 +200,3 @@ def _purge_bounds(partitions: Mapping[int, int], horizons: Mapping[int, int], re
         reason = f"is compacted up to offset {horizon}" if horizon >= 0 else "is not compacted yet"
         yield Bound(name="compaction", partition=partition, offset=horizon + 1, reason=reason)
         yield from (reader.bound(partition) for reader in readers.readers)
-
-
-def _runs(going: list[Segment]) -> Iterator[DropSegments]:
-    """Segments of a partition that follow each other are one run."""
-    for partition, group in groupby(going, key=lambda segment: segment.partition):
-        run = list(group)
-        times = [segment.newest_at for segment in run]
-        known = [time for time in times if time is not None]
-        yield DropSegments(
-            partition=partition,
-            first_base=run[0].base_offset,
-            last_base=run[-1].base_offset,
-            last_offset=max(segment.last_offset for segment in run),
-            segments=len(run),
-            rows=sum(segment.rows for segment in run),
-            size_bytes=sum(segment.size_bytes for segment in run),
-            newest_at=max(known) if len(known) == len(times) else None,
-            reason="compacted",
-        )

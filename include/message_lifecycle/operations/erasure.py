@@ -17,9 +17,9 @@ from message_lifecycle.model.change import EraseRows, Rewrite
 from message_lifecycle.model.erasure import TABLE_KINDS, ErasureOf, KeyInTable, Matches
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.plan import Expected, Plan, Requirements, ViewRequirements
+from message_lifecycle.model.plan import Expected, Plan, Requirements
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.planning import empty_plan
+from message_lifecycle.operations.planning import empty_plan, on_view
 
 
 def plan(
@@ -45,9 +45,7 @@ def plan(
         ),
         warnings=() if concerned else ("no file of the topic's tables holds the key; keys are compared byte by byte",),
         asks=tuple(_question(table) for table in chosen),
-        view=None
-        if view is None or view not in chosen
-        else ViewRequirements(table_uuid=view.table_uuid, snapshot_id=view.snapshot_id, rows=view.rows),
+        view=None if view is None or view not in chosen else on_view(view),
         erasure=request,
     )
 

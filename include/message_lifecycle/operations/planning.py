@@ -3,19 +3,22 @@ in it because a legal hold or an undone plan keeps it (DEL-7, DEL-8)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Literal
 
 from message_lifecycle import __version__
+from message_lifecycle.model.change import DropSegments, RemoveRows
 from message_lifecycle.model.document import DocumentTables
-from message_lifecycle.model.facts import Facts, LogState
+from message_lifecycle.model.erasure import KeyInTable
+from message_lifecycle.model.facts import Facts, LogState, Segment
 from message_lifecycle.model.hold import Spared, SparedOffsets, spared_text
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Expected, Operation, Plan, Requirements, Selection, ViewRequirements
 from message_lifecycle.model.rows import DueRows, RowAnswer, ranges_of
-from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.settings import Policy, Value
 from message_lifecycle.model.view import ViewState
 
 
@@ -49,7 +52,53 @@ def empty_plan_of_log(operation: Operation, facts: Facts, policy: Policy, *, as_
     return replace(made, expected=replace(made.expected, rows_in=rows, bytes_in=size), spared=spared)
 
 
-def on_view(view: ViewState) -> ViewRequirements:
+def tightened_text(name: str) -> str:
+    return f"tightened since the last accepted run: {name}"
+
+
+def asks_where_shorter(name: str, policy: Policy, accepted: Mapping[str, Value | None] | None) -> tuple[str, ...]:
+    """A span of time that was shortened takes back what was promised: a person's word (DEL-3)."""
+    before, now = None if accepted is None else accepted.get(name), policy[name]
+    return (tightened_text(name),) if isinstance(before, int) and isinstance(now, int) and now < before else ()
+
+
+def not_back(what: str, *, taken: int, back: int, present: int) -> Iterator[str]:
+    """Of what a plan took, and its undo does not bring back, `what` it is: rows, messages."""
+    if present:
+        yield f"{present} {what}(s) that the plan took are there again already"
+    if taken > back + present:
+        yield f"{taken - back - present} {what}(s) that the plan took are in no file any more and do not come back"
+
+
+def removal_of(entry: DueRows) -> RemoveRows:
+    return RemoveRows(
+        partition=entry.partition,
+        base_offset=entry.base_offset,
+        file=entry.file,
+        offsets=entry.taken,
+        rows=entry.rows,
+        reason=entry.reason,
+    )
+
+
+def drop(run: Sequence[Segment], reason: Literal["expiry", "compacted"]) -> DropSegments:
+    """Segments of a partition that follow each other."""
+    times = [segment.newest_at for segment in run]
+    known = [time for time in times if time is not None]
+    return DropSegments(
+        partition=run[0].partition,
+        first_base=run[0].base_offset,
+        last_base=run[-1].base_offset,
+        last_offset=max(segment.last_offset for segment in run),
+        segments=len(run),
+        rows=sum(segment.rows for segment in run),
+        size_bytes=sum(segment.size_bytes for segment in run),
+        newest_at=max(known) if len(known) == len(times) else None,
+        reason=reason,
+    )
+
+
+def on_view(view: ViewState | KeyInTable) -> ViewRequirements:
     """The view as a plan builds on it that does not write it anew."""
     return ViewRequirements(table_uuid=view.table_uuid, snapshot_id=view.snapshot_id, rows=view.rows)
 

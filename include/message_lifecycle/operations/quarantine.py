@@ -6,7 +6,7 @@ keeps data. A legal hold on any part of the topic keeps its whole quarantine: wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from message_lifecycle.model.change import Commit, QuarantinedFile, that_change
@@ -16,7 +16,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Held, Operation, Plan, Selection
 from message_lifecycle.model.settings import Policy, Value
 from message_lifecycle.model.tables import CameBack, QuarantineFile, QuarantineReturning, QuarantineState
-from message_lifecycle.operations.planning import empty_plan, required_of_table
+from message_lifecycle.operations.planning import asks_where_shorter, empty_plan, not_back, required_of_table
 
 SETTING = "quarantine_max_age"
 
@@ -44,16 +44,7 @@ def plan(
         changes=that_change(
             Commit(
                 table="quarantine",
-                files=tuple(
-                    QuarantinedFile(
-                        file=file.name,
-                        rows=file.rows,
-                        size_bytes=file.size_bytes,
-                        oldest_at=_known(file.oldest_at),
-                        newest_at=_known(file.newest_at),
-                    )
-                    for file in going
-                ),
+                files=tuple(_named(file, (_known(file.oldest_at), _known(file.newest_at))) for file in going),
             )
         ),
         selection=Selection(files=tuple(sorted(file.name for file in going))),
@@ -64,7 +55,7 @@ def plan(
         ),
         held=tuple(_held(due, "hold", _of_holds(holds), policy) if holds else _held_by_undo(due, kept_by, policy)),
         warnings=_unknown(state),
-        asks=_asks(policy, accepted) if going else (),
+        asks=asks_where_shorter(SETTING, policy, accepted) if going else (),
         due_since=min((_due_at(file, policy) for file in due), default=None),
         next_due_at=min(later, default=None),
     )
@@ -77,6 +68,11 @@ def _empty_plan(
     made = empty_plan(operation, topic, policy, required_of_table(state.table_uuid, state.snapshot_id, policy, heeded), as_of=as_of)
     rows, size = sum(file.rows for file in state.files), sum(file.size_bytes for file in state.files)
     return replace(made, expected=replace(made.expected, rows_in=rows, bytes_in=size))
+
+
+def _named(file: QuarantineFile, times: tuple[Instant, Instant]) -> QuarantinedFile:
+    """`times`: the oldest and the newest of its rows."""
+    return QuarantinedFile(file=file.name, rows=file.rows, size_bytes=file.size_bytes, oldest_at=times[0], newest_at=times[1])
 
 
 def _known(at: Instant | None) -> Instant:
@@ -97,13 +93,6 @@ def _age(policy: Policy) -> int:
     found = policy[SETTING]
     assert isinstance(found, int), "the setting has a default"
     return found
-
-
-def _asks(policy: Policy, accepted: Mapping[str, Value | None] | None) -> tuple[str, ...]:
-    """DEL-3: rows that were promised to stay longer go by a person's word."""
-    before = None if accepted is None else accepted.get(SETTING)
-    tightened = isinstance(before, int) and _age(policy) < before
-    return (f"tightened since the last accepted run: {SETTING}",) if tightened else ()
 
 
 def _held(due: Collection[QuarantineFile], holder: SparedBy, detail: str, policy: Policy) -> list[Held]:
@@ -138,23 +127,12 @@ def plan_undo(
     state: QuarantineState, found: QuarantineReturning, policy: Policy, undone: Plan, *, as_of: Instant, heeded: tuple[str, ...]
 ) -> Plan:
     """The plan that takes `undone` back, of which there is something to bring back."""
-    files = tuple(
-        QuarantinedFile(file=file.name, rows=file.rows, size_bytes=file.size_bytes, oldest_at=oldest, newest_at=newest)
-        for file, (oldest, newest) in found.files
-    )
+    files = tuple(_named(file, times) for file, times in found.files)
     rows = sum(file.rows for file in files)
     return replace(
         _empty_plan("undo", undone.topic, state, policy, heeded, as_of=as_of),
         changes=that_change(Commit(table="quarantine", files_back=files, source_id=found.source_id)),
-        warnings=tuple(_warnings(found, rows, undone.expected.removed_rows)),
+        warnings=tuple(not_back("row", taken=undone.expected.removed_rows, back=rows, present=found.present)),
         asks=(f"plan {undone.plan_id} of operation quarantine is taken back: {rows} row(s) come back to the quarantine",),
         parent=undone.plan_id,
     )
-
-
-def _warnings(found: QuarantineReturning, rows: int, taken: int) -> Iterable[str]:
-    if found.present:
-        yield f"{found.present} row(s) that the plan took are there again already"
-    gone = taken - rows - found.present
-    if gone > 0:
-        yield f"{gone} row(s) that the plan took are in no file any more and do not come back"

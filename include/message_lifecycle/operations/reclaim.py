@@ -27,7 +27,7 @@ from message_lifecycle.model.tables import (
     TableFiles,
     TableHistory,
 )
-from message_lifecycle.operations.planning import empty_plan, required_of_table
+from message_lifecycle.operations.planning import asks_where_shorter, empty_plan, required_of_table
 
 MAIN = "main"
 WINDOW = "undo_window"
@@ -99,7 +99,7 @@ def plan(facts: ReclaimFacts, policy: Policy, *, as_of: Instant, ask: AskLoose) 
             bytes_in=sum(loose.total_bytes for loose in told),
         ),
         warnings=tuple(f"nothing is reclaimed: {holder}" for holder in facts.held),
-        asks=_asks(facts, policy) if changes else (),
+        asks=asks_where_shorter(WINDOW, policy, facts.accepted) if changes else (),
         more=any(loose.more for loose in told),
         next_due_at=min(due_at, default=None),
     )
@@ -202,13 +202,6 @@ def removals(files: Sequence[tuple[str, str, int]]) -> Iterator[RemoveFiles]:
     for role in sorted({role for _, role, _ in files}):
         mine = [(name, size) for name, of_role, size in files if of_role == role]
         yield RemoveFiles(role=role, files=tuple(name for name, _ in mine), size_bytes=sum(size for _, size in mine))
-
-
-def _asks(facts: ReclaimFacts, policy: Policy) -> tuple[str, ...]:
-    """A window that was shortened takes back what was promised for deletions published before: a person's word (DEL-3)."""
-    before = None if facts.accepted is None else facts.accepted.get(WINDOW)
-    shorter = isinstance(before, int) and before * 1_000_000 > policy.undo_window_us
-    return (f"tightened since the last accepted run: {WINDOW}",) if shorter else ()
 
 
 def _earliest(at: int, other: Instant | None) -> Instant:

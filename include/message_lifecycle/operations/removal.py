@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal, get_args
 
-from message_lifecycle.model.change import Commit, DropSegments, RemoveRows, SealSegment, that_change
+from message_lifecycle.model.change import Commit, SealSegment, that_change
 from message_lifecycle.model.facts import READERS, Facts, Segment
 from message_lifecycle.model.hold import Spared, SparedBy, SparedOffsets
 from message_lifecycle.model.instants import Instant
@@ -17,7 +17,7 @@ from message_lifecycle.model.rows import AgeReason, DueRows, LimitReason, Place,
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.age_rules import Expired, Walk
 from message_lifecycle.operations.barriers import Barriers
-from message_lifecycle.operations.planning import SparedRows, empty_plan_of_log, spare
+from message_lifecycle.operations.planning import SparedRows, drop, empty_plan_of_log, removal_of, spare, tightened_text
 
 # What one pass may still take (EXP-7).
 
@@ -135,7 +135,7 @@ def _asks(facts: Facts, policy: Policy, answer: RowAnswer) -> Iterator[str]:
         policy.tightened_since(facts.accepted) if facts.accepted is not None else ("everything: no earlier run of this topic is known",)
     )
     for name in tightened:
-        yield f"tightened since the last accepted run: {name}"
+        yield tightened_text(name)
     if answer.emptied:
         yield (
             f"nothing is kept of {answer.emptied} group(s) of retention_scope {policy['retention_scope']}: the newest message alone is "
@@ -334,32 +334,12 @@ def _change(taken: _Taken, facts: Facts, keep: str | None) -> Commit:
             SealSegment(partition=partition, base_offset=base, next_offset=facts.log.end_offsets[partition])
             for partition, base in (place_of(entry.segment) for entry in going if not entry.segment.sealed)
         ),
-        drop=tuple(_drop([expired.segment for _, expired in group]) for _, group in runs),
+        drop=tuple(drop([expired.segment for _, expired in group], "expiry") for _, group in runs),
         mark=tuple(
-            RemoveRows(
-                partition=rows.partition,
-                base_offset=rows.base_offset,
-                file=rows.file,
-                offsets=rows.taken,
-                rows=rows.rows,
-                reason=rows.reason,
-            )
+            removal_of(rows)
             for rows in sorted(taken.rows, key=lambda due: (due.partition, due.base_offset, due.file, _REASONS.index(due.reason)))
         ),
         keep=keep,
-    )
-
-
-def _drop(run: list[Segment]) -> DropSegments:
-    return DropSegments(
-        partition=run[0].partition,
-        first_base=run[0].base_offset,
-        last_base=run[-1].base_offset,
-        last_offset=run[-1].last_offset,
-        segments=len(run),
-        rows=sum(segment.rows for segment in run),
-        size_bytes=sum(segment.size_bytes for segment in run),
-        newest_at=max(segment.newest_at for segment in run if segment.newest_at is not None),
     )
 
 

@@ -16,7 +16,7 @@ from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNull
 from message_lifecycle.model.rows import RowAnswer, offsets_of, ranges_text
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.view import ViewState
-from message_lifecycle.operations.planning import empty_plan_of_log, on_view
+from message_lifecycle.operations.planning import empty_plan_of_log, on_view, removal_of
 
 
 def check(log: LogState, request: Request) -> None:
@@ -63,7 +63,7 @@ def plan(
     return replace(
         made,
         changes=that_change(
-            Commit(table="view", mark=tuple(_of_view(request, of_view or {}))), Commit(table="log", mark=tuple(_of_log(found)))
+            Commit(table="view", mark=tuple(_of_view(request, of_view or {}))), Commit(table="log", mark=tuple(map(removal_of, found.due)))
         ),
         selection=Selection(files=tuple(sorted(found.whole))),
         expected=replace(made.expected, removed=tuple(sorted(removed.items())), removed_bytes=sum(found.whole.values())),
@@ -93,18 +93,6 @@ def _of_view(request: Request, of_view: Mapping[int, Collection[int]]) -> Iterat
     reason: Literal["removed", "purged"] = "purged" if isinstance(request, PurgeKey) else "removed"
     for partition, offsets in sorted(of_view.items()):
         yield RemoveRows(partition=partition, offsets=ranges_text(sorted(offsets)), rows=len(offsets), reason=reason)
-
-
-def _of_log(found: RowAnswer) -> Iterator[RemoveRows]:
-    for entry in found.due:
-        yield RemoveRows(
-            partition=entry.partition,
-            base_offset=entry.base_offset,
-            file=entry.file,
-            offsets=entry.taken,
-            rows=entry.rows,
-            reason=entry.reason,
-        )
 
 
 def _missing(request: Request, found: int) -> tuple[str, ...]:

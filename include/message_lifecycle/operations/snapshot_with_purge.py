@@ -13,7 +13,7 @@ from message_lifecycle.model.instants import Instant, deadline, is_dead
 from message_lifecycle.model.plan import Held, Operation, Plan, SnapshotRequirements
 from message_lifecycle.model.settings import OWN_SETTINGS, Policy, Value
 from message_lifecycle.model.undo import DocumentsBefore
-from message_lifecycle.operations.planning import empty_plan, required_of_documents
+from message_lifecycle.operations.planning import empty_plan, required_of_documents, tightened_text
 
 _REASONS: tuple[PurgeReason, ...] = ("purged_synced", "purged_age", "purged_count")
 _REASON_OF: Mapping[str, PurgeReason] = {
@@ -277,7 +277,7 @@ def _tightened(facts: DocumentFacts, policy: Policy, losing: Sequence[SnapshotDo
         return
     for name, documents in sorted(tightened(policy, facts.policies, facts.accepted, facts.accepted_own).items()):
         others = f" and {len(documents) - 1} more" if len(documents) > 1 else ""
-        yield f"tightened since the last accepted run: {name} ({documents[0]}{others})"
+        yield f"{tightened_text(name)} ({documents[0]}{others})"
 
 
 def tightened(

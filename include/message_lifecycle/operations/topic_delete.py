@@ -36,12 +36,10 @@ def plan(
     log = tables[0]
     size = sum(table.size_bytes for table in tables)
     beside = "".join(f", {table.table} ({table.rows} rows)" for table in tables[1:])
-    return _whole(
-        name,
-        policy,
-        log,
-        end_offsets=end_offsets,
-        tables=tables,
+    requirements = required_of_table(log.table_uuid, log.snapshot_id, policy, end_offsets=end_offsets)
+    return replace(
+        empty_plan("topic_delete", name, policy, requirements, as_of=as_of),
+        changes=_changes("away", tables),
         expected=Expected(
             rows_in=log.rows, removed=(("removed", log.rows),) if log.rows else (), removed_bytes=size, bytes_in=size, segments=0
         ),
@@ -51,8 +49,6 @@ def plan(
             *(f"replica {replica} copies it, and can copy no more" for replica in replicas),
             *(f"it holds messages that came back with the undo of plan {plan_id}" for plan_id in undone),
         ),
-        as_of=as_of,
-        parent=None,
     )
 
 
@@ -70,53 +66,22 @@ def plan_return(
 ) -> Plan:
     """The plan that brings the topic back. `found` None: that was done before, and nothing is to do. `erasures`: requests that concern it
     and are not done."""
-    tables = () if found is None else found.tables
-    rows = 0 if found is None else found.rows
-    log = TopicTable(
-        table="",
-        table_uuid=deletion.requirements.table_uuid,
-        snapshot_id=deletion.requirements.snapshot_id,
-        rows=rows,
-        size_bytes=0,
-    )
-    return _whole(
-        deletion.topic,
-        policy,
-        log,
-        end_offsets=dict(deletion.requirements.end_offsets),
-        tables=tables,
-        expected=Expected(rows_in=0, removed=(), removed_bytes=0, bytes_in=0, segments=0),
+    was = deletion.requirements
+    requirements = required_of_table(was.table_uuid, was.snapshot_id, policy, heeded, end_offsets=dict(was.end_offsets))
+    return replace(
+        empty_plan("undo", deletion.topic, policy, requirements, as_of=as_of),
+        changes=() if found is None else _changes("back", found.tables),
         asks=()
         if found is None
         else (
-            f"topic {deletion.topic}, deleted by plan {deletion.plan_id}, comes back: {rows} message(s)",
+            f"topic {deletion.topic}, deleted by plan {deletion.plan_id}, comes back: {found.rows} message(s)",
             *(
                 f"it may hold the key of erasure request {request}, which is not done: `lifecycle erase run {request}` next"
                 for request in erasures
             ),
         ),
-        as_of=as_of,
         parent=deletion.plan_id,
-        heeded=heeded,
     )
-
-
-def _whole(
-    name: TopicName,
-    policy: Policy,
-    log: TopicTable,
-    *,
-    end_offsets: Mapping[int, int],
-    tables: Sequence[TopicTable],
-    expected: Expected,
-    asks: tuple[str, ...],
-    as_of: Instant,
-    parent: str | None,
-    heeded: tuple[str, ...] = (),
-) -> Plan:
-    requirements = required_of_table(log.table_uuid, log.snapshot_id, policy, heeded, end_offsets=end_offsets)
-    made = empty_plan("topic_delete" if parent is None else "undo", name, policy, requirements, as_of=as_of)
-    return replace(made, changes=_changes("away" if parent is None else "back", tables), expected=expected, asks=asks, parent=parent)
 
 
 def _changes(to: Literal["away", "back"], tables: Sequence[TopicTable]) -> tuple[Move, ...]:

@@ -19,7 +19,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.rows import ranges_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.undo import Range, Returning, ReturningView, ranges_in
-from message_lifecycle.operations.planning import empty_plan_of_log
+from message_lifecycle.operations.planning import empty_plan_of_log, not_back
 
 _OF_AGES = ("message_expiry", "max_age_seconds", "allow_msg_ttl", "ttl_overrides_age", "zero_ttl")
 _IN_NO_VIEW = ("expiry", "ttl", "retention_age", "compacted")
@@ -143,10 +143,6 @@ def plan(
 
 
 def _warnings(found: Returning, restored: int, taken: int, gone_of_view: int) -> Iterable[str]:
-    if found.present:
-        yield f"{found.present} message(s) that the plan took are there again already"
-    gone = taken - restored - found.present
-    if gone > 0:
-        yield f"{gone} message(s) that the plan took are in no file any more and do not come back"
+    yield from not_back("message", taken=taken, back=restored, present=found.present)
     if gone_of_view:
         yield f"{gone_of_view} message(s) that the plan took from the compacted view are in no file any more and do not come back"
