@@ -196,6 +196,17 @@ def test_it_dies_with_its_process(lake: Lake) -> None:
     assert not _lives(int(killed.stdout))
 
 
+def test_what_needs_no_spark_does_not_import_it(lake: Lake) -> None:
+    name = lake.topic()
+    program = (
+        "import sys\nfrom message_lifecycle.model.names import TopicName\n"
+        "from message_lifecycle.stores.iceberg.session import engine, java_table\n"
+        f"print(java_table(engine(), TopicName.parse({str(name)!r})).name(), 'pyspark' in sys.modules)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert told.strip().endswith(f"{name.table()} False"), told
+
+
 def test_what_spark_has_submitted_takes_its_jvm_and_starts_no_engine(lake: Lake, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(

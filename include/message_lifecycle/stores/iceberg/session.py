@@ -195,16 +195,17 @@ def sql_table(name: TopicName, *, kind: str = "", branch: str | None = None, met
 
 def java_table(session: SparkSession, name: TopicName, *, kind: str = "") -> Java:
     """The Iceberg table behind the name, at its newest state. Raises UnknownTopic."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import AnalysisException
-
     if isinstance(session, Jvm) and not session.knows_sql:
+        from py4j.protocol import Py4JJavaError
+
         try:
             return session.lake.loadTable(identifier(session, (name.namespace, name.table(kind))))
         except Py4JJavaError as error:
             if java_class(error) in NOT_THERE:
                 raise UnknownTopic(str(name)) from None
             raise
+    from pyspark.errors import AnalysisException  # a third of a second by what comes with it, pandas too, and for Spark alone
+
     jvm: Java = session._jvm
     try:
         table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, sql_table(name, kind=kind))
