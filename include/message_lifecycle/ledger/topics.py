@@ -222,7 +222,7 @@ class Documents(Part):
 
         `to` is taken as it is, a lower server_seq or an earlier time included: whoever has seen the row knows what it must not be.
         Raises InvalidName, InvalidServerSeq."""
-        key = {"topic": key_of(topic), "document": normalise_name(document), "client": normalise_name(client)}
+        key = _row_of(topic, document, client)
         if to is not None and not 1 <= to.server_seq <= INT64_MAX:
             raise invalid_server_seq(key["document"], to.server_seq, f"1 to {INT64_MAX}")
         was = {} if seen is None else {"server_seq": seen.server_seq, "at": seen.at}
@@ -238,13 +238,13 @@ class Documents(Part):
     def heard_of(self, topic: TopicName, document: str, client: str, at: Instant) -> bool:
         """The client has asked for something, and is not silent (SNP-3): the time of its row moves on, and what it has proved to have
         stays as it is. Whether there was an older time. Raises InvalidName."""
-        key = {"topic": key_of(topic), "document": normalise_name(document), "client": normalise_name(client)}
+        key = _row_of(topic, document, client)
         with self._database.writing() as connection:
             return connection.execute(update(_synced).filter_by(**key).where(_synced.c.at < at).values(at=at)).rowcount > 0
 
     def detach(self, topic: TopicName, document: str, client: str) -> bool:
         """Whether there was a row. Raises InvalidName."""
-        key = {"topic": key_of(topic), "document": normalise_name(document), "client": normalise_name(client)}
+        key = _row_of(topic, document, client)
         with self._database.writing() as connection:
             return connection.execute(delete(_synced).filter_by(**key)).rowcount > 0
 
@@ -279,6 +279,11 @@ class Documents(Part):
             for document, owner in changes.owners.items():
                 _set_owner(connection, topic, document, owner)
             check(_own_settings(connection, topic))
+
+
+def _row_of(topic: TopicName, document: str, client: str) -> dict[str, str]:
+    """Raises InvalidName."""
+    return {"topic": key_of(topic), "document": normalise_name(document), "client": normalise_name(client)}
 
 
 def forget_documents(connection: Connection, topic: TopicName) -> None:

@@ -141,7 +141,7 @@ class MemoryEraser(ChangeStore):
     def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
         given.matches()
         self._store.of(plan.topic).main.require(plan)
-        return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
+        return super().stage(plan)
 
     def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         tables, matches = self._store.of(plan.topic), given.matches()

@@ -203,7 +203,7 @@ class MemoryStore(ChangeStore):
         table = self.of(plan.topic).log
         table.require(plan)
         if plan.is_empty:
-            return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
+            return super().stage(plan)
         assert plan.requirements.snapshot_id is not None
         if plan.plan_id not in table.staged:
             table.staged[plan.plan_id] = Made(version=_applied(table, plan.requirements.snapshot_id, plan))

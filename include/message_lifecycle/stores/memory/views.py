@@ -286,7 +286,7 @@ class MemoryViews(ChangeStore):
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
         table = self._required(plan)
         if plan.is_empty:
-            return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
+            return super().stage(plan)
         before, tail = self._before(plan), self._tail_of(plan)
         if plan.view is not None and plan.view.table_uuid is None and tail and all(message.key is None for message in tail):
             raise topic_without_keys(str(plan.topic))

@@ -102,7 +102,7 @@ class RecordLogEraser(ChangeStore):
         """Raises PlanConflict, and what finding the key does."""
         given.matches()
         require(plan, self._logs.open(plan.topic).head())
-        return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
+        return super().stage(plan)
 
     def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         """Raises PlanConflict where messages have gone or come while it was planned."""
