@@ -130,7 +130,11 @@ def test_a_deleted_key_never_shows_an_older_value(log: Log, data: st.DataObject)
             if work in ("clean", "die between") and not topic.horizons:
                 continue  # before the first run there is no horizon, and nothing binds the cleaner (CMP-9)
             if work == "clean":
-                assert topic.run(last, work="message_cleaner").name in ("published", "no_op")
+                cleaned = topic.run(last, work="message_cleaner")
+                while cleaned.more:  # a segment that its own TTL has emptied holds no other behind it any more
+                    assert cleaned.name == "published"
+                    cleaned = topic.run(last, work="message_cleaner")
+                assert cleaned.name in ("published", "no_op")
                 assert topic.run(last, work="message_cleaner").name == "no_op"  # P1
             elif work == "die between":
                 dies_between_its_commits(topic, last)
