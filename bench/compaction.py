@@ -25,7 +25,7 @@ from bench.compaction_topic import Measured
 from bench.process_tree import Cost, cost_of_module
 from message_lifecycle.app.config import LEDGER_URL
 from message_lifecycle.app.wiring import lake as wired
-from message_lifecycle.ledger.ledger import migrate_ledger
+from message_lifecycle.ledger import migrate_ledger
 from message_lifecycle.local.environment import load_environment
 from message_lifecycle.local.layout import find_layout
 from message_lifecycle.model.names import TopicName

@@ -20,14 +20,14 @@ def ours(topic: str, as_of: str, to_gate: str, from_gate: str) -> dict[str, floa
     took, run = dict[str, float](), f"bench {topic} {as_of}"
     began = started_at()
     with timed(took, "imports"):
-        from message_lifecycle.app import batch
+        from message_lifecycle.app import tasks
     with timed(took, "plan and stage"):
-        assert batch.plan_and_stage(run=run, as_of=as_of, topics=[topic], dry_run=False, work="compaction") == 0
+        assert tasks.plan_and_stage(run=run, as_of=as_of, topics=[topic], dry_run=False, work="compaction") == 0
     with timed(took, "gate"):
         Path(to_gate).write_text(run, encoding="utf-8")
         assert Path(from_gate).read_text(encoding="utf-8") == "judged"
     with timed(took, "publish"):
-        assert batch.publish_all(run=run) == 0
+        assert tasks.publish_all(run=run) == 0
     # Once it is committed, nobody waits for the JVM's end; its CPU counts.
     took["until committed"] = time.time() - began - took["gate"]
     return took

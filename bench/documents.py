@@ -37,19 +37,20 @@ from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change, Synced
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import Policy, Value, resolve
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.operations.snapshot_with_purge import DocumentFacts, plan
 from message_lifecycle.ports import Given
-from message_lifecycle.stores.iceberg.compaction.commit import data_file
-from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE, InputFile, NewFile, Resources
-from message_lifecycle.stores.iceberg.document import local_path
-from message_lifecycle.stores.iceberg.documents.columns import BUCKET, CHANGES, bucket_of
+from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES, bucket_of
+from message_lifecycle.stores.iceberg.compaction import MEBIBYTE, InputFile, NewFile, Resources
+from message_lifecycle.stores.iceberg.data_files import data_file
+from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, Folder, FoldJob
 from message_lifecycle.stores.iceberg.documents.fold import fold_bucket
-from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile, FoldBucket, Folder, FoldJob
 from message_lifecycle.stores.iceberg.documents.store import write_changes
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.session import java_table, spark_session, sql_table
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -31,8 +31,8 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.session import spark_session
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 REPEATS = 3
 FILES = 8

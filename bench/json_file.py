@@ -27,8 +27,8 @@ from message_lifecycle.app.wiring import record_log_world
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.json_file.files import JsonFiles
-from message_lifecycle.stores.record_log.log import RecordLog, Removal
+from message_lifecycle.stores.json_file import JsonFiles
+from message_lifecycle.stores.record_log import RecordLog, Removal
 
 RECORDS = 1_000_000
 REPEATS = 3

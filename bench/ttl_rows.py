@@ -33,12 +33,13 @@ from message_lifecycle.local.layout import find_layout
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from message_lifecycle.ports import Given
 from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import LogSummary
-from message_lifecycle.stores.iceberg.session import Java, java_table, spark_session
+from message_lifecycle.stores.iceberg.session import java_table, spark_session
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 PARTITIONS, SEGMENTS, ROWS = 4, 80, 62_500
 MESSAGES = PARTITIONS * SEGMENTS * ROWS

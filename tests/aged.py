@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
-from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
-from message_lifecycle.model.settings import U32_MAX, U63_MAX, Policy, Value, resolve
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, After, Both, Either, Instant, Known, Never, Not, Rule
+from message_lifecycle.model.setting_list import U32_MAX, U63_MAX, Value
+from message_lifecycle.model.settings import Policy, resolve
 
 SECOND = 1_000_000
 _COLUMNS = st.sampled_from(("append_time", "expires_at"))

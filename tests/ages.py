@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from tests.logs import AS_OF, SECOND
 
 TTLS = st.sampled_from([None, None, b"never", b"1s", b"5s", b"10s", b"20s", b"1h", b"0", b"10.000001s", b"9223372036854775807"])

@@ -17,11 +17,10 @@ from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.sparing import horizons_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Message, NewMessage
+from message_lifecycle.model.message import Message, NewMessage, ViewRow
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.settings import Value
-from message_lifecycle.model.view import ViewRow
+from message_lifecycle.model.setting_list import Value
 from tests.logs import AS_OF, SECOND
 
 KEYS = [None, b"", b"a", b"b", b"c"]

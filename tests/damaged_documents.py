@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from message_lifecycle.folds import json_text
 from message_lifecycle.model.document import Change
-from message_lifecycle.stores.memory.table import SnapshotRow, TopicTables
+from message_lifecycle.stores.memory.tables import SnapshotRow, TopicTables
 
 Rows = dict[str, tuple[Change, ...]]
 Snaps = dict[str, tuple[SnapshotRow, ...]]

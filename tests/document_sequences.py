@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from message_lifecycle.app import documents
 from message_lifecycle.model.document import Change
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from tests.sequences import RELEASE, UNDO, Run, Step, erase, hold, work_of
 
 _PURGING: dict[str, Value] = {"fold": "last_write", "snapshot_interval": 3, "snapshot_threshold": 2, "snapshot_with_purging_changes": True}

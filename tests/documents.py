@@ -15,9 +15,9 @@ from message_lifecycle.model.document import Change
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.memory.documents import MemoryDocuments
-from message_lifecycle.stores.memory.table import TopicTables
+from message_lifecycle.stores.memory.tables import TopicTables
 
 NAME = TopicName.parse("notes/drafts")
 PURGING: dict[str, Value] = {

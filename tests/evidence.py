@@ -9,11 +9,12 @@ from typing import Any
 
 from message_lifecycle.model.change import DropSegments, RemoveRows
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import OF_LIMITS
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Judgement, Staged, StagedMarkers
 from message_lifecycle.model.plan import Expected, Held, Plan, Requirements, Selection
-from message_lifecycle.model.rows import OF_LIMITS
-from message_lifecycle.model.settings import BY_NAME, Policy, Value, resolve
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import BY_NAME, Policy, resolve
 from tests.changes import named
 
 SECOND = 1_000_000

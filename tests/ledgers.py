@@ -8,14 +8,14 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from message_lifecycle.ledger.ledger import Ledger
+from message_lifecycle.ledger import Ledger
 from message_lifecycle.model.change import DropSegments, RemoveRows, SealSegment
 from message_lifecycle.model.document import OwnChanges, Synced
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
+from message_lifecycle.model.message import ranges_text
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, Check, GateReport, Outcome, OutcomeName, Staged
 from message_lifecycle.model.plan import Bound, Expected, Held, Plan, Requirements, Selection
-from message_lifecycle.model.rows import ranges_text
 from tests.changes import Part, named
 
 TOPIC = TopicName(stream="shop", topic="orders")

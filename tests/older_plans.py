@@ -15,14 +15,14 @@ from message_lifecycle.app import changes, steps
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.wiring import memory_world
-from message_lifecycle.ledger.ledger import migrate_ledger, open_ledger
+from message_lifecycle.ledger import migrate_ledger, open_ledger
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import PlanRecord
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.settings import Policy, topic_settings
 from message_lifecycle.operations.verdict import Verdict, decide
-from message_lifecycle.stores.memory.store import MemoryStore
+from message_lifecycle.stores.memory import MemoryStore
 from tests.ledgers import StandingClock
 from tests.record_plans import message_of, write_changes
 from tests.verdicts import by

@@ -13,15 +13,15 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.requests import delete_topic, reclaim_deleted
 from message_lifecycle.app.services import Services, Stores
-from message_lifecycle.app.topic_requests import delete_topic, reclaim_deleted
 from message_lifecycle.gates.runner import GreatExpectationsGate
-from message_lifecycle.ledger.ledger import Ledger, open_ledger
+from message_lifecycle.ledger import Ledger, open_ledger
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import UndoPlan
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables, ledger_text
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.copying import IcebergCopier

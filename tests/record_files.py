@@ -10,12 +10,10 @@ from pathlib import Path
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.json_file.files import JsonFiles
+from message_lifecycle.stores.json_file import JsonFiles
+from message_lifecycle.stores.record_log import Head, RecordLog, RecordLogs, Removal
 from message_lifecycle.stores.record_log.disk import Disk
-from message_lifecycle.stores.record_log.head import Head
-from message_lifecycle.stores.record_log.log import RecordLog, RecordLogs, Removal
-from message_lifecycle.stores.rotating_file.files import RotatingFiles
-from message_lifecycle.stores.rotating_file.manifest import read_manifest
+from message_lifecycle.stores.rotating_file import RotatingFiles, read_manifest
 
 NAME = TopicName(stream="test", topic="messages")
 KINDS = ("json_file", "rotating_file")

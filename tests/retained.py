@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 
 SECOND = 1_000_000
 AS_OF = Instant(100 * SECOND)

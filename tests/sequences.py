@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.erasure_requests import ask, settle_latest
-from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.app.operations.registry import Work
+from message_lifecycle.app.requests import ask, place_hold, release_hold, settle_latest
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import EraseKey, UndoPlan
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from tests.logs import SECOND
 from tests.undone import approved
 

@@ -16,7 +16,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import UndoPlan
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from tests.documents import PURGING, text_at
 from tests.logs import SECOND
 from tests.undone import approved

@@ -17,7 +17,7 @@ from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.instants import Instant, parse_instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 
 NOW = parse_instant("2026-11-21T12:00:00Z")
 SECOND = 1_000_000

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, NoReturn, Protocol
 
-from message_lifecycle.model.change import SnapshotDocument
+from message_lifecycle.model.change import DocumentsBefore, Effect, Range, Returning, ReturningView, SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
 from message_lifecycle.model.erasure import ErasedTable, KeyInTable, KeyMatch, Matches
 from message_lifecycle.model.facts import CopyState, LogState, Progress
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Message, NewMessage
+from message_lifecycle.model.message import Message, NewMessage, Outlived, RowAnswer, RowQuestion, Tail, ViewRow, ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport, Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
-from message_lifecycle.model.rows import RowAnswer, RowQuestion
-from message_lifecycle.model.settings import Policy, Value
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import (
     BegunReclaim,
     DeletedTopic,
@@ -32,8 +32,6 @@ from message_lifecycle.model.tables import (
     TableHistory,
     TopicTable,
 )
-from message_lifecycle.model.undo import DocumentsBefore, Effect, Range, Returning, ReturningView
-from message_lifecycle.model.view import Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.operations.admission import Refusal
 from message_lifecycle.operations.verdict import Verdict
 

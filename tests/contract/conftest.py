@@ -9,8 +9,8 @@ import pytest
 from message_lifecycle.app.scenario import MakeWorld as MakeWorld
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.wiring import WORLDS
-from message_lifecycle.model.backends import NO_OPTIONS, Backend, StoreOptions
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.topic import NO_OPTIONS, Backend, StoreOptions
 
 NEEDS = {"iceberg": (pytest.mark.spark, pytest.mark.postgres), "redis_streams": (pytest.mark.redis,)}
 """Marks of the stores whose tests start something."""

@@ -9,13 +9,13 @@ import pytest
 from message_lifecycle.app import steps
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.model.backends import Backend
 from message_lifecycle.model.errors import InvalidSetting, PlanConflict, UnsafePath
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import RemoveMessages
-from message_lifecycle.stores.archive.parquet import ParquetArchive
+from message_lifecycle.model.topic import Backend
+from message_lifecycle.stores.archive import ParquetArchive
 from tests.contract.conftest import MakeWorld, on
 from tests.contract.test_retention_on_backends import append, judged, offsets, run, stored, topic_of
 from tests.errors import raises

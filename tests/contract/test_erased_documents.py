@@ -13,14 +13,13 @@ from sqlalchemy import inspect, text
 
 from message_lifecycle.app import documents, receipts, steps
 from message_lifecycle.app.documents import alter_document
-from message_lifecycle.app.erasure_requests import ask, carry_out
 from message_lifecycle.app.operations import erasure as operation
+from message_lifecycle.app.requests import ask, carry_out, delete_topic, reclaim_deleted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services
-from message_lifecycle.app.topic_requests import delete_topic, reclaim_deleted
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.views import approval_text
-from message_lifecycle.ledger.ledger import Ledger
+from message_lifecycle.ledger import Ledger
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import HeldByLegalHold, TopicBusy
 from message_lifecycle.model.instants import Instant
@@ -28,7 +27,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport, Outcome
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import EraseKey
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from tests.contract.conftest import MakeWorld, on
 from tests.documents import PURGING, Died, die
 from tests.errors import raises

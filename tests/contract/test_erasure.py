@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.app import receipts, steps
-from message_lifecycle.app.erasure_requests import ask, carry_out
+from message_lifecycle.app.requests import ask, carry_out
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
-from message_lifecycle.model.backends import Backend, StoreOptions
 from message_lifecycle.model.errors import HeldByLegalHold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
@@ -22,7 +21,8 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import EraseKey, RemoveMessages
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.topic import Backend, StoreOptions
 from tests.contract.conftest import MakeWorld, on
 from tests.holds import WHENS, When, held, run_with_hold
 

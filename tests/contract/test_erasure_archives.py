@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from message_lifecycle.app import receipts, steps
-from message_lifecycle.app.erasure_requests import ask, carry_out
+from message_lifecycle.app.requests import ask, carry_out
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.model.errors import code_of
-from message_lifecycle.stores.archive.parquet import ParquetArchive
+from message_lifecycle.stores.archive import ParquetArchive
 from tests.contract.conftest import MakeWorld
 from tests.contract.test_erasure import AS_OF, EVERY, KEY, MEMORY, NAME, YES, append, bytes_under, erase, keys, make
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.copying import copy_topic
-from message_lifecycle.app.erasure_requests import ask, carry_out, settle_latest
 from message_lifecycle.app.operations import erasure as operation
-from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.requests import ask, carry_out, settle_latest
+from message_lifecycle.app.topics import copy_topic, create_topic
 from message_lifecycle.model.errors import TopicBusy
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName

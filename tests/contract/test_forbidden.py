@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from message_lifecycle.app.copying import copy_topic
-from message_lifecycle.app.erasure_requests import ask
 from message_lifecycle.app.erasure_secret import forbidden_keys
+from message_lifecycle.app.requests import ask
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.topics import copy_topic, create_topic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from message_lifecycle.operations.admission import ERASED, Refusal
 from tests.contract.conftest import MakeWorld, on
 

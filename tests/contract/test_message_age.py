@@ -11,11 +11,10 @@ from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.marker import is_marker
-from message_lifecycle.model.message import Message, NewMessage
+from message_lifecycle.model.message import Message, NewMessage, is_marker
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from tests.ages import Aged, aged_logs, marked_keys_by_the_rules, reasons_by_the_rules
 from tests.contract.conftest import MakeWorld
 from tests.effort import effort, generated

@@ -15,14 +15,12 @@ from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.marker import is_marker
-from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.message import OF_LIMITS, NewMessage, is_marker
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import PurgeKey, RemoveMessages
-from message_lifecycle.model.rows import OF_LIMITS
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from tests.changes import named
 from tests.contract.conftest import MakeWorld
 from tests.logs import SECOND

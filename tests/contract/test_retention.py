@@ -19,7 +19,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from tests.contract.conftest import MakeWorld
 from tests.effort import effort, generated
 from tests.logs import AS_OF, SECOND

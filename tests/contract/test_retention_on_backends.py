@@ -14,14 +14,14 @@ from message_lifecycle.app.reading import read
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic, create_topic
-from message_lifecycle.model.backends import Backend, StoreOptions
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Published
-from message_lifecycle.model.settings import Value
-from message_lifecycle.stores.record_log import head
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.topic import Backend, StoreOptions
+from message_lifecycle.stores import record_log
 from tests.contract.conftest import MakeWorld, on
 from tests.effort import effort, generated
 from tests.errors import raises
@@ -108,7 +108,7 @@ def test_a_published_plan_is_found_again_and_repeated_by_nobody(make_world: Make
 
 def test_a_plan_that_its_log_has_forgotten_is_not_carried_out_again(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """So many removals have come since that the log does not tell of it any more, and what it would take now nobody has judged (DEL-5)."""
-    monkeypatch.setattr(head, "COMMITS_KEPT", 2)
+    monkeypatch.setattr(record_log, "COMMITS_KEPT", 2)
     world = make_world({})
     name = topic_of(world, max_records=3)
     append(world, name, 1, 2, 3, 4)

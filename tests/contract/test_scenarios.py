@@ -9,7 +9,7 @@ import pytest
 from message_lifecycle.app.scenario.file import Scenario, load
 from message_lifecycle.app.scenario.run import ScenarioRun
 from message_lifecycle.app.wiring import WORLDS
-from message_lifecycle.model.backends import Backend
+from message_lifecycle.model.topic import Backend
 from tests.contract.conftest import NEEDS, WHOLE_LOGS, MakeWorld
 
 FILES = sorted((Path(__file__).parents[1] / "scenarios").glob("*.jsonl"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from message_lifecycle.app.wiring import WORLDS
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from tests import document_sequences, log_sequences
 from tests.contract.conftest import MakeWorld, on
 from tests.effort import effort, generated

@@ -14,13 +14,11 @@ from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.marker import is_marker
-from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.message import NewMessage, ViewRow, is_marker
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Published
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, TruncateLog, UndoPlan
-from message_lifecycle.model.settings import Value
-from message_lifecycle.model.view import ViewRow
+from message_lifecycle.model.setting_list import Value
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import Given
 from tests.contract.conftest import MakeWorld

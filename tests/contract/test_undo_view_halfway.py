@@ -11,11 +11,10 @@ from message_lifecycle.app.scenario import World
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Message
+from message_lifecycle.model.message import Message, ViewRow
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.request import PurgeKey, UndoPlan
-from message_lifecycle.model.view import ViewRow
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import Given
 from tests.contract.conftest import MakeWorld

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from message_lifecycle.app import tasks
-from message_lifecycle.app.backend_config import ConfiguredBackend
-from message_lifecycle.app.backends import opened
+from message_lifecycle.app.backends import ConfiguredBackend, opened
 from message_lifecycle.app.config import backends_file
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.wiring import lake
-from message_lifecycle.ledger.ledger import migrate_ledger
+from message_lifecycle.ledger import migrate_ledger
 from message_lifecycle.local.redis import Address
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
@@ -116,7 +115,7 @@ def beside(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 
 def _drop_topic(beside: Beside) -> None:
-    from message_lifecycle.stores.redis_streams.logs import RedisLogs
+    from message_lifecycle.stores.redis_streams.log import RedisLogs
 
     groups = opened(lake(), beside.backend).groups
     assert isinstance(groups, RedisLogs)

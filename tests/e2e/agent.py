@@ -15,17 +15,17 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from message_lifecycle.app import steps, tasks
-from message_lifecycle.app.copying import copy_topic
 from message_lifecycle.app.ingest import ingest
 from message_lifecycle.app.operations.registry import Work
-from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.topics import copy_topic, create_topic
 from message_lifecycle.app.wiring import lake as wired
 from message_lifecycle.model.errors import code_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import RemoveMessages
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import APPEND_TIME
-from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table, spark_session, sql_table
+from message_lifecycle.stores.iceberg.java import Java
+from message_lifecycle.stores.iceberg.session import forget_cached, java_table, spark_session, sql_table
 from tests.spark.lake import Lake, Rows
 
 

@@ -12,8 +12,7 @@ from urllib.parse import quote
 from urllib.request import ProxyHandler, Request, build_opener
 
 from message_lifecycle.local.airflow import API, CONFLICT, AirflowApi, Approval
-from message_lifecycle.local.errors import AirflowRefused
-from message_lifecycle.local.layout import Layout, venv_bin
+from message_lifecycle.local.layout import AirflowRefused, Layout, venv_bin
 
 DAG = "message_cleaner"
 DAY = 86_400

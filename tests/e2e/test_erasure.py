@@ -21,7 +21,7 @@ from sqlalchemy import NullPool, create_engine, make_url, text
 
 from message_lifecycle.local.environment import LEDGER
 from message_lifecycle.local.postgres import DATABASES, find_place
-from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.stores.iceberg.table_folder import local_path
 from tests.e2e.stack import KEPT, Stack
 from tests.spark.key_search import files_with, tables_with
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from message_lifecycle.local.errors import AirflowRefused
+from message_lifecycle.local.layout import AirflowRefused
 from tests.e2e.stack import DAG, DAY, Stack
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.postgres]

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables, SqlCatalog
 from sqlalchemy import Table, delete, insert, or_, select
 
+from message_lifecycle.ledger import restore_ledger
 from message_lifecycle.ledger.backup import BackupWriter, heading, new_file, portions
 from message_lifecycle.ledger.codec import plan_id_of
-from message_lifecycle.ledger.ledger import restore_ledger
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.layout import DELETED
 from tests.head_lake.world import STREAM

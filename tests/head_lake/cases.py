@@ -21,9 +21,9 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import DeleteTopic, EraseKey, PurgeKey, ReclaimDeleted, RemoveMessages, UndoPlan
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from message_lifecycle.ports import MessageWriter
-from message_lifecycle.stores.iceberg.quarantine import quarantine
+from message_lifecycle.stores.iceberg.append import quarantine
 from tests.head_lake.world import SECOND, SECRET, archive_of
 from tests.ledgers import StandingClock
 from tests.spark.documents import SETTINGS as OF_DOCUMENTS

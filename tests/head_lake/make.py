@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from message_lifecycle.app import embedded, steps
 from message_lifecycle.app.services import Services
-from message_lifecycle.ledger.ledger import Ledger, migrate_ledger, open_ledger
+from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger
 from message_lifecycle.local.layout import Layout, find_layout
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName

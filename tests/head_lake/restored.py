@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.services import Services
-from message_lifecycle.ledger.ledger import open_ledger
+from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import PLAN_FORMAT

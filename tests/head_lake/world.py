@@ -12,31 +12,31 @@ from pyspark.sql import SparkSession
 from message_lifecycle.app.backends import record_log
 from message_lifecycle.app.operations.registry import Work, on_records, undoable
 from message_lifecycle.app.services import Services, Stores, policy_of
-from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.gates.runner import GreatExpectationsGate
-from message_lifecycle.ledger.ledger import Ledger
+from message_lifecycle.gates.suite import PlainGate
+from message_lifecycle.ledger import Ledger
 from message_lifecycle.model import request as requests
 from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.errors import UnknownTopic
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.sources.messages import with_own_lifetimes
-from message_lifecycle.stores.archive.parquet import ParquetArchive
+from message_lifecycle.stores.archive import ParquetArchive
+from message_lifecycle.stores.iceberg.append import KIND as QUARANTINE
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
-from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY
-from message_lifecycle.stores.iceberg.quarantine import KIND as QUARANTINE
-from message_lifecycle.stores.iceberg.quarantine_age import IcebergQuarantine
+from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
 from message_lifecycle.stores.iceberg.read import IcebergReader
 from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
 from message_lifecycle.stores.iceberg.store import IcebergStore
+from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter
-from message_lifecycle.stores.json_file.files import JsonFiles
+from message_lifecycle.stores.json_file import JsonFiles
 from message_lifecycle.stores.record_log.eraser import RecordLogEraser
 from message_lifecycle.stores.record_log.store import RecordLogStore
 from tests.spark.lake import tables

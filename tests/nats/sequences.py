@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from message_lifecycle.model.ttl import TTL_HEADER
+from message_lifecycle.model.instants import TTL_HEADER
 from tests.nats.server import NatsServer, Publish, Watch
 
 MARKER_REASON = "Nats-Marker-Reason"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.model.ttl import INVALID_TTL, TTL_DISABLED, TTL_HEADER, InvalidTtl, parse_ttl, ttl_header
+from message_lifecycle.model.instants import INVALID_TTL, TTL_DISABLED, TTL_HEADER, InvalidTtl, parse_ttl, ttl_header
 from tests.nats.server import NatsServer, Publish
 from tests.ttls import TTLS, VALUES
 

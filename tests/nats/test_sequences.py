@@ -10,11 +10,10 @@ from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.steps import run
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
-from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
+from message_lifecycle.model.instants import MICROS_PER_SECOND, TTL_HEADER, Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import Value
-from message_lifecycle.model.ttl import TTL_HEADER
+from message_lifecycle.model.setting_list import Value
 from tests.nats.sequences import MARKER_TTL_SECONDS, NANOS, SEQUENCES, SHORT_TTLS, Outcome, PublishSequence, server_outcomes
 from tests.nats.server import NatsServer, Publish
 

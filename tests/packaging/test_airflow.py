@@ -10,9 +10,8 @@ import pytest
 from message_lifecycle.local import airflow, postgres
 from message_lifecycle.local.airflow import SERVICE, connect, logins_file
 from message_lifecycle.local.environment import applied, environment
-from message_lifecycle.local.errors import AirflowRefused
 from message_lifecycle.local.java import Java
-from message_lifecycle.local.layout import Layout
+from message_lifecycle.local.layout import AirflowRefused, Layout
 from message_lifecycle.local.processes import choose_port, find_process
 from message_lifecycle.local.progress import QUIET
 

@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.local import postgres
-from message_lifecycle.local.environment import applied, environment
-from message_lifecycle.local.jars import ensure_jars
-from message_lifecycle.local.java import find_java
+from message_lifecycle.local.environment import applied, environment, write_pyiceberg_conf, write_spark_conf
+from message_lifecycle.local.java import ensure_jars, find_java
 from message_lifecycle.local.layout import Layout, find_layout
-from message_lifecycle.local.spark import write_pyiceberg_conf, write_spark_conf
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from message_lifecycle.ledger.ledger import Ledger, migrate_ledger, open_ledger
+from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger
 from message_lifecycle.local import postgres
 from message_lifecycle.local.layout import find_layout
 from message_lifecycle.local.postgres import Address

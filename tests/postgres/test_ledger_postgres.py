@@ -18,16 +18,15 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine, text
 
-from message_lifecycle.ledger import tables
+from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger, restore_ledger, tables
 from message_lifecycle.ledger.backup import BackupWriter
 from message_lifecycle.ledger.database import Database
-from message_lifecycle.ledger.ledger import Ledger, migrate_ledger, open_ledger, restore_ledger
 from message_lifecycle.ledger.migrations import STEPS, migrate
 from message_lifecycle.local.postgres import Address
 from message_lifecycle.model.document import OwnChanges, OwnSettings, Synced
 from message_lifecycle.model.erasure import KeyDigest
 from message_lifecycle.model.errors import InvalidSetting, LifecycleError, OpenPlan, TopicBusy, code_of
-from message_lifecycle.model.records import SourceFile
+from message_lifecycle.model.outcome import SourceFile
 from tests.errors import raises
 from tests.ledgers import AS_OF, OTHER, TOPIC, alter, outcome_of, plan_of, report_of, staged_of
 from tests.older_plans import FILES, insert_all, recorded_in
@@ -248,7 +247,7 @@ def test_a_lock_is_waited_for(url: str, beside: psycopg.Connection) -> None:
 
 HOLD = """
 import sys
-from message_lifecycle.ledger.ledger import open_ledger
+from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.names import TopicName
 with open_ledger(sys.stdin.readline().strip()) as ledger, ledger.lock(TopicName(stream="shop", topic="orders")):
     print("held", flush=True)

@@ -19,12 +19,11 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.record_log.eraser import RecordLogEraser
 from message_lifecycle.stores.record_log.store import RecordLogStore
 from message_lifecycle.stores.redis_streams.layout import TopicKeys
-from message_lifecycle.stores.redis_streams.logs import RedisLogs
-from message_lifecycle.stores.redis_streams.server import Server
+from message_lifecycle.stores.redis_streams.log import RedisLogs, Server
 
 CLICKS = TopicName(stream="web", topic="clicks")
 AS_OF = Instant(1_000_000_000)

@@ -10,9 +10,7 @@ import pytest
 
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
-from message_lifecycle.stores.redis_streams.log import PAGE
-from message_lifecycle.stores.redis_streams.logs import RedisLogs
-from message_lifecycle.stores.redis_streams.server import Server
+from message_lifecycle.stores.redis_streams.log import PAGE, RedisLogs, Server
 from tests.errors import raises
 from tests.redis_streams.streams import AS_OF, CLICKS, Streams
 

@@ -13,7 +13,7 @@ from message_lifecycle.app.services import policy_of
 from message_lifecycle.model.errors import CommitUnknown
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.record_log.head import Head
+from message_lifecycle.stores.record_log import Head
 from message_lifecycle.stores.redis_streams import layout
 from tests.redis_streams.streams import AS_OF, SECOND, Died, Streams, Topic, patient
 

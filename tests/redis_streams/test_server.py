@@ -31,8 +31,7 @@ from message_lifecycle.local.redis import find_server
 from message_lifecycle.model.errors import BackendUnavailable, UnknownTopic
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.stores.redis_streams.layout import topics_key
-from message_lifecycle.stores.redis_streams.logs import RedisLogs
-from message_lifecycle.stores.redis_streams.server import Server
+from message_lifecycle.stores.redis_streams.log import RedisLogs, Server
 from tests.errors import raises
 from tests.redis_streams.streams import AS_OF, CLICKS, Streams
 

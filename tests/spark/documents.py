@@ -19,8 +19,8 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.settings import Value
-from message_lifecycle.stores.iceberg.documents.columns import bucket_of
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.stores.iceberg.columns import bucket_of
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergSnapshots
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, SNAPSHOTS
 from message_lifecycle.stores.iceberg.session import spark_session

@@ -11,11 +11,11 @@ from typing import Any
 from tests.spark.landing import KEYED
 
 from message_lifecycle.app import ingest as intaking
-from message_lifecycle.ledger.ledger import open_ledger
+from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg import append
 from message_lifecycle.stores.iceberg import append as appending
-from message_lifecycle.stores.iceberg import exactly_once
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
 from message_lifecycle.stores.iceberg.session import spark_session
 
@@ -27,7 +27,7 @@ def die(*_: Any, **__: Any) -> None:
 
 
 def main(point: str, ledger: str, topic: str, folder: str) -> None:
-    commit = exactly_once.commit_staged
+    commit = append.commit_staged
 
     def dying_commit(*args: Any, **named: Any) -> None:
         of_the_log = named.get("state") is not None  # the quarantine's commit comes before

@@ -18,9 +18,9 @@ from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey, RemoveMessages
-from message_lifecycle.model.settings import Value
-from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
 AS_OF = Instant(1000 * SECOND)

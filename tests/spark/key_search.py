@@ -16,7 +16,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import Record
 from sqlalchemy import Connection, inspect
 
-from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 _IO = PyArrowFileIO()
 TELLING = 12

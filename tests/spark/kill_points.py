@@ -14,12 +14,12 @@ from typing import Protocol, TypeVar
 from tests.spark import dying
 
 from message_lifecycle.app.services import Services
-from message_lifecycle.ledger.ledger import migrate_ledger
+from message_lifecycle.ledger import migrate_ledger
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.scratch import drop_stream
+from message_lifecycle.stores.iceberg.view_file import drop_stream
 
 ROOT = Path(__file__).parents[2]
 LIVES = "none"

@@ -15,14 +15,15 @@ from tests.verdicts import by, let_pass
 from message_lifecycle.app.operations.registry import undoable
 from message_lifecycle.app.services import Services, Stores
 from message_lifecycle.gates.runner import GreatExpectationsGate
+from message_lifecycle.ledger import open_ledger
 from message_lifecycle.ledger.database import Clock
-from message_lifecycle.ledger.ledger import open_ledger
 from message_lifecycle.model.facts import ActiveSegment, Facts, LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.settings import Policy, Value, resolve
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.operations import message_cleaner
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.sources.messages import with_own_lifetimes
@@ -36,9 +37,9 @@ from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.layout import LogSummary
 from message_lifecycle.stores.iceberg.read import IcebergReader, newest_state
 from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
-from message_lifecycle.stores.iceberg.scratch import drop_stream
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
+from message_lifecycle.stores.iceberg.view_file import drop_stream
 from message_lifecycle.stores.iceberg.writer import write_rows
 
 SECOND = 1_000_000

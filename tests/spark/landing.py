@@ -11,12 +11,12 @@ from secrets import token_hex
 from tests.spark.lake import LEDGER, Lake
 
 from message_lifecycle.app.ingest import IngestOptions, IngestResult, Intake, take_files
-from message_lifecycle.ledger.ledger import Ledger, migrate_ledger, open_ledger
+from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from message_lifecycle.sources.messages import FieldMapping
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.layout import LogSummary

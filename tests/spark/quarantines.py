@@ -9,12 +9,12 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import lake as configured_lake
-from message_lifecycle.ledger.ledger import open_ledger
+from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.stores.iceberg.append import KIND, quarantine
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.quarantine import KIND, quarantine
 from message_lifecycle.stores.iceberg.session import forget_cached, spark_session, sql_table
 
 SECOND = 1_000_000

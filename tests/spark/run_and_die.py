@@ -14,8 +14,8 @@ from dataclasses import replace
 from functools import partial
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.batch import run_application
 from message_lifecycle.app.operations.registry import Work, undoable
+from message_lifecycle.app.tasks import run_application
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -23,7 +23,7 @@ from message_lifecycle.model.request import EraseKey, UndoPlan
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergSnapshots
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
-from message_lifecycle.stores.iceberg.quarantine_age import IcebergQuarantine
+from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
 from message_lifecycle.stores.iceberg.session import spark_session
 from message_lifecycle.stores.iceberg.store import IcebergStore
 

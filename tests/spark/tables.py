@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.histories import set_properties
 
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg.session import Java
+from message_lifecycle.stores.iceberg.java import Java
 
 
 class Overtaken:

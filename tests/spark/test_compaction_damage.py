@@ -23,10 +23,10 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import KEY
-from message_lifecycle.stores.iceberg.compaction.inputs import UnreadableDeletes
-from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.stores.iceberg.compaction.view_table import UnreadableDeletes
 from message_lifecycle.stores.iceberg.layout import COMPACTED
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

@@ -17,10 +17,9 @@ from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.app.wiring import iceberg_world, memory_world
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.message import NewMessage, ViewRow, ViewState
 from message_lifecycle.model.outcome import Outcome, Staged
-from message_lifecycle.model.settings import Value
-from message_lifecycle.model.view import ViewRow, ViewState
+from message_lifecycle.model.setting_list import Value
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

@@ -23,7 +23,7 @@ from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.sparing import horizons_of
 from message_lifecycle.app.topics import alter_topic, create_topic, latest_view
 from message_lifecycle.app.wiring import lake as configured_lake
-from message_lifecycle.ledger.ledger import open_ledger
+from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.errors import CommitUnknown, CompactionRunning, PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
@@ -33,8 +33,9 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction import store as publishing
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
+from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID
-from message_lifecycle.stores.iceberg.session import Java, java_table, spark_session
+from message_lifecycle.stores.iceberg.session import java_table, spark_session
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]

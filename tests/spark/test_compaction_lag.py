@@ -18,7 +18,7 @@ from message_lifecycle.app.wiring import iceberg_world, memory_world
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

@@ -23,10 +23,9 @@ from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.stores.iceberg.document import local_path
-from message_lifecycle.stores.iceberg.documents.read import digest_of
-from message_lifecycle.stores.iceberg.documents.tables import FoldingFailed, UnreadableDocuments
+from message_lifecycle.stores.iceberg.documents.tables import FoldingFailed, UnreadableDocuments, digest_of
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

@@ -20,9 +20,9 @@ from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.stores.iceberg.branches import undo_ref
-from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.puffin import puffin_file
 from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 NAMES = [name_beside("d1"), "über-\u05e9\u05b8\u05dc\u05d5\u05dd-" + token_hex(16)]

@@ -24,14 +24,14 @@ from tests.spark.kill_points import (
 
 from message_lifecycle.app import receipts, steps
 from message_lifecycle.app.wiring import lake as configured_lake
-from message_lifecycle.ledger.ledger import Ledger, open_ledger
+from message_lifecycle.ledger import Ledger, open_ledger
 from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 GONE = name_beside("kept")

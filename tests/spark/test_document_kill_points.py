@@ -20,15 +20,16 @@ from tests.verdicts import by, let_pass
 from message_lifecycle.app import steps
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.wiring import lake as configured_lake
-from message_lifecycle.ledger.ledger import open_ledger
+from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.errors import CommitUnknown, LifecycleError, PlanConflict
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.iceberg.documents import store as publishing
 from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
+from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, SNAPSHOTS
-from message_lifecycle.stores.iceberg.session import Java, java_table, spark_session
+from message_lifecycle.stores.iceberg.session import java_table, spark_session
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

@@ -16,11 +16,11 @@ from tests.spark.key_search import files_with, tables_with
 from tests.spark.lake import Lake, tables
 
 from message_lifecycle.app import steps
-from message_lifecycle.ledger.ledger import Ledger
+from message_lifecycle.ledger import Ledger
 from message_lifecycle.model.request import EraseKey, UndoPlan
 from message_lifecycle.stores.iceberg.branches import undo_ref
-from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.session import sql_table
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

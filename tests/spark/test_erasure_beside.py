@@ -20,16 +20,16 @@ from tests.spark.key_search import files_with
 from tests.spark.lake import SECOND, Lake, tables
 
 from message_lifecycle.app import receipts, steps
-from message_lifecycle.app.holds import place_hold, release_hold
+from message_lifecycle.app.requests import place_hold, release_hold
 from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.errors import HeldByLegalHold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.request import EraseKey, UndoPlan
-from message_lifecycle.stores.iceberg.document import local_path
-from message_lifecycle.stores.iceberg.erasure.stage import metadata_name
-from message_lifecycle.stores.iceberg.quarantine import quarantine
-from message_lifecycle.stores.iceberg.quarantine_age import IcebergQuarantine
+from message_lifecycle.stores.iceberg.append import quarantine
+from message_lifecycle.stores.iceberg.erasure.publish import metadata_name
+from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
 from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

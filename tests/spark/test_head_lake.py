@@ -14,9 +14,9 @@ from tests.spark.lake import tables
 from message_lifecycle.app import receipts, steps
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey, UndoPlan
-from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.stores.iceberg.append import KIND as QUARANTINE
 from message_lifecycle.stores.iceberg.layout import COMPACTED, SNAPSHOTS
-from message_lifecycle.stores.iceberg.quarantine import KIND as QUARANTINE
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

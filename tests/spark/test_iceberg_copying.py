@@ -19,10 +19,10 @@ from message_lifecycle.operations.admission import Lifetime
 from message_lifecycle.ports import Copied
 from message_lifecycle.stores.iceberg import copying
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.layout import LogSummary
 from message_lifecycle.stores.iceberg.read import newest_state
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table
+from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.writer import IcebergWriter, row_of
 
 pytestmark = pytest.mark.spark

@@ -19,7 +19,8 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.settings import Value, resolve
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import resolve
 from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
 

@@ -17,10 +17,10 @@ from tests.spark.lake import LEDGER, Lake, Rows
 from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, InvalidSetting, UnknownTopic
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
-from message_lifecycle.stores.iceberg.document import TableDocument
 from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES
 from message_lifecycle.stores.iceberg.pointers import SqlPointers
 from message_lifecycle.stores.iceberg.session import sql_table
+from message_lifecycle.stores.iceberg.table_folder import TableDocument
 
 pytestmark = pytest.mark.spark
 

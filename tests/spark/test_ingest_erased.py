@@ -17,12 +17,12 @@ from tests.spark.lake import Lake, tables
 from tests.spark.landing import Landing, json_lines
 
 from message_lifecycle.app import receipts
-from message_lifecycle.app.erasure_requests import ask, carry_out
+from message_lifecycle.app.requests import ask, carry_out
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.errors import code_of
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg.topic_tables import documents
+from message_lifecycle.stores.iceberg.catalog import documents
 
 pytestmark = pytest.mark.spark
 NOON = "2024-05-01T12:00:00Z"

@@ -19,8 +19,8 @@ from tests.spark.tables import Overtaken, touch
 
 from message_lifecycle.model.errors import EXIT_UNAVAILABLE, CommitUnknown, TableBusy
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg import append
 from message_lifecycle.stores.iceberg import append as appending
-from message_lifecycle.stores.iceberg import exactly_once
 from message_lifecycle.stores.iceberg.fence import fenced_commit
 from message_lifecycle.stores.iceberg.session import java_table
 
@@ -44,7 +44,7 @@ class Meanwhile:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object], *, times: int = 1) -> None:
         self.tries = 0
-        commit = exactly_once.commit_staged
+        commit = append.commit_staged
 
         def after_the_deed(*args: Any, **named: Any) -> None:
             if named.get("state") is not None:
@@ -148,7 +148,7 @@ def test_a_commit_of_unknown_result_is_looked_for_and_not_repeated(landing: Land
         raise CommitUnknown("batch")
 
     with monkeypatch.context() as patched:
-        patched.setattr(exactly_once, "fenced_commit", commit_unheard)
+        patched.setattr(append, "fenced_commit", commit_unheard)
         for _ in range(2):  # the first time it is the quarantine's commit
             with pytest.raises(CommitUnknown):
                 landing.take(name, folder)
@@ -167,9 +167,7 @@ def overtaken(monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object], *, ti
             left -= 1
             deed()
 
-    monkeypatch.setattr(
-        exactly_once, "java_table", lambda session, name, **kind: Overtaken(java_table(session, name, **kind), once, times=times)
-    )
+    monkeypatch.setattr(append, "java_table", lambda session, name, **kind: Overtaken(java_table(session, name, **kind), once, times=times))
 
 
 @pytest.mark.parametrize("times", [1, 3])

@@ -15,15 +15,13 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import alter_topic, create_topic, live_view
 from message_lifecycle.model.errors import ForeignTable
-from message_lifecycle.model.instants import INT64_MAX, Instant
+from message_lifecycle.model.instants import INT64_MAX, Instant, Rule, holds
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.rules import Rule, holds
-from message_lifecycle.operations import age_rules
-from message_lifecycle.stores.iceberg import rule_sql
+from message_lifecycle.operations import expiry
+from message_lifecycle.stores.iceberg import view_file
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.session import quoted, sql_table
-from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
+from message_lifecycle.stores.iceberg.table_folder import absolute, local_path, location_prefix
 
 pytestmark = pytest.mark.spark
 
@@ -38,8 +36,8 @@ def _drawn(wanted: int) -> list[tuple[Rule, list[Row], Instant, list[bool] | Non
     @settings(max_examples=wanted, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(policy=st.one_of(st.none(), policies()), rule=rules(), stored=st.lists(rows(), min_size=1, max_size=6), chance=st.randoms())
     def draw(policy, rule, stored, chance: random.Random) -> None:
-        judged = rule if policy is None else age_rules.hidden(policy)
-        from message_lifecycle.model.rules import holds_from
+        judged = rule if policy is None else expiry.hidden(policy)
+        from message_lifecycle.model.instants import holds_from
 
         edges = [e for row in stored for e in edges_of(holds_from(judged, row)) if 0 <= e < INT64_MAX] or [Instant(0)]
         as_of = chance.choice(edges)
@@ -67,7 +65,7 @@ def test_sql_says_of_every_row_what_the_rule_says(lake: Lake) -> None:
     ).createOrReplaceTempView("aged_rows")
     sides = [
         " ".join(f"WHEN {case} THEN {text(rule, f'{as_of}L')}" for case, (rule, _, as_of, _) in enumerate(cases))
-        for text in (rule_sql.holds, rule_sql.holds_not)
+        for text in (view_file.holds, view_file.holds_not)
     ]
     asked = f"SELECT n, CASE case {sides[0]} END AS holds, CASE case {sides[1]} END AS holds_not FROM aged_rows ORDER BY n"
     found = lake.session.sql(asked).collect()
@@ -99,7 +97,7 @@ def test_the_view_is_there_with_the_topic_and_follows_its_settings(lake: Lake, s
     lake.append(name, Rows(base=0, times=(1, None, 0, FAR)))
     lake.session.sql(f"UPDATE {sql_table(name)} SET append_time = timestamp_micros(0L) WHERE offset = 2")
     assert _shown(lake, name) == [1, 2, 3]
-    logical = [m.offset for m in s.reader.messages(name) if not holds(age_rules.hidden(policy_of(s, name)), m, Instant(FAR * SECOND))]
+    logical = [m.offset for m in s.reader.messages(name) if not holds(expiry.hidden(policy_of(s, name)), m, Instant(FAR * SECOND))]
     assert logical == [1, 2, 3]
     alter_topic(s, name, {"max_age_seconds": None})
     assert _shown(lake, name) == [0, 1, 2, 3]

@@ -12,8 +12,7 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.marker import REASON_HEADER
-from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.message import REASON_HEADER, NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport
 from message_lifecycle.model.plan import Plan

@@ -15,14 +15,14 @@ from tests.spark.quarantines import AS_OF, Refused
 
 from message_lifecycle.app import steps, tasks
 from message_lifecycle.app.due import due as judge
-from message_lifecycle.app.holds import place_hold, release_hold
+from message_lifecycle.app.requests import place_hold, release_hold
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.errors import PlanConflict
-from message_lifecycle.model.hold import HeldRange
+from message_lifecycle.model.facts import HeldRange
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.append import KIND
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
-from message_lifecycle.stores.iceberg.quarantine import KIND
 from message_lifecycle.stores.iceberg.session import spark_session, sql_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]

@@ -17,16 +17,16 @@ from tests.spark.quarantines import AS_OF, YES, Refused
 from message_lifecycle.app import steps
 from message_lifecycle.app.due import due as judge
 from message_lifecycle.app.operations.undo import release
+from message_lifecycle.ledger import open_ledger
 from message_lifecycle.ledger.database import Clock
-from message_lifecycle.ledger.ledger import open_ledger
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import UndoPlan
+from message_lifecycle.stores.iceberg.append import KIND
 from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY, Tables
-from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.layout import UNDOES
-from message_lifecycle.stores.iceberg.quarantine import KIND
 from message_lifecycle.stores.iceberg.session import forget_cached, spark_session, sql_table
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

@@ -15,11 +15,10 @@ from message_lifecycle.app.services import Services
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.history import snapshot_ids
 from message_lifecycle.stores.iceberg.layout import CATALOG
 from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
-from message_lifecycle.stores.iceberg.table_folder import owner_of
+from message_lifecycle.stores.iceberg.table_folder import local_path, owner_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

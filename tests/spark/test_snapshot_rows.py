@@ -13,9 +13,9 @@ from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import snapshot_rows as module
 from message_lifecycle.stores.iceberg.columns import KEY
-from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.session import java_table
 from message_lifecycle.stores.iceberg.snapshot_rows import SnapshotRows, snapshot_rows
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = pytest.mark.spark
 

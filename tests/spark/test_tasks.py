@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from message_lifecycle.model.errors import invalid_append
-from message_lifecycle.stores.iceberg.compaction.job import Resources
+from message_lifecycle.stores.iceberg.compaction import Resources
 from message_lifecycle.stores.iceberg.session import LazySession, local_cores
 from message_lifecycle.stores.iceberg.tasks import Failed, in_tasks
 

@@ -19,17 +19,17 @@ from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import RemoveMessages, UndoPlan
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.iceberg import data_files
 from message_lifecycle.stores.iceberg import undo as undo_module
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.data_rows import Positions
-from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, UNDOES, of_plan
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries, files_of
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = pytest.mark.spark
 

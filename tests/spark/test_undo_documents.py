@@ -25,12 +25,11 @@ from message_lifecycle.model.request import EraseKey, UndoPlan
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.compaction import removals
 from message_lifecycle.stores.iceberg.compaction.removals import Holding
-from message_lifecycle.stores.iceberg.document import local_path
-from message_lifecycle.stores.iceberg.documents import stage
-from message_lifecycle.stores.iceberg.documents.inputs import files_at
+from message_lifecycle.stores.iceberg.documents import files_at, stage
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 ONE = "one"

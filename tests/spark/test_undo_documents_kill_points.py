@@ -16,7 +16,7 @@ from tests.spark.test_document_kill_points import losing
 
 from message_lifecycle.app import documents, steps
 from message_lifecycle.app.wiring import lake as configured_lake
-from message_lifecycle.ledger.ledger import open_ledger
+from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.errors import CommitUnknown
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import UndoPlan

@@ -16,24 +16,24 @@ from tests.logs import SECOND
 from tests.undone import approved, published, run, undone
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.erasure_requests import ask, carry_out
+from message_lifecycle.app.requests import ask, carry_out
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.app.wiring import iceberg_world
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import ViewRow
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, UndoPlan
-from message_lifecycle.model.view import ViewRow
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction import removals
-from message_lifecycle.stores.iceberg.compaction.inputs import files_by_partition
-from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.stores.iceberg.compaction.view_table import files_by_partition
 from message_lifecycle.stores.iceberg.layout import COMPACTED
 from message_lifecycle.stores.iceberg.manifests import DELETED, entries
 from message_lifecycle.stores.iceberg.puffin import Positions
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

@@ -18,13 +18,12 @@ from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic, latest_view
 from message_lifecycle.app.wiring import lake as configured_lake
-from message_lifecycle.ledger.ledger import open_ledger
+from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.message import NewMessage, ViewRow
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import PurgeKey, UndoPlan
-from message_lifecycle.model.view import ViewRow
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID, UNDOES
 from message_lifecycle.stores.iceberg.session import spark_session

@@ -24,9 +24,10 @@ from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.iceberg import new_table
 from message_lifecycle.stores.iceberg import store as of_log
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
-from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
-from message_lifecycle.stores.iceberg.session import Java, java_table
+from message_lifecycle.stores.iceberg.session import java_table
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = pytest.mark.spark
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from message_lifecycle.ledger.ledger import Ledger, open_ledger
+from message_lifecycle.ledger import Ledger, open_ledger
 from tests.ledgers import StandingClock
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.stores.archive.parquet import ParquetArchive
+from message_lifecycle.stores.archive import ParquetArchive
 from tests.record_files import NAME, WatchedDisk, message
 
 

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.app.backend_config import BackendTopic, ConfiguredBackend, Folder
-from message_lifecycle.app.backends import beside
+from message_lifecycle.app.backends import BackendTopic, ConfiguredBackend, Folder, beside
 from message_lifecycle.app.backends_reference import BEGIN, END, reference
-from message_lifecycle.app.erasure_requests import ask, carry_out
 from message_lifecycle.app.operations.registry import on_records
+from message_lifecycle.app.requests import ask, carry_out
 from message_lifecycle.app.services import Services, Stores, policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.gates.runner import GreatExpectationsGate
-from message_lifecycle.model.backends import BACKENDS, RECORD_LOGS, Backend, check_operation, check_policy, matrix, store_options
 from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import DOCUMENT_SETTINGS, Value, resolve
-from message_lifecycle.stores.json_file.files import JsonFiles
+from message_lifecycle.model.setting_list import DOCUMENT_SETTINGS, Value
+from message_lifecycle.model.settings import resolve
+from message_lifecycle.model.topic import BACKENDS, RECORD_LOGS, Backend, check_operation, check_policy, matrix, store_options
+from message_lifecycle.stores.json_file import JsonFiles
 from message_lifecycle.stores.record_log.store import RecordLogStore
 from tests.errors import raises
 from tests.ledgers import plan_of

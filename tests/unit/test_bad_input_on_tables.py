@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.erasure_requests import carry_out
 from message_lifecycle.app.operations.registry import Work, preview, undoable
+from message_lifecycle.app.requests import carry_out
 from message_lifecycle.model.errors import ForeignTable, InvalidSetting, UnsafePath
 from message_lifecycle.model.request import DeleteTopic, ReclaimDeleted, UndoPlan
+from message_lifecycle.model.setting_list import PROPERTY_PREFIX
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
-from message_lifecycle.stores.iceberg.layout import COMPACTED, PROPERTY_PREFIX, STREAM_PROPERTY
+from message_lifecycle.stores.iceberg.layout import COMPACTED, STREAM_PROPERTY
 from tests.deleted_topics import topic_in
 from tests.errors import raises
 from tests.histories import ON_OWN_CATALOG, folder_of, set_properties

@@ -17,7 +17,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.ports import Given
-from message_lifecycle.stores.memory.table import Table, ViewVersion
+from message_lifecycle.stores.memory.tables import Table, ViewVersion
 from tests.worlds import HOUR, NOW, SECOND, Lake, make_lake
 
 DAY = 86_400

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from message_lifecycle.app.copying import copy_topic
-from message_lifecycle.app.erasure_requests import ask, carry_out
+from message_lifecycle.app.requests import ask, carry_out
 from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.topics import copy_topic
 from message_lifecycle.ledger import tables
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName

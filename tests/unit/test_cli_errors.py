@@ -221,7 +221,7 @@ HEAVY = ("pyiceberg", "pyspark", "pendulum", "great_expectations", "sqlalchemy",
 
 def imported(program: str) -> list[str]:
     """The modules that a new process has after the program."""
-    program = f"import json, sys\nfrom message_lifecycle.app.cli.boundary import tree\n{program}\nprint(json.dumps(sorted(sys.modules)))"
+    program = f"import json, sys\nfrom message_lifecycle.app.cli import tree\n{program}\nprint(json.dumps(sorted(sys.modules)))"
     environment = {**os.environ, "PYTHONPATH": str(Path(message_lifecycle.__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, env=environment)
     return list(json.loads(done.stdout.splitlines()[-1]))
@@ -242,7 +242,7 @@ def test_a_call_imports_no_other_command() -> None:
 
 
 def test_a_module_that_fails_at_its_import_is_no_unknown_command(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    from message_lifecycle.app.cli import boundary as commands
+    from message_lifecycle.app import cli as commands
 
     def broken(name: str) -> object:
         raise KeyError(name)
@@ -274,7 +274,7 @@ GROUPS = ("topic", "consumer", "document", "ledger", "scenario")
 
 
 def test_every_command_and_option_says_what_it_is_for(lake: Lake) -> None:
-    from message_lifecycle.app.cli.boundary import tree
+    from message_lifecycle.app.cli import tree
 
     silent = []
 

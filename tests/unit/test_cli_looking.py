@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.ledger.errors import corrupt_record
+from message_lifecycle.ledger.codec import corrupt_record
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName

@@ -16,8 +16,8 @@ from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.settings import Value
-from message_lifecycle.stores.memory.store import MemoryStore
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.stores.memory import MemoryStore
 from tests.compacted import (
     LAST,
     RUNS,

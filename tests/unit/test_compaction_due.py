@@ -11,7 +11,7 @@ from message_lifecycle.app.due import Due, due
 from message_lifecycle.app.due import due as due_for_cleaner
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.memory.table import Table, ViewVersion
+from message_lifecycle.stores.memory.tables import Table, ViewVersion
 from tests.worlds import HOUR, NOW, Lake, make_lake
 
 DAY = 86_400

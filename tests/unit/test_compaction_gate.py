@@ -8,14 +8,13 @@ from dataclasses import replace
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.compact import begin_anew
+from message_lifecycle.app.requests import begin_anew
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.errors import CompactedTableMissing
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import NewMessage
-from message_lifecycle.model.view import ViewRow
-from message_lifecycle.stores.memory.store import MemoryStore
-from message_lifecycle.stores.memory.table import Made, Table, ViewVersion
+from message_lifecycle.model.message import NewMessage, ViewRow
+from message_lifecycle.stores.memory import MemoryStore
+from message_lifecycle.stores.memory.tables import Made, Table, ViewVersion
 from tests.compacted import Log, Topic
 from tests.errors import raises
 from tests.logs import AS_OF, SECOND

@@ -10,13 +10,12 @@ from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.errors import InvalidSetting, PlanConflict
 from message_lifecycle.model.instants import INT64_MAX, Instant
-from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.message import NewMessage, ViewState
 from message_lifecycle.model.outcome import Check, GateReport
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import BY_NAME
-from message_lifecycle.model.topic_config import altered, created
-from message_lifecycle.model.view import ViewState
-from message_lifecycle.operations.barriers import Lag
+from message_lifecycle.model.topic import altered, created
+from message_lifecycle.operations.expiry import Lag
 from message_lifecycle.operations.verdict import Verdict, decide
 from tests.compacted import Log, Topic
 from tests.logs import SECOND

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.stores.iceberg import relations
 from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.compaction import connection
-from message_lifecycle.stores.iceberg.compaction.connection import Pace
-from message_lifecycle.stores.iceberg.compaction.job import InputFile, PartitionJob, Resources, Rules
+from message_lifecycle.stores.iceberg.compaction import InputFile, PartitionJob, Resources, Rules
 from message_lifecycle.stores.iceberg.compaction.kernel import compact
+from message_lifecycle.stores.iceberg.relations import Pace
 
 
 class Clock:
@@ -33,7 +33,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(connection, "time", made)
+    monkeypatch.setattr(relations, "time", made)
     return made
 
 

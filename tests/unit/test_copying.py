@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.copying import copy_topic, to_copy
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.topics import copy_topic, create_topic, to_copy
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.errors import (
     InvalidSetting,
@@ -24,7 +23,7 @@ from message_lifecycle.model.errors import (
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from tests.errors import raises
 
 SECOND = 1_000_000

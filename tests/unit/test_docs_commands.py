@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from message_lifecycle.app.cli.boundary import tree
+from message_lifecycle.app.cli import tree
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))]

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from message_lifecycle.app import batch, steps, tasks
+from message_lifecycle.app import steps, tasks
 from message_lifecycle.app.documents import add_changes, detach, sync
 from message_lifecycle.app.due import Due, due
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import code_of
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from tests.worlds import HOUR, NOW, SECOND, Lake, make_lake
 
 DAY = 24 * HOUR
@@ -188,7 +188,7 @@ AS_OF = format_instant(NOW)
 @pytest.fixture
 def tasked(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
     monkeypatch.setattr(tasks, "lake", lambda: lake.services)
-    monkeypatch.setattr(batch, "lake", lambda **_: lake.services)
+    monkeypatch.setattr(tasks, "lake", lambda **_: lake.services)
     return lake
 
 
@@ -198,9 +198,9 @@ def test_a_run_from_due_to_verified(tasked: Lake) -> None:
     write(tasked, name, 1, 10)
     has(tasked, name, 8)
     assert tasks.due(run=RUN, as_of=AS_OF, topics=[], work="snapshot_with_purge") == [str(name)]
-    assert batch.plan_and_stage(run=RUN, as_of=AS_OF, topics=[str(name)], dry_run=False, work="snapshot_with_purge") == 0
-    assert batch.gate_all(run=RUN) == 0
-    assert batch.publish_all(run=RUN) == 0
+    assert tasks.plan_and_stage(run=RUN, as_of=AS_OF, topics=[str(name)], dry_run=False, work="snapshot_with_purge") == 0
+    assert tasks.gate_all(run=RUN) == 0
+    assert tasks.publish_all(run=RUN) == 0
     assert not tasks.wants_markers(run=RUN)
     assert tasks.waiting(run=RUN) == []
     (outcome,) = tasks.verify(run=RUN, work="snapshot_with_purge")
@@ -223,8 +223,8 @@ def test_what_a_person_is_asked_speaks_of_changes(tasked: Lake) -> None:
     has(tasked, name, 8)
     tasked.say("topic", "alter", str(name), "--set", "snapshot_with_purging_changes=true")
     tasks.due(run=RUN, as_of=AS_OF, topics=[], work="snapshot_with_purge")
-    batch.plan_and_stage(run=RUN, as_of=AS_OF, topics=[str(name)], dry_run=False, work="snapshot_with_purge")
-    batch.gate_all(run=RUN)
+    tasks.plan_and_stage(run=RUN, as_of=AS_OF, topics=[str(name)], dry_run=False, work="snapshot_with_purge")
+    tasks.gate_all(run=RUN)
     (question,) = tasks.waiting(run=RUN)
     assert question["subject"] == "shop/letters: remove 7 of 10 changes of documents?"
     assert "of 1 document(s), each covered by a snapshot that is proved" in question["body"]

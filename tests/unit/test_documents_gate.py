@@ -13,7 +13,7 @@ from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.stores.memory.documents import MemoryDocuments
-from message_lifecycle.stores.memory.table import Made, SnapshotRow, Snapshots
+from message_lifecycle.stores.memory.tables import Made, SnapshotRow, Snapshots
 from tests.damaged_documents import Damage, changes, damaged, snapshots, state
 from tests.documents import NAME, Drafts, drafts, text_at
 

@@ -15,7 +15,7 @@ from message_lifecycle.model.document import OwnChanges, OwnSettings
 from message_lifecycle.model.errors import EpochMismatch, InvalidSetting, PlanConflict
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Published
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.memory.documents import MemoryDocuments
 from tests.documents import NAME, Died, Drafts, die, drafts, ten_changes

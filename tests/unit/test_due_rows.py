@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
-from message_lifecycle.model.message import Message
-from message_lifecycle.model.rows import Reason, RowAnswer, RowQuestion, offsets_of
-from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, holds_from
-from message_lifecycle.stores.iceberg import due_rows, manifests, rule_bounds, rule_columns
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, After, Both, Either, Instant, Known, Never, Not, Rule, holds_from
+from message_lifecycle.model.message import Message, Reason, RowAnswer, RowQuestion, offsets_of
+from message_lifecycle.stores.iceberg import data_rows, due_rows, manifests, segments
 from message_lifecycle.stores.iceberg.data_rows import FileRows
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 
@@ -92,7 +90,7 @@ class File:
 
 def columns(messages: Sequence[Message]) -> Mapping[str, np.ndarray]:
     def times(found: Sequence[int | None]) -> np.ndarray:
-        return np.array([rule_columns.UNKNOWN if time is None else time for time in found], np.int64)
+        return np.array([data_rows.UNKNOWN if time is None else time for time in found], np.int64)
 
     return {
         "append_time": times([m.append_time for m in messages]),
@@ -136,8 +134,8 @@ def answer(monkeypatch: pytest.MonkeyPatch, files: Sequence[File], *reasons: Rea
 @settings(max_examples=500, deadline=None)
 def test_a_rule_means_the_same_of_a_message_a_column_and_the_bounds_of_a_file(messages: list[Message], rule: Rule) -> None:
     wanted = [INT64_MAX if (begins := holds_from(rule, m)) is None else begins for m in messages]
-    assert rule_columns.begins(rule, columns(messages), len(messages)).tolist() == wanted
-    found = rule_bounds.begins(rule, File("f", messages).metrics)
+    assert data_rows.begins(rule, columns(messages), len(messages)).tolist() == wanted
+    found = segments.begins(rule, File("f", messages).metrics)
     assert found.some <= min(wanted)
     assert found.all == INT64_MAX or found.all >= max(wanted)
 
@@ -175,5 +173,5 @@ def test_a_file_that_shows_the_newest_time_before_late_ones_stays(monkeypatch: p
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_times_are_microseconds_whatever_the_file_counts_in(unit: str) -> None:
     at = pa.chunked_array([pa.array([1_700_000_000_000_000, None, 0], pa.timestamp("us", "UTC"))])
-    found = rule_columns.times(at.cast(pa.timestamp(unit, "UTC")), zero_is_unknown=True)
-    assert found.tolist() == [1_700_000_000_000_000, rule_columns.UNKNOWN, rule_columns.UNKNOWN]
+    found = data_rows.times(at.cast(pa.timestamp(unit, "UTC")), zero_is_unknown=True)
+    assert found.tolist() == [1_700_000_000_000_000, data_rows.UNKNOWN, data_rows.UNKNOWN]

@@ -9,8 +9,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 
 from message_lifecycle.model.errors import EXIT_UNAVAILABLE
-from message_lifecycle.stores.iceberg.failures import engine_failures
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
+from message_lifecycle.stores.iceberg.session import engine_failures
 from tests.errors import raises
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from message_lifecycle.model.erasure import TABLE_KINDS, KeyDigest, KeyMatch, KeySecret
-from message_lifecycle.stores.iceberg.forbidden import key_mask
+from message_lifecycle.stores.iceberg.incoming import key_mask
 from message_lifecycle.stores.iceberg.layout import KINDS
 from tests.errors import raises
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pycrdt import Array, Doc, Map, Text
 
-from message_lifecycle.folds import Fold, fold_of
-from message_lifecycle.folds.replay import Replay, proof
+from message_lifecycle.folds import Fold, Replay, fold_of, proof
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import InvalidChange

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.gates.messages import message_cleaner_suite
-from message_lifecycle.gates.plain import PlainGate, evaluate
-from message_lifecycle.gates.report import assemble, report_json
 from message_lifecycle.gates.rows import archive_suite
-from message_lifecycle.gates.suite import ColumnSum, Declared, RowCount, Same, Within
+from message_lifecycle.gates.suite import ColumnSum, Declared, PlainGate, RowCount, Same, Within, assemble, evaluate, report_json
 from message_lifecycle.model.change import Commit, DropSegments
 from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import INT64_MAX, Instant
@@ -24,7 +22,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, GateReport
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.operations import message_cleaner
-from message_lifecycle.stores.memory.store import MemoryStore
+from message_lifecycle.stores.memory import MemoryStore
 from tests.changes import named
 from tests.evidence import (
     BREAKAGES,

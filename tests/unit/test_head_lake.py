@@ -16,9 +16,9 @@ from message_lifecycle.app import receipts, steps
 from message_lifecycle.app.views.explanation import explain_message
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.document import local_path
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.pointers import SqlPointers
+from message_lifecycle.stores.iceberg.table_folder import local_path
 from tests.head_lake import archive
 from tests.head_lake.cases import CASES
 from tests.head_lake.restored import Restored, Topic, expected, restored, topics

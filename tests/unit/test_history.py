@@ -16,7 +16,8 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 
 from message_lifecycle.model.errors import CommitUnknown, OutsideTable, PlanConflict, SnapshotInUse, UnsafePath
-from message_lifecycle.stores.iceberg import table_metadata
+from message_lifecycle.stores.iceberg import branches
+from message_lifecycle.stores.iceberg.branches import change_metadata
 from message_lifecycle.stores.iceberg.history import NamedFile, inventory, only_of, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.reclaiming import expire
@@ -30,7 +31,6 @@ from message_lifecycle.stores.iceberg.table_folder import (
     owner_of,
     with_checksums,
 )
-from message_lifecycle.stores.iceberg.table_metadata import change_metadata
 from tests.errors import raises
 from tests.histories import (
     ON_OWN_CATALOG,
@@ -180,9 +180,9 @@ class Lost:
 def test_an_expiry_of_unknown_result_is_looked_up_and_not_repeated(  # DEL-4
     table: Table, monkeypatch: pytest.MonkeyPatch, *, made: bool
 ) -> None:
-    ids, real = snapshot_ids(document_of(table)), table_metadata._operations
+    ids, real = snapshot_ids(document_of(table)), branches._operations
     lost = Lost(real(PLACE), made=made)
-    monkeypatch.setattr(table_metadata, "_operations", lambda _: lost)
+    monkeypatch.setattr(branches, "_operations", lambda _: lost)
     with nullcontext() if made else pytest.raises(CommitUnknown):
         expired(ids[:1])
     assert lost.commits == 1
@@ -190,8 +190,8 @@ def test_an_expiry_of_unknown_result_is_looked_up_and_not_repeated(  # DEL-4
 
 
 def test_what_goes_wrong_in_the_look_for_an_unknown_result_leaves_it_unknown(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = Lost(table_metadata._operations(PLACE), made=False)
-    monkeypatch.setattr(table_metadata, "_operations", lambda _: lost)
+    lost = Lost(branches._operations(PLACE), made=False)
+    monkeypatch.setattr(branches, "_operations", lambda _: lost)
 
     def change(_base: Any, builder: Any) -> None:
         if lost.commits:
@@ -199,7 +199,7 @@ def test_what_goes_wrong_in_the_look_for_an_unknown_result_leaves_it_unknown(tab
         builder.setProperties({"a": "b"})
 
     with pytest.raises(CommitUnknown):
-        table_metadata.change_metadata(PLACE, change, what="a deed")
+        branches.change_metadata(PLACE, change, what="a deed")
     assert lost.commits == 1
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.model.hold import Spared, SparedOffsets, spared_text
-from message_lifecycle.model.rows import offsets_of, ranges_text
+from message_lifecycle.model.facts import Spared, SparedOffsets, spared_text
+from message_lifecycle.model.message import offsets_of, ranges_text
 
 RANGES = st.lists(
     st.tuples(st.integers(0, 1), st.integers(0, 12), st.one_of(st.none(), st.integers(0, 6)), st.sampled_from(["h1", "h2"])), max_size=5

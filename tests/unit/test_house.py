@@ -11,7 +11,7 @@ from bench import house
 from bench.house import TOLD_APART, Words, asking, circles, error_classes, modules, places
 
 from message_lifecycle.app.operations import registry
-from message_lifecycle.app.operations.base import Operation
+from message_lifecycle.app.operations.registry import Operation
 from message_lifecycle.local.layout import project_root
 
 ASKS = (

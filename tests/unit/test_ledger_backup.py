@@ -11,16 +11,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, text
 
-from message_lifecycle.ledger import tables
+from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger, restore_ledger, tables
 from message_lifecycle.ledger.backup import restore
 from message_lifecycle.ledger.codec import canonical
 from message_lifecycle.ledger.database import Database
-from message_lifecycle.ledger.ledger import Ledger, migrate_ledger, open_ledger, restore_ledger
 from message_lifecycle.ledger.migrations import STEPS
 from message_lifecycle.model.document import Synced
 from message_lifecycle.model.erasure import KeyDigest
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.records import DueState, SourceFile
+from message_lifecycle.model.outcome import DueState, SourceFile
 from tests.errors import raises
 from tests.holds import hold_of
 from tests.ledgers import AS_OF, OTHER, TOPIC, alter, approval_of, idle_outcome, outcome_of, place, plan_of, report_of, staged_of

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.ledger.ledger import Ledger, open_ledger
-from message_lifecycle.model.records import Batch, SourceFile
+from message_lifecycle.ledger import Ledger, open_ledger
+from message_lifecycle.model.outcome import Batch, SourceFile
 from tests.errors import raises
 from tests.ledgers import AS_OF, OTHER, TOPIC
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from message_lifecycle.ledger.ledger import Ledger, migrate_ledger, open_ledger
+from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger
 from message_lifecycle.model.errors import TopicBusy
 from tests.errors import raises
 from tests.ledgers import OTHER, TOPIC, plan_of
@@ -99,7 +99,7 @@ def test_two_openings_of_one_file_share_locks_and_two_in_memory_do_not(tmp_path:
 
 HOLD = """
 import sys
-from message_lifecycle.ledger.ledger import open_ledger
+from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.names import TopicName
 with open_ledger(sys.argv[1]) as ledger, ledger.lock(TopicName(stream="shop", topic="orders")):
     print("held", flush=True)
@@ -126,7 +126,7 @@ def test_processes_share_the_locks_of_a_file_and_a_killed_one_gives_them_back(tm
 def test_opening_a_ledger_and_asking_what_is_due_loads_nothing_heavy() -> None:
     """`lifecycle due` runs every few seconds on idle topics."""
     program = (
-        "import sys; from message_lifecycle.ledger.ledger import open_ledger; l = open_ledger('sqlite://'); l.due_states(); l.waiting(); "
+        "import sys; from message_lifecycle.ledger import open_ledger; l = open_ledger('sqlite://'); l.due_states(); l.waiting(); "
         "from message_lifecycle.model.names import TopicName; l.consumers(TopicName(stream='a', topic='b')); "
         "print([n for n in ('pydantic', 'pyspark', 'pandas', 'airflow', 'pyiceberg') if n in sys.modules])"
     )

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from message_lifecycle.ledger import tables
+from message_lifecycle.ledger import Ledger, tables
 from message_lifecycle.ledger import topics as documents_of_the_ledger
 from message_lifecycle.ledger.database import add_rows
-from message_lifecycle.ledger.ledger import Ledger
 from message_lifecycle.model.document import OwnChanges, OwnSettings, Synced
 from message_lifecycle.model.errors import InvalidName, InvalidSetting
 from message_lifecycle.model.instants import INT64_MAX, Instant

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from message_lifecycle.ledger.ledger import Ledger
+from message_lifecycle.ledger import Ledger
 from message_lifecycle.model.erasure import ErasureRequest, KeyDigest, Lifted
 from message_lifecycle.model.names import TopicName
 from tests.errors import raises

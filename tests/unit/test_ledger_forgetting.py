@@ -8,16 +8,13 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text, update
 
-from message_lifecycle.app.document_facts import ACCEPTED_OWN
-from message_lifecycle.ledger import tables
-from message_lifecycle.ledger.ledger import Ledger
+from message_lifecycle.ledger import Ledger, tables
 from message_lifecycle.model.change import SnapshotDocument
-from message_lifecycle.model.document import StagedDocuments, Synced
+from message_lifecycle.model.document import ACCEPTED_OWN, StagedDocuments, Synced
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import words_of
-from message_lifecycle.model.outcome import Approval, Check, GateReport, Outcome, Staged
+from message_lifecycle.model.outcome import Approval, Check, DueState, GateReport, Outcome, Staged
 from message_lifecycle.model.plan import Held, Plan
-from message_lifecycle.model.records import DueState
 from tests.changes import named
 from tests.errors import raises
 from tests.ledgers import AS_OF, OTHER, TOPIC, alter, place, plan_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from message_lifecycle.ledger.ledger import Ledger, open_ledger
+from message_lifecycle.ledger import Ledger, open_ledger
 from message_lifecycle.model.instants import Instant
 from tests.errors import raises
 from tests.ledgers import AS_OF, OTHER, TOPIC, StandingClock

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, inspect, select, text
 
-from message_lifecycle.ledger import tables
+from message_lifecycle.ledger import migrate_ledger, open_ledger, tables
 from message_lifecycle.ledger.database import Database, topic_of
-from message_lifecycle.ledger.ledger import migrate_ledger, open_ledger
 from message_lifecycle.ledger.migrations import STEPS, migrate
 from message_lifecycle.model.instants import Instant
 from tests.errors import raises

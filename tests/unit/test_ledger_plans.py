@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from sqlalchemy import event
 
-from message_lifecycle.ledger.ledger import Ledger
+from message_lifecycle.ledger import Ledger
 from message_lifecycle.model.change import EraseRows, RemoveRows, Rewrite, SealSegment
 from message_lifecycle.model.errors import NotReady, OpenPlan, UnknownPlan
 from message_lifecycle.model.instants import Instant

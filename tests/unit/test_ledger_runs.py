@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from message_lifecycle.ledger.ledger import Ledger
+from message_lifecycle.ledger import Ledger
 from message_lifecycle.model.errors import UnknownPlan
 from message_lifecycle.model.instants import Instant
 from tests.ledgers import AS_OF, OTHER, TOPIC, StandingClock, idle_outcome, outcome_of, plan_of

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import event
 
-from message_lifecycle.ledger.ledger import Ledger
+from message_lifecycle.ledger import Ledger
 from message_lifecycle.model.errors import InvalidName
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.records import DueState
+from message_lifecycle.model.outcome import DueState
 from tests.errors import raises
 from tests.ledgers import OTHER, TOPIC
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.model.ttl import InvalidTtl, parse_ttl
+from message_lifecycle.model.instants import InvalidTtl, parse_ttl
 from message_lifecycle.sources.lifetimes import INVALID, NEVER, NO_LIFETIME, lifetimes
 from tests.ttls import TTLS, VALUES
 

@@ -13,15 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Message
-from message_lifecycle.model.rows import Beyond, Reason, RowAnswer, RowQuestion, offsets_of
-from message_lifecycle.model.rules import After, Limits
+from message_lifecycle.model.instants import After, Instant, Limits
+from message_lifecycle.model.message import Beyond, Message, Reason, RowAnswer, RowQuestion, offsets_of
 from message_lifecycle.stores.iceberg import due_rows, limit_rows, manifests
 from message_lifecycle.stores.iceberg.data_rows import FileRows
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.memory import rows as memory
-from message_lifecycle.stores.memory.log import Version
+from message_lifecycle.stores.memory.tables import Version
 from tests.unit.test_due_rows import Snapshot, columns
 
 AS_OF = Instant(100)

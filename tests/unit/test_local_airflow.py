@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from message_lifecycle.local.airflow import AirflowApi, Approval
-from message_lifecycle.local.errors import AirflowRefused
+from message_lifecycle.local.layout import AirflowRefused
 from tests.errors import raises
 
 RUN = "manual__2026-11-21T00:00:00+00:00"

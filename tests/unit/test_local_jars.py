@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local import jars
-from message_lifecycle.local.errors import JarMismatch
-from message_lifecycle.local.jars import Jar, ensure_jars
-from message_lifecycle.local.java import Java
-from message_lifecycle.local.layout import Layout
+from message_lifecycle.local import java
+from message_lifecycle.local.java import Jar, Java, ensure_jars
+from message_lifecycle.local.layout import JarMismatch, Layout
 
 CONTENT = b"not really a jar"
 JAVA = Java(home=Path("/nowhere"), runtime=Path("/nowhere"), version="17")
@@ -21,7 +19,7 @@ JAVA = Java(home=Path("/nowhere"), runtime=Path("/nowhere"), version="17")
 def jar(monkeypatch: pytest.MonkeyPatch) -> Jar:
     """The only jar wanted."""
     wanted = Jar(group="org.example", artifact="example", version="1", sha256=hashlib.sha256(CONTENT).hexdigest())
-    monkeypatch.setattr(jars, "JARS", (wanted,))
+    monkeypatch.setattr(java, "JARS", (wanted,))
     return wanted
 
 
@@ -61,11 +59,11 @@ def test_a_wrong_offer_is_not_copied(layout: Layout, jar: Jar, tmp_path: Path) -
 def test_the_resolvers_report_is_boiled_down_to_its_cause(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("\t\tmodule not found: a#b;1\n:::: ERRORS\n\tServer access error at url x (Connection refused)\nException: unresolved\n")
-    assert jars._reason(log) == "Server access error at url x (Connection refused)"
+    assert java._reason(log) == "Server access error at url x (Connection refused)"
     log.write_text("\t\tmodule not found: a#b;1\nException: unresolved\n")
-    assert jars._reason(log) == "module not found: a#b;1"
+    assert java._reason(log) == "module not found: a#b;1"
 
 
 def test_the_pins_are_whole() -> None:
-    assert [len(jar.sha256) for jar in jars.JARS] == [64, 64]
-    assert jars.JARS[0].coordinate == "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+    assert [len(jar.sha256) for jar in java.JARS] == [64, 64]
+    assert java.JARS[0].coordinate == "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"

@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.local import processes
-from message_lifecycle.local.errors import StackBusy
-from message_lifecycle.local.layout import Layout
+from message_lifecycle.local.layout import Layout, StackBusy
 from message_lifecycle.local.processes import (
     FIRST_PORT,
     LAST_PORT,

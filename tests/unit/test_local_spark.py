@@ -15,12 +15,8 @@ from zipfile import ZipFile
 
 import pytest
 
-from message_lifecycle.local import spark
-from message_lifecycle.local.java import Java
-from message_lifecycle.local.layout import Layout
-from message_lifecycle.local.postgres import Address
-from message_lifecycle.local.processes import only_one
-from message_lifecycle.local.spark import (
+from message_lifecycle.local import environment
+from message_lifecycle.local.environment import (
     LOG_SETTINGS,
     build_py_files,
     find_archive,
@@ -29,6 +25,10 @@ from message_lifecycle.local.spark import (
     write_pyiceberg_conf,
     write_spark_conf,
 )
+from message_lifecycle.local.java import Java
+from message_lifecycle.local.layout import Layout
+from message_lifecycle.local.postgres import Address
+from message_lifecycle.local.processes import only_one
 
 ADDRESS = Address(port=20001, password="not-shown")
 
@@ -147,7 +147,7 @@ def test_equal_code_gives_equal_bytes(layout: Layout, package: Path) -> None:
 
 def test_the_real_package_goes_in(layout: Layout) -> None:
     with ZipFile(build_py_files(layout)) as archive:
-        assert "message_lifecycle/local/spark.py" in archive.namelist()
+        assert "message_lifecycle/local/environment.py" in archive.namelist()
 
 
 WHOLE = "a whole archive"
@@ -175,7 +175,7 @@ Submit = Callable[..., None]
 @pytest.fixture
 def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submit:
     """Makes a `spark-submit` that records this, and ends so."""
-    monkeypatch.setattr(spark, "spark_home", lambda: tmp_path / "spark")
+    monkeypatch.setattr(environment, "spark_home", lambda: tmp_path / "spark")
 
     def make(content: str = WHOLE, status: int = 0) -> None:
         program(tmp_path / "spark" / "bin" / "spark-submit", SUBMIT.format(folder=tmp_path, content=content, status=status))

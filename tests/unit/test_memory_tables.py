@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.erasure_requests import ask, carry_out
+from message_lifecycle.app.requests import ask, carry_out
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.errors import Unavailable
@@ -20,9 +20,10 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import RemoveMessages
-from message_lifecycle.model.settings import Policy, Value
-from message_lifecycle.stores.memory.store import MemoryStore
-from message_lifecycle.stores.memory.table import Table, difference
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.stores.memory import MemoryStore
+from message_lifecycle.stores.memory.tables import Table, difference
 from tests import document_sequences, log_sequences
 from tests.effort import effort, generated
 from tests.sequences import Step, begin

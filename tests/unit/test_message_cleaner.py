@@ -10,16 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from message_lifecycle.model.change import RemoveRows
-from message_lifecycle.model.facts import Facts, Progress
-from message_lifecycle.model.hold import Spared
+from message_lifecycle.model.facts import Facts, Progress, Spared
 from message_lifecycle.model.instants import INT64_MAX, Instant
-from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.message import DueRows, NewMessage, RowAnswer, RowQuestion
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan, Selection
-from message_lifecycle.model.rows import DueRows, RowAnswer, RowQuestion
-from message_lifecycle.model.settings import Policy, Value, resolve
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.operations import message_cleaner
-from message_lifecycle.stores.memory.store import MemoryStore
+from message_lifecycle.stores.memory import MemoryStore
 from tests.changes import named
 from tests.ledgers import drop, plan_of
 from tests.logs import AS_OF, EXPIRY_SECONDS, SECOND, Log, expired_by_the_rules, logs

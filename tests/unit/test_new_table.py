@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
+from message_lifecycle.stores.iceberg import columns as of_documents
 from message_lifecycle.stores.iceberg import new_table
 from message_lifecycle.stores.iceberg.catalog import _shape
 from message_lifecycle.stores.iceberg.compaction import view_table
-from message_lifecycle.stores.iceberg.documents import columns as of_documents
 from message_lifecycle.stores.iceberg.java import identifier
 from message_lifecycle.stores.iceberg.new_table import Layout
 from message_lifecycle.stores.iceberg.session import engine

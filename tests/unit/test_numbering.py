@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
+from message_lifecycle.stores.iceberg.incoming import CutRules, number
 from message_lifecycle.stores.iceberg.layout import LogSummary
-from message_lifecycle.stores.iceberg.numbering import CutRules, number
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from message_lifecycle.ledger.older_formats import OLDEST_PLAN_FORMAT, PLAN_STEP
 from message_lifecycle.model.change import Change
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
 from message_lifecycle.model.plan import PLAN_FORMAT, Operation
-from message_lifecycle.model.settings import SETTINGS, Policy
+from message_lifecycle.model.setting_list import SETTINGS
+from message_lifecycle.model.settings import Policy
 from tests.errors import raises
 from tests.older_plans import FILES, OLDER, recorded_in
 

@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 from message_lifecycle.app.operations.registry import named, suite_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
-from message_lifecycle.gates.plain import PlainGate
+from message_lifecycle.gates.suite import PlainGate
 from message_lifecycle.ledger.codec import from_json
-from message_lifecycle.model.change import QuarantinedFile
+from message_lifecycle.model.change import QUARANTINE, QuarantinedFile, ranges_in
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Judgement, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.settings import Value, resolve
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import resolve
 from message_lifecycle.model.tables import CameBack, QuarantineFile, QuarantineReturning, QuarantineState
-from message_lifecycle.model.undo import QUARANTINE, ranges_in
 from message_lifecycle.operations import quarantine
-from message_lifecycle.stores.iceberg.quarantine_age import returned, returning
+from message_lifecycle.stores.iceberg.quarantine import returned, returning
 
 TOPIC = TopicName(stream="shop", topic="orders")
 SECOND = 1_000_000

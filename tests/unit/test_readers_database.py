@@ -14,8 +14,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from message_lifecycle.stores.iceberg.compaction import relations
-from message_lifecycle.stores.iceberg.compaction.relations import database
+from message_lifecycle.stores.iceberg import relations
+from message_lifecycle.stores.iceberg.relations import database
 
 SPILLING = "CREATE TEMP TABLE much AS SELECT range AS a, repeat('x', 100) || range AS b FROM range(500000)"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.app.operations.registry import preview
-from message_lifecycle.ledger.ledger import migrate_ledger
+from message_lifecycle.ledger import migrate_ledger
 from tests.histories import ON_OWN_CATALOG
 from tests.past_and_die import dies, ended, start
 from tests.reclaiming import NAME, NOW, Past, past_in

@@ -13,8 +13,8 @@ from message_lifecycle.app import steps, views
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.records import SourceFile
-from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.model.outcome import SourceFile
+from message_lifecycle.stores.iceberg.table_folder import local_path
 from tests.errors import raises
 from tests.histories import ON_OWN_CATALOG, append, document_of, folder_of, names_below, read_by_pyiceberg
 from tests.holds import WHENS, When, held, run_with_hold

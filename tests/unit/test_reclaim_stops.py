@@ -16,15 +16,15 @@ from message_lifecycle.model.change import Forget
 from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, PlanConflict, UnsafePath
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.stores.iceberg.erasure import loose_with
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
-from message_lifecycle.stores.iceberg.erasure.search import loose_with
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.java import PROPERTIES
 from message_lifecycle.stores.iceberg.layout import STAGED_AS
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.reclaim_evidence import named, reclaim_evidence
 from message_lifecycle.stores.iceberg.session import engine
+from message_lifecycle.stores.iceberg.table_folder import local_path
 from tests.histories import ON_OWN_CATALOG, append, document_of, folder_of, head, names_below, rewrite_document, set_properties
 from tests.ledgers import outcome_of, plan_of
 from tests.reclaiming import DAY, NAME, NOW, Past, aged_past, past_in

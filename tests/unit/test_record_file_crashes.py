@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.model.errors import CommitUnknown
-from message_lifecycle.stores.record_log.log import RecordLog
+from message_lifecycle.stores.record_log import RecordLog
 from tests.record_files import (
     HEAD,
     KINDS,

@@ -23,9 +23,8 @@ from message_lifecycle.model.errors import (
     UnsafePath,
 )
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.json_file.files import JsonFiles
-from message_lifecycle.stores.record_log.head import Head
-from message_lifecycle.stores.record_log.log import Removal
+from message_lifecycle.stores.json_file import JsonFiles
+from message_lifecycle.stores.record_log import Head, Removal
 from tests.errors import raises
 from tests.record_files import (
     HEAD,

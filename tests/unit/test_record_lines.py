@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
-from message_lifecycle.stores.record_log.head import COMMITS_KEPT, Commit, head_of
+from message_lifecycle.stores.record_log import COMMITS_KEPT, Commit, Removal, head_of
 from message_lifecycle.stores.record_log.lines import found_none, line_of, message_of, place_of
-from message_lifecycle.stores.record_log.log import Removal
-from message_lifecycle.stores.record_log.versions import merged
+from message_lifecycle.stores.record_log.store import merged
 from tests.record_files import (
     HEAD,
 )

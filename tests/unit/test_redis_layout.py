@@ -10,8 +10,8 @@ from redis.cluster import key_slot
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.record_log.log import Removal
-from message_lifecycle.stores.record_log.versions import merged
+from message_lifecycle.stores.record_log import Removal
+from message_lifecycle.stores.record_log.store import merged
 from message_lifecycle.stores.redis_streams.layout import TopicKeys, fields_of, id_of, message_of, offset_of, trim_of
 
 _content = st.none() | st.binary(max_size=20)

@@ -12,11 +12,22 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
-from message_lifecycle.model.rules import After, Either, Known, Never, Not, Rule, holds, holds_from, predicate
-from message_lifecycle.operations import age_rules
-from message_lifecycle.stores.iceberg import rule_bounds, rule_columns
-from message_lifecycle.stores.iceberg.compaction import rule_duckdb
+from message_lifecycle.model.instants import (
+    INT64_MAX,
+    INT64_MIN,
+    After,
+    Either,
+    Instant,
+    Known,
+    Never,
+    Not,
+    Rule,
+    holds,
+    holds_from,
+    predicate,
+)
+from message_lifecycle.operations import expiry
+from message_lifecycle.stores.iceberg import data_rows, relations, segments
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from tests.aged import Row, edges_of, hidden_by_the_settings, policies, rows, rules, times
 
@@ -30,12 +41,12 @@ def by_columns(rule: Rule, stored: list[Row]) -> list[int]:
     """As planning reads a file."""
     long, truth = pa.int64(), pa.bool_()
     columns = {
-        "append_time": rule_columns.times(pa.chunked_array([pa.array([r.append_time for r in stored], long)]), zero_is_unknown=True),
-        "expires_at": rule_columns.times(pa.chunked_array([pa.array([r.expires_at for r in stored], long)]), zero_is_unknown=False),
-        "never": rule_columns.flags(pa.chunked_array([pa.array([r.never for r in stored], truth)])),
+        "append_time": data_rows.times(pa.chunked_array([pa.array([r.append_time for r in stored], long)]), zero_is_unknown=True),
+        "expires_at": data_rows.times(pa.chunked_array([pa.array([r.expires_at for r in stored], long)]), zero_is_unknown=False),
+        "never": data_rows.flags(pa.chunked_array([pa.array([r.never for r in stored], truth)])),
     }
-    wanted = {name: np.asarray(columns[name]) for name in rule_columns.columns_of(rule)}
-    return rule_columns.begins(rule, wanted, len(stored)).tolist()
+    wanted = {name: np.asarray(columns[name]) for name in data_rows.columns_of(rule)}
+    return data_rows.begins(rule, wanted, len(stored)).tolist()
 
 
 def metrics(stored: list[Row], unknown: Iterable[str] = ()) -> FileMetrics:
@@ -88,7 +99,7 @@ def test_columns_begin_when_messages_do(rule: Rule, stored: list[Row]) -> None:
     unknown={"without_expiry"},
 )
 def test_bounds_promise_no_more_than_every_row_keeps(rule: Rule, stored: list[Row], unknown: set[str]) -> None:
-    found = rule_bounds.begins(rule, metrics(stored, unknown))
+    found = segments.begins(rule, metrics(stored, unknown))
     begins = by_columns(rule, stored)
     assert found.some <= min(begins)
     assert found.all >= max(begins)
@@ -97,9 +108,9 @@ def test_bounds_promise_no_more_than_every_row_keeps(rule: Rule, stored: list[Ro
 @settings(deadline=None)  # the machine may be busy
 @given(policy=policies(), stored=FILES, unknown=UNKNOWN, other=times(), data=st.data())
 def test_all_renderings_hide_what_the_settings_hide(policy, stored, unknown, other, data) -> None:
-    rule = age_rules.hidden(policy)
+    rule = expiry.hidden(policy)
     begins = by_columns(rule, stored)
-    file = rule_bounds.begins(rule, metrics(stored, unknown))
+    file = segments.begins(rule, metrics(stored, unknown))
     edges = sorted({edge for begin in (*begins, other) for edge in edges_of(begin)})
     as_of = data.draw(st.sampled_from(edges) if edges else st.just(Instant(0)))
     told = [hidden_by_the_settings(row, policy, as_of) for row in stored]
@@ -135,5 +146,5 @@ def test_duckdb_finds_what_holds(
     )
     path = tmp_path_factory.getbasetemp() / "rules.parquet"
     pq.write_table(table, path)
-    found = [held for (held,) in duckdb.sql(f"SELECT {rule_duckdb.holds(rule, as_of)} FROM '{path}'").fetchall()]
+    found = [held for (held,) in duckdb.sql(f"SELECT {relations.holds(rule, as_of)} FROM '{path}'").fetchall()]
     assert found == [holds(rule, row, as_of) for row in stored]

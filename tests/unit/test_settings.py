@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from message_lifecycle.app.config import server_settings_file
 from message_lifecycle.app.settings_reference import reference
 from message_lifecycle.model.errors import InvalidSetting
+from message_lifecycle.model.setting_list import SETTINGS, Value
 from message_lifecycle.model.settings import (
     BY_NAME,
-    SETTINGS,
     Policy,
-    Value,
     parse_topic_settings,
     property_text,
     resolve,
@@ -24,7 +23,7 @@ from message_lifecycle.model.settings import (
     topic_changes,
     topic_settings,
 )
-from message_lifecycle.model.topic_config import created
+from message_lifecycle.model.topic import created
 
 ROOT = Path(__file__).parents[2]
 

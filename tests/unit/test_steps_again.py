@@ -18,7 +18,7 @@ from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.request import PurgeKey, RemoveMessages
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from tests.logs import AS_OF, SECOND
 
 NAME = TopicName(stream="test", topic="again")

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.holds import place_hold
-from message_lifecycle.app.topic_requests import deleted_topics
-from message_lifecycle.ledger.ledger import migrate_ledger
+from message_lifecycle.app.requests import deleted_topics, place_hold
+from message_lifecycle.ledger import migrate_ledger
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict, UnknownTopic
 from message_lifecycle.model.request import DeleteTopic
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED

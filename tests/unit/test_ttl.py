@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, is_dead
-from message_lifecycle.model.ttl import InvalidTtl, OwnTtl, expires_at, parse_ttl, ttl_header
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, InvalidTtl, OwnTtl, expires_at, is_dead, parse_ttl, ttl_header
 from tests.ttls import INVALID, NEVER, NONE, SECOND, TTLS, UNITS, VALUES, oracle
 
 

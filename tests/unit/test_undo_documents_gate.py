@@ -10,7 +10,7 @@ from message_lifecycle.app import steps
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.request import UndoPlan
-from message_lifecycle.stores.memory.table import SnapshotRow
+from message_lifecycle.stores.memory.tables import SnapshotRow
 from tests.damaged_documents import Damage, changes, damaged, snapshots, state
 from tests.documents import NAME, Drafts, drafts, text_at
 

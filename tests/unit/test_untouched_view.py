@@ -14,7 +14,7 @@ from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.request import RemoveMessages, UndoPlan
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from tests.compacted import Log, Topic
 from tests.logs import AS_OF, SECOND
 from tests.verdicts import by, let_pass

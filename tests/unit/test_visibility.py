@@ -7,12 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from message_lifecycle.model.facts import Progress
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.instants import Instant, Limits
 from message_lifecycle.model.message import Message
-from message_lifecycle.model.rules import Limits
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.operations.limits import Row, cuts
-from message_lifecycle.operations.visibility import kept_of_one, visible
+from message_lifecycle.operations.limits import Row, cuts, kept_of_one, visible
 
 AS_OF = Instant(100_000_000)
 

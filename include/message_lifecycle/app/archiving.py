@@ -1,17 +1,12 @@
-"""What goes is kept elsewhere, where the policy says so: written when it is staged, compared by the gate, found again before it goes (RET-7).
-
-Through the store's own reader, so it serves every store that offers the whole log; a store of very large logs reads only what goes, and
-has its own way in the place of `_going` then.
-"""
+"""What is kept of what goes: archived messages (RET-7), and the frames by which the gate sees them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from message_lifecycle.app.frames import with_frame
 from message_lifecycle.model.erasure import Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.message import Archived, Message, archived
@@ -21,7 +16,32 @@ from message_lifecycle.model.settings import Policy
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
-    from message_lifecycle.stores.archive.parquet import ParquetArchive
+    from message_lifecycle.stores.archive import ParquetArchive
+
+# Frames of evidence that are found above the stores, of the kind that the store's own are.
+
+
+def with_figures(frames: Mapping[str, object], more: Mapping[str, int]) -> Mapping[str, object]:
+    """The store's frames, with more in the one row of its figures."""
+    found: Any = frames["figures"]
+    (row,) = found if isinstance(found, list) else found.to_pylist()
+    return with_frame(frames, "figures", [{**row, **more}])
+
+
+def with_frame(frames: Mapping[str, object], name: str, rows: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
+    """The store's frames and one more: lists of rows beside lists, else Arrow tables."""
+    if isinstance(frames.get("figures"), list):
+        return {**frames, name: list(rows)}
+    import pyarrow as pa
+
+    return {**frames, name: pa.Table.from_pylist([dict(row) for row in rows])}
+
+
+# What goes is kept elsewhere, where the policy says so: written when it is staged, compared by the gate, found again before it goes (RET-7).
+#
+# Through the store's own reader, so it serves every store that offers the whole log; a store of very large logs reads only what goes, and
+# has its own way in the place of `_going` then.
+
 
 FRAME = "archive"
 
@@ -68,7 +88,7 @@ def lost(s: Services, name: TopicName) -> list[Path]:
 def former_holders(s: Services, name: TopicName, policy: Policy, matches: Matches) -> Iterator[Path]:
     """Folders that took what went before `archive_to` was changed, and hold a key that is looked for: they are no part of the topic any
     more, and are searched all the same."""
-    from message_lifecycle.stores.archive.parquet import ParquetArchive, key_in_archive
+    from message_lifecycle.stores.archive import ParquetArchive, key_in_archive
 
     for folder in _used(s, name):
         if str(folder) != policy.archive_to and not key_in_archive(ParquetArchive(folder), name, "", matches).clean:
@@ -93,14 +113,14 @@ def _kept(plan: Plan) -> Archived | None:
 
 
 def _going(s: Services, plan: Plan) -> Iterator[Message]:
-    from message_lifecycle.stores.record_log.versions import removal_of
+    from message_lifecycle.stores.record_log.store import removal_of
 
     takes = removal_of(plan, plan.expected.removed_rows).taker()
     return (message for message in s.reader.messages(plan.topic) if takes(message.partition, message.offset))
 
 
 def _archive(plan: Plan) -> ParquetArchive:
-    from message_lifecycle.stores.archive.parquet import ParquetArchive
+    from message_lifecycle.stores.archive import ParquetArchive
 
     folder = plan.on_log.keep
     assert folder is not None, "asked only where there is one"

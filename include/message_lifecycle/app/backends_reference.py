@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from message_lifecycle.model.backends import matrix
+from message_lifecycle.model.topic import matrix
 
 BEGIN, END = "<!-- the matrix: written by the program, a test holds it equal -->\n", "<!-- end of the matrix -->\n"
 

@@ -13,9 +13,8 @@ from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import latest_view
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant, seconds
-from message_lifecycle.model.outcome import OutcomeName, Published, Staged
+from message_lifecycle.model.outcome import OutcomeName, PlanRecord, Published, Staged
 from message_lifecycle.model.plan import PLAN_FORMAT, Plan
-from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Verdict
 

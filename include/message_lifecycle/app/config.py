@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from message_lifecycle.model.backends import SECTION
 from message_lifecycle.model.errors import BadInput, InvalidSetting
-from message_lifecycle.model.settings import BY_NAME, Value, server_settings
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import BY_NAME, server_settings
+from message_lifecycle.model.topic import SECTION
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.backend_config import ConfiguredBackend
+    from message_lifecycle.app.backends import ConfiguredBackend
 
 LEDGER_URL = "LIFECYCLE_LEDGER_URL"
 CONFIG_FILE = "LIFECYCLE_CONFIG"
@@ -60,7 +61,7 @@ def backends_file(path: Path | None = None) -> tuple[ConfiguredBackend, ...]:
     if given is None:
         return ()
     # Here and not above: pydantic comes with it, and few have a backend.
-    from message_lifecycle.app.backend_config import read_backends
+    from message_lifecycle.app.backends import read_backends
 
     where = path or config_file()
     return read_backends(given, server=server_settings_file(path), where=where.name, folder=where.absolute().parent)

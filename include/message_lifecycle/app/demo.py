@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from message_lifecycle.app import demo_data, documents, embedded, erasure_requests, receipts, steps, tasks
+from message_lifecycle.app import demo_data, documents, embedded, receipts, requests, steps, tasks
 from message_lifecycle.app.cli.screen import ends
 from message_lifecycle.app.config import interval_seconds
 from message_lifecycle.app.services import Services
@@ -26,10 +26,11 @@ from message_lifecycle.local.progress import Progress
 from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.errors import EpochMismatch, LifecycleError
 from message_lifecycle.model.instants import format_instant
-from message_lifecycle.model.marker import is_marker
+from message_lifecycle.model.message import is_marker
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import UndoPlan
-from message_lifecycle.model.settings import Policy, Value
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -393,8 +394,8 @@ def _erase_one(s: Services, progress: Progress, topic: TopicName) -> None:
     if key is None:
         raise afterwards_failed(f"{topic}: no message with a key is left that could be erased")
     with progress.step(f"An aircraft is erased from {topic}, from its history and from what an undo would bring back"):
-        request = erasure_requests.ask(s, key, topics=[topic], forbid=True, by=BY, why=WHY)
-        (found,) = erasure_requests.carry_out(s, request.request_id, approver=lambda _plan, _report: (True, BY, WHY))
+        request = requests.ask(s, key, topics=[topic], forbid=True, by=BY, why=WHY)
+        (found,) = requests.carry_out(s, request.request_id, approver=lambda _plan, _report: (True, BY, WHY))
     if not found.is_done:
         raise afterwards_failed(f"the erasure was not carried out: {found.told()}")
     wrong = receipts.verify(s, request.request_id)

@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
-from message_lifecycle.app.document_facts import policy_of_document
 from message_lifecycle.app.erasure_secret import forbidden_keys
 from message_lifecycle.app.reading import check_limit
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.folds import Fold, fold_of
-from message_lifecycle.folds.replay import Replay
+from message_lifecycle.app.sparing import policy_of_document
+from message_lifecycle.folds import Fold, Replay, fold_of
 from message_lifecycle.model.document import Change, DocumentState, OwnChanges, OwnSettings, Snapshot, Synced
 from message_lifecycle.model.errors import InvalidChange, InvalidSetting, TableBusy, not_a_document_topic, unknown_document
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName, normalise_name
-from message_lifecycle.model.settings import OWN_SETTINGS, Policy, Value, topic_changes
-from message_lifecycle.model.topic_config import check_documents
+from message_lifecycle.model.setting_list import OWN_SETTINGS, Value
+from message_lifecycle.model.settings import Policy, topic_changes
+from message_lifecycle.model.topic import check_documents
 from message_lifecycle.operations import document_reading
 from message_lifecycle.operations.document_reading import Answer, check_epoch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from message_lifecycle.app.config import LEDGER_URL, backends_file
-from message_lifecycle.ledger.ledger import migrate_ledger
+from message_lifecycle.ledger import migrate_ledger
 from message_lifecycle.local import stack
 from message_lifecycle.local.environment import load_environment
 from message_lifecycle.local.layout import Layout

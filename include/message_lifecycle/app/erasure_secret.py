@@ -18,7 +18,7 @@ from message_lifecycle.model.names import TopicName
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
-    from message_lifecycle.ledger.ledger import Ledger
+    from message_lifecycle.ledger import Ledger
 
 SECRET_FILE = "LIFECYCLE_ERASURE_SECRET_FILE"
 """Names the file; the file itself holds 32 random bytes or more, as one line of text."""

@@ -15,15 +15,16 @@ from message_lifecycle.app.erasure_secret import forbidden_keys, secret_of_place
 from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.errors import BadInput, InvalidSetting, Refused, batch_not_open, invalid_append, is_a_document_topic
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.records import SourceFile
-from message_lifecycle.model.settings import Policy, Value, resolve
+from message_lifecycle.model.outcome import SourceFile
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.ports import Topic, Topics
 
 if TYPE_CHECKING:
-    from message_lifecycle.ledger.ledger import Ledger
+    from message_lifecycle.ledger import Ledger
     from message_lifecycle.sources.files import InputFile
     from message_lifecycle.sources.messages import FieldMapping, TtlRules
-    from message_lifecycle.stores.iceberg.exactly_once import Appended
+    from message_lifecycle.stores.iceberg.append import Appended
 
 
 __all__ = ["IngestResult", "describe", "ingest"]
@@ -66,7 +67,7 @@ def ingest(
     )
     options = IngestOptions(mapping=mapping, shift_to=_day(shift_to), allow_implausible_times=allow_implausible_times)
     config = load_config()
-    from message_lifecycle.ledger.ledger import open_ledger
+    from message_lifecycle.ledger import open_ledger
 
     with open_ledger(config.ledger_url) as ledger:
         return take_files(lake_intake(ledger, config.server), TopicName.parse(topic), path, options)
@@ -216,8 +217,7 @@ def take_files(intake: Intake, name: TopicName, path: str, options: IngestOption
 
 def _left_open(intake: Intake, name: TopicName, known: Sequence[SourceFile]) -> tuple[str, Sequence[SourceFile]] | None:
     """End the batch that a dead run left: it is in the table, or its files are not here. Else it is to be done again."""
-    from message_lifecycle.stores.iceberg.exactly_once import end_of_batch
-    from message_lifecycle.stores.iceberg.quarantine import quarantined
+    from message_lifecycle.stores.iceberg.append import end_of_batch, quarantined
 
     for batch in intake.ledger.open_batches(name):
         session = intake.session()
@@ -245,7 +245,7 @@ def _take(
 ) -> _Taken:
     """One batch, from its files to the table and the ledger."""
     from message_lifecycle.sources.files import named_failures
-    from message_lifecycle.stores.iceberg.failures import engine_failures
+    from message_lifecycle.stores.iceberg.session import engine_failures
 
     try:
         with named_failures(), engine_failures():
@@ -273,10 +273,8 @@ def _append(
     options: IngestOptions,
 ) -> _Taken:
     from message_lifecycle.sources.messages import ERASED, check_units, observed, read_messages, refused, shifted, survey, with_deadlines
-    from message_lifecycle.stores.iceberg.append import append_batch
-    from message_lifecycle.stores.iceberg.forbidden import mark_forbidden
-    from message_lifecycle.stores.iceberg.numbering import CutRules
-    from message_lifecycle.stores.iceberg.quarantine import quarantine, quarantined
+    from message_lifecycle.stores.iceberg.append import append_batch, quarantine, quarantined
+    from message_lifecycle.stores.iceberg.incoming import CutRules, mark_forbidden
 
     session, mapping = intake.session(), options.mapping
     topic = intake.topics.describe(name)

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import CompactedTableMissing, InvalidSetting
 from message_lifecycle.model.facts import LogState, Progress
-from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Message
+from message_lifecycle.model.instants import Instant, Rule, holds
+from message_lifecycle.model.message import NOTHING, Message, ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Operation
-from message_lifecycle.model.rules import Rule, holds
 from message_lifecycle.model.settings import Policy, resolve
-from message_lifecycle.model.view import NOTHING, ViewState
-from message_lifecycle.operations import age_rules, message_cleaner
-from message_lifecycle.operations.compaction_fold import order
-from message_lifecycle.operations.visibility import NONE_BEYOND, BeyondLimits, kept_of_one, newest, visible
+from message_lifecycle.operations import expiry, message_cleaner
+from message_lifecycle.operations.compaction import order
+from message_lifecycle.operations.limits import NONE_BEYOND, BeyondLimits, kept_of_one, newest, visible
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
@@ -93,7 +91,7 @@ def read_compacted(
 
     log, view = _pair(s, name)
     policy = policy_of(s, name)
-    rule = None if at is None else age_rules.hidden(policy)
+    rule = None if at is None else expiry.hidden(policy)
     later = partial(order, by_event_time=policy.by_event_time)
     for each in sorted(log.end_offsets):
         if partition in (None, each):

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from message_lifecycle.app.erasure_secret import secret_of_place
-from message_lifecycle.model.backends import Backend
 from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import Policy, Value, resolve
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import Policy, resolve
+from message_lifecycle.model.topic import Backend
 from message_lifecycle.ports import (
     ChangeStore,
     Copier,
@@ -29,7 +30,7 @@ from message_lifecycle.ports import (
 )
 
 if TYPE_CHECKING:
-    from message_lifecycle.ledger.ledger import Ledger  # SQLAlchemy comes with it
+    from message_lifecycle.ledger import Ledger  # SQLAlchemy comes with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from message_lifecycle.model.settings import SETTINGS, Setting
+from message_lifecycle.model.setting_list import SETTINGS, Setting
 
 _HEAD = """# Settings
 

@@ -10,16 +10,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from message_lifecycle.app import changes, sparing
+from message_lifecycle.app.archiving import with_frame
 from message_lifecycle.app.changes import asked_by_itself, belongs_to_another, is_under_way, replaced, require_todays, waits
-from message_lifecycle.app.frames import with_frame
 from message_lifecycle.app.operations.registry import Work, of_plan, of_work, preview, suite_of
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import CompactionRunning, NotReady, OpenPlan, PlanConflict, TopicBusy, own_request
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Approval, GateReport, Outcome, OutcomeName, Published, Staged
+from message_lifecycle.model.outcome import Approval, GateReport, Outcome, OutcomeName, PlanRecord, Published, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Withheld, decide
 

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.app.config import CATALOG_HOME, load_config
 from message_lifecycle.app.services import Services, Stores
-from message_lifecycle.model.backends import NO_OPTIONS, Backend, StoreOptions
 from message_lifecycle.model.erasure import MIN_SECRET_BYTES, KeySecret
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.topic import NO_OPTIONS, Backend, StoreOptions
 
 if TYPE_CHECKING:
     from message_lifecycle.app.scenario import MakeWorld, World  # pydantic comes with it: only where a scenario runs
-    from message_lifecycle.ledger.ledger import Ledger
+    from message_lifecycle.ledger import Ledger
     from message_lifecycle.ports import Groups
     from message_lifecycle.stores.iceberg.catalog import Tables
-    from message_lifecycle.stores.record_log.log import RecordLogs
-    from message_lifecycle.stores.redis_streams.server import Server
+    from message_lifecycle.stores.record_log import RecordLogs
+    from message_lifecycle.stores.redis_streams.log import Server
 
 
 def lake(*, app_name: str = "lifecycle", spark_ahead: bool = False) -> Services:
@@ -55,7 +55,7 @@ def _iceberg(server: Mapping[str, Value], ledger: Ledger, *, app_name: str, scra
     from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
     from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
     from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
-    from message_lifecycle.stores.iceberg.quarantine_age import IcebergQuarantine
+    from message_lifecycle.stores.iceberg.quarantine import IcebergQuarantine
     from message_lifecycle.stores.iceberg.read import IcebergReader
     from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
     from message_lifecycle.stores.iceberg.session import spark_session
@@ -97,7 +97,7 @@ def _own_lifetimes(messages: Any) -> Any:
 # One of each a process: they hold connections, and a server's pages ask for a lake with every request.
 @cache
 def _ledger(url: str) -> Ledger:
-    from message_lifecycle.ledger.ledger import open_ledger
+    from message_lifecycle.ledger import open_ledger
 
     return open_ledger(url)
 
@@ -113,11 +113,11 @@ def _tables(_home: str | None) -> Tables:
 def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:  # noqa: ARG001  # it has no options
     """A scratch log in memory, with a scratch ledger: the reference for every scenario."""
     from message_lifecycle.app.scenario import World
-    from message_lifecycle.gates.plain import PlainGate
-    from message_lifecycle.ledger.ledger import open_ledger
+    from message_lifecycle.gates.suite import PlainGate
+    from message_lifecycle.ledger import open_ledger
+    from message_lifecycle.stores.memory import MemoryStore
     from message_lifecycle.stores.memory.documents import MemoryChanges, MemoryDocuments, MemorySnapshots
     from message_lifecycle.stores.memory.eraser import MemoryEraser
-    from message_lifecycle.stores.memory.store import MemoryStore
     from message_lifecycle.stores.memory.topic_delete import MemoryDeletedReclaimer, MemoryDeleter, MemoryReclaimer
     from message_lifecycle.stores.memory.views import MemoryViews
 
@@ -151,9 +151,9 @@ def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS
 def iceberg_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:  # noqa: ARG001  # it has no options
     """Scratch tables in the configured lake, with a scratch ledger. One Spark session serves all scenarios of a process."""
     from message_lifecycle.app.scenario import World
-    from message_lifecycle.ledger.ledger import open_ledger
-    from message_lifecycle.stores.iceberg.scratch import drop_deleted, drop_stream
+    from message_lifecycle.ledger import open_ledger
     from message_lifecycle.stores.iceberg.session import spark_session
+    from message_lifecycle.stores.iceberg.view_file import drop_deleted, drop_stream
     from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
     load_config()
@@ -205,8 +205,8 @@ def record_log_world(logs: RecordLogs, server: Mapping[str, Value], close: Calla
     from message_lifecycle.app.backends import record_log
     from message_lifecycle.app.operations.registry import on_records
     from message_lifecycle.app.scenario import World
-    from message_lifecycle.gates.plain import PlainGate
-    from message_lifecycle.ledger.ledger import open_ledger
+    from message_lifecycle.gates.suite import PlainGate
+    from message_lifecycle.ledger import open_ledger
     from message_lifecycle.stores.record_log.eraser import RecordLogEraser
     from message_lifecycle.stores.record_log.store import RecordLogStore
 
@@ -221,7 +221,7 @@ def record_log_world(logs: RecordLogs, server: Mapping[str, Value], close: Calla
 def json_file_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:  # noqa: ARG001  # it has no options
     """Scratch files in a folder of their own."""
     from message_lifecycle.app.scenario import spoil
-    from message_lifecycle.stores.json_file.files import JsonFiles
+    from message_lifecycle.stores.json_file import JsonFiles
 
     folder = TemporaryDirectory(prefix="lifecycle-")
     logs = JsonFiles(Path(folder.name))
@@ -235,7 +235,7 @@ def json_file_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTI
 
 def redis_streams_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:  # noqa: ARG001  # it has no options
     """Scratch streams on the embedded Redis, which is started if it does not run, and then stopped when this process ends."""
-    from message_lifecycle.stores.redis_streams.logs import RedisLogs
+    from message_lifecycle.stores.redis_streams.log import RedisLogs
 
     logs = RedisLogs(_embedded_redis(), prefix=f"scenario-{token_hex(6)}")
 
@@ -251,7 +251,7 @@ def redis_streams_world(server: Mapping[str, Value], options: StoreOptions = NO_
 def _embedded_redis() -> Server:
     from message_lifecycle.local import redis
     from message_lifecycle.local.layout import find_layout
-    from message_lifecycle.stores.redis_streams.server import Server
+    from message_lifecycle.stores.redis_streams.log import Server
 
     layout = find_layout()
     address = redis.running(layout)
@@ -283,8 +283,7 @@ class _Clock:
 def rotating_file_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:
     """Scratch files in a folder of their own."""
     from message_lifecycle.app.scenario import spoil
-    from message_lifecycle.stores.rotating_file.files import MAX_BYTES, RotatingFiles
-    from message_lifecycle.stores.rotating_file.manifest import read_manifest
+    from message_lifecycle.stores.rotating_file import MAX_BYTES, RotatingFiles, read_manifest
 
     folder = TemporaryDirectory(prefix="lifecycle-")
     logs = RotatingFiles(Path(folder.name), max_bytes=options.max_bytes or MAX_BYTES)

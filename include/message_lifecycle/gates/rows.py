@@ -4,9 +4,9 @@ first, markers."""
 from __future__ import annotations
 
 from message_lifecycle.gates.suite import Same, Suite, Within, all_are, count, counted, none_in, rule, total
+from message_lifecycle.model.message import RemovalReason
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import RemovalReason
 from message_lifecycle.model.settings import Policy
 
 

@@ -20,9 +20,8 @@ from typing import Any
 from sqlalchemy import Connection, MetaData, Table, delete, func, select
 
 from message_lifecycle.ledger import tables
-from message_lifecycle.ledger.codec import canonical
+from message_lifecycle.ledger.codec import backup_not_written, broken_backup, canonical, ledger_not_empty, ledger_too_new
 from message_lifecycle.ledger.database import Database, add_rows
-from message_lifecycle.ledger.errors import backup_not_written, broken_backup, ledger_not_empty, ledger_too_new
 from message_lifecycle.ledger.migrations import STEPS, Step, advance, migrate, require_current, version
 
 _ROWS_AT_ONCE = 500

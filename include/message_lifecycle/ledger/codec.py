@@ -1,11 +1,4 @@
-"""Plans, what is staged, reports, approvals and outcomes as JSON text and back, strictly; also those of earlier versions.
-
-To: the model's canonical JSON. From: pydantic over the model's own dataclasses; a wrong type, a missing or an unknown field
-is CorruptRecord, for a deed that is read only in part may be another deed.
-
-A plan's text stays as it was recorded, and so does its id, which is the text's hash. What an earlier version did not say, or said
-otherwise, is brought up to today's fields by `older_formats`.
-"""
+"""Plans, what is staged, reports, approvals and outcomes as JSON text and back, strictly; and the errors of the ledger's own storage."""
 
 from __future__ import annotations
 
@@ -16,15 +9,91 @@ from dataclasses import asdict, fields, make_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from message_lifecycle.ledger.errors import corrupt_record
 from message_lifecycle.ledger.older_formats import OLDEST_PLAN_FORMAT, Content, NeverWritten, update_plan, update_record
 from message_lifecycle.model.change import Change
+from message_lifecycle.model.errors import BadInput, LifecycleError, Refused, Unavailable
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
 from message_lifecycle.model.plan import PLAN_FORMAT, Plan
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+
+# Errors of the ledger's own storage; none of them shows a password.
+
+
+def invalid_ledger_url(reason: str) -> BadInput:
+    """The ledger's address cannot be read, or names a database that holds no ledger."""
+    return BadInput(
+        f"LIFECYCLE_LEDGER_URL: {reason}. Allowed: postgresql://user:password@host:port/database, or sqlite:///file for trials.",
+        code="InvalidLedgerUrl",
+    )
+
+
+def ledger_unavailable(place: str, reason: str) -> Unavailable:
+    """The ledger's database does not answer, or gave up in the middle."""
+    return Unavailable(
+        f"the ledger at {place} does not answer: {reason}. Start its database (the embedded one: `lifecycle up`) or correct "
+        "LIFECYCLE_LEDGER_URL, then try again.",
+        code="LedgerUnavailable",
+    )
+
+
+def ledger_not_migrated(place: str, found: int, needed: int) -> Refused:
+    """The database holds no ledger yet, or one of an earlier version."""
+    state = f"is of version {found}, this program needs {needed}" if found else "has no ledger yet"
+    return Refused(f"the database at {place} {state}. Run `lifecycle ledger migrate`.", code="LedgerNotMigrated")
+
+
+def ledger_too_new(place: str, found: int, known: int) -> Refused:
+    """A newer program has migrated the ledger; an older one may not write to what it does not know."""
+    return Refused(
+        f"the ledger at {place} is of version {found}, this program knows versions up to {known}. Use the newer program.",
+        code="LedgerTooNew",
+    )
+
+
+def corrupt_record(
+    what: str,
+    reason: str,
+    *,
+    advice: str = "Use the program that wrote it, or restore the newest backup: `lifecycle ledger restore FILE`.",
+) -> LifecycleError:
+    """What the ledger holds is not what was written, or was written by a program that knows more. `advice`: what to do."""
+    return LifecycleError(f"{what} in the ledger cannot be read: {reason}. Nothing is done with it. {advice}", code="CorruptRecord")
+
+
+def backup_not_written(path: str, reason: str) -> Unavailable:
+    """The backup's file cannot be written; an earlier file of that name is as it was."""
+    return Unavailable(
+        f"the backup {path} was not written: {reason}. Name a file in a folder that can be written and has room.", code="BackupNotWritten"
+    )
+
+
+def broken_backup(path: str, reason: str) -> BadInput:
+    """A file that is no whole backup of a ledger; nothing was restored."""
+    return BadInput(
+        f"{path} is not a whole ledger backup: {reason}. Nothing was restored. Give a file that `lifecycle ledger backup` wrote.",
+        code="BrokenBackup",
+    )
+
+
+def ledger_not_empty(place: str, found: str) -> Refused:
+    """Restoring would mix two memories."""
+    return Refused(
+        f"the ledger at {place} is not empty: {found}. Restore into a new database, then point LIFECYCLE_LEDGER_URL at it.",
+        code="LedgerNotEmpty",
+    )
+
+
+# Plans, what is staged, reports, approvals and outcomes as JSON text and back, strictly; also those of earlier versions.
+#
+# To: the model's canonical JSON. From: pydantic over the model's own dataclasses; a wrong type, a missing or an unknown field
+# is CorruptRecord, for a deed that is read only in part may be another deed.
+#
+# A plan's text stays as it was recorded, and so does its id, which is the text's hash. What an earlier version did not say, or said
+# otherwise, is brought up to today's fields by `older_formats`.
+
 
 Recorded = Staged | GateReport | Approval | Outcome
 T = TypeVar("T", Staged, GateReport, Approval, Outcome)

@@ -19,7 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
 
 from message_lifecycle.ledger import tables
-from message_lifecycle.ledger.errors import invalid_ledger_url, ledger_unavailable
+from message_lifecycle.ledger.codec import invalid_ledger_url, ledger_unavailable
 from message_lifecycle.model.errors import TopicBusy
 from message_lifecycle.model.instants import Instant, of_datetime
 from message_lifecycle.model.names import TopicName

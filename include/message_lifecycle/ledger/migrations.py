@@ -14,8 +14,8 @@ from uuid import uuid4
 from sqlalchemy import Connection, inspect, select, text, update
 
 from message_lifecycle.ledger import tables
+from message_lifecycle.ledger.codec import ledger_not_migrated, ledger_too_new
 from message_lifecycle.ledger.database import Database
-from message_lifecycle.ledger.errors import ledger_not_migrated, ledger_too_new
 
 Step = Callable[[Connection], None]
 

@@ -19,9 +19,8 @@ from message_lifecycle.ledger.runs import link, write_outcome
 from message_lifecycle.model.errors import NotReady, OpenPlan, UnknownPlan, already_answered, ambiguous_plan, unnamed_approval
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Approval, GateReport, Outcome, Staged
+from message_lifecycle.model.outcome import Approval, GateReport, Outcome, PlanRecord, PlanSummary, Staged
 from message_lifecycle.model.plan import PLAN_FORMAT, Operation, Plan
-from message_lifecycle.model.records import PlanRecord, PlanSummary
 
 _plans = tables.plans
 _PLAN_ID_LENGTH = 32

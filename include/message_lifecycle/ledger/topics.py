@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from sqlalchemy import ColumnElement, Connection, Table, delete, select, tuple_, update
 
 from message_lifecycle.ledger import tables
-from message_lifecycle.ledger.codec import canonical, pairs_from_json, settings_from_json, settings_to_json
+from message_lifecycle.ledger.codec import canonical, corrupt_record, pairs_from_json, settings_from_json, settings_to_json
 from message_lifecycle.ledger.database import Part, add_if_absent, claim_topic, key_of, lock_row, put, topic_of
-from message_lifecycle.ledger.errors import corrupt_record
 from message_lifecycle.model.document import OwnChanges, OwnSettings, Synced
 from message_lifecycle.model.errors import InvalidSetting, invalid_progress, invalid_server_seq, replica_progress, unknown_consumer
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName, normalise_name, reader_name
-from message_lifecycle.model.records import DueState
-from message_lifecycle.model.settings import BY_NAME, OWN_SETTINGS, Value
+from message_lifecycle.model.outcome import DueState
+from message_lifecycle.model.setting_list import OWN_SETTINGS, Value
+from message_lifecycle.model.settings import BY_NAME
 
 _consumers = tables.consumers
 _INT32_MAX = 2**31 - 1

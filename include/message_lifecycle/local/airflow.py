@@ -23,8 +23,16 @@ from urllib.parse import quote
 import psycopg
 
 from message_lifecycle.local import processes
-from message_lifecycle.local.errors import AirflowRefused, component_failed, run_not_finished
-from message_lifecycle.local.layout import Layout, last_lines, secret, venv_bin, write_private
+from message_lifecycle.local.layout import (
+    AirflowRefused,
+    Layout,
+    component_failed,
+    last_lines,
+    run_not_finished,
+    secret,
+    venv_bin,
+    write_private,
+)
 from message_lifecycle.local.processes import LOOPBACK, Component, kept_port, log_file
 from message_lifecycle.local.progress import Progress
 

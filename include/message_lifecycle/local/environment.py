@@ -1,16 +1,238 @@
-"""The variables under which everything of the embedded default runs: one mapping, one file, and nothing that was inherited by accident."""
+"""The variables and configuration by which Spark and everything else of the embedded default runs."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import subprocess
+import tempfile
 import time
+import zipfile
 from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from threading import Event
 
-from message_lifecycle.local.java import Java
-from message_lifecycle.local.layout import Layout, find_layout, spark_home, venv_bin, venv_python, write_private
-from message_lifecycle.local.postgres import Address
-from message_lifecycle.local.spark import MASTER
+from message_lifecycle.local.java import Java, ensure_base_archive, starts
+from message_lifecycle.local.layout import Layout, StackBusy, find_layout, spark_home, venv_bin, venv_python, write_private
+from message_lifecycle.local.postgres import ROLE, Address
+from message_lifecycle.local.processes import end, find_process, only_one
+
+# Spark's configuration and PyIceberg's for the same catalog, the JVM's class archive, and our code for executors.
+#
+# The configuration is files, so that an address or password stands in no command line and every session has the same.
+
+
+# C1 and the serial collector start quickest; the log options keep hundreds of remarks about skipped classes off standard output.
+# With C1 alone, Java reserves 48 MB for compiled code, a fifth of its usual. A driver that makes many plans fills them within minutes, and
+# then sweeps methods out and compiles them again for ever.
+JVM_OPTIONS = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:ReservedCodeCacheSize=240m",
+    "-XX:+UseSerialGC",
+    "-Xlog:cds=off",
+    "-Xlog:cds+dynamic=off",
+)
+CATALOG = "lake"
+LOG_FILE = "log4j2.properties"
+TRAINING_CATALOG = "warm_up"
+MASTER = "local[2]"
+# Grows on demand: work on metadata stays far below, a rewrite of one segment fits.
+DRIVER_MEMORY = "1g"
+
+# Standard error is what Airflow shows as a task's log: warnings are worth a line there, start-up chatter is not.
+LOG_SETTINGS = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{yyyy-MM-dd HH:mm:ss}{UTC} %p %c{1}: %m%n%ex
+# Says at every start that a library is missing which only speeds up HDFS.
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+# Warns that the loopback is the loopback.
+logger.net.name = org.apache.spark.util.Utils
+logger.net.level = error
+# Say at every start, or of every larger query, what nobody can act on here.
+logger.conf.name = org.apache.spark.SparkConf
+logger.conf.level = error
+logger.plan.name = org.apache.spark.util.SparkStringUtils
+logger.plan.level = error
+logger.window.name = org.apache.spark.sql.execution.window.WindowExec
+logger.window.level = error
+"""
+APPLICATION = Path(__file__).with_name("warm_up.py")
+RECORD_SECONDS = 600.0
+RECORD_POLL_SECONDS = 0.2
+PACKAGE = Path(__file__).resolve().parents[1]
+# A zip holds times of day; with one fixed time equal code gives equal bytes. It is the earliest that the format knows.
+FIXED_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def java_options(layout: Layout, archive: Path | None) -> str:
+    """Options of the embedded driver: quick start before peak speed. Spark splits them as a shell would."""
+    options = [*JVM_OPTIONS, "-Duser.timezone=UTC", f"-Dlog4j2.configurationFile={(layout.spark_conf / LOG_FILE).as_uri()}"]
+    if archive:
+        options.append(f'"-XX:SharedArchiveFile={archive}"')
+    return " ".join(options)
+
+
+def catalog_settings(name: str, address: Address, warehouse: Path) -> dict[str, str]:
+    """An Iceberg catalog in our database; also for a catalog other than the users'."""
+    prefix = f"spark.sql.catalog.{name}"
+    return {
+        prefix: "org.apache.iceberg.spark.SparkCatalog",
+        f"{prefix}.type": "jdbc",
+        f"{prefix}.uri": address.jdbc("lake"),
+        f"{prefix}.jdbc.user": ROLE,
+        f"{prefix}.jdbc.password": address.password,
+        f"{prefix}.jdbc.schema-version": "V1",
+        f"{prefix}.warehouse": str(warehouse),
+    }
+
+
+def session_settings(layout: Layout, jars: tuple[Path, ...], options: str) -> dict[str, str]:
+    """What every session has, whatever its catalogs."""
+    class_path = ":".join(map(str, jars))
+    return {
+        "spark.master": MASTER,
+        "spark.driver.memory": DRIVER_MEMORY,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraClassPath": class_path,
+        "spark.executor.extraClassPath": class_path,
+        "spark.driver.extraJavaOptions": options,
+        "spark.log.level": "WARN",
+        # Without these two, Spark writes to the system's temporary folder and to wherever it was started.
+        "spark.local.dir": str(layout.scratch),
+        "spark.sql.warehouse.dir": str(layout.scratch / "spark-warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.python.daemon.module": "message_lifecycle.stores.iceberg.worker_daemon",
+    }
+
+
+def _properties(settings: Mapping[str, str]) -> str:
+    # A properties file ends a value at no space but takes a backslash for itself.
+    return "".join(f"{key} {value.replace(chr(92), chr(92) * 2)}\n" for key, value in settings.items())
+
+
+def write_spark_conf(layout: Layout, address: Address, jars: tuple[Path, ...], archive: Path | None) -> None:
+    """The folder that SPARK_CONF_DIR names: spark-submit and sessions made in a process both take it."""
+    settings = session_settings(layout, jars, java_options(layout, archive)) | catalog_settings(CATALOG, address, layout.warehouse)
+    write_private(layout.spark_conf / "spark-defaults.conf", _properties(settings))
+    write_private(layout.spark_conf / LOG_FILE, LOG_SETTINGS)
+
+
+def training_conf(layout: Layout, address: Address, jars: tuple[Path, ...], recording: Path, warehouse: Path) -> str:
+    """The same session with a catalog of its own, for the run that is recorded into the class archive."""
+    settings = session_settings(layout, jars, java_options(layout, None) + f' "-XX:ArchiveClassesAtExit={recording}"')
+    return _properties(settings | catalog_settings(TRAINING_CATALOG, address, warehouse))
+
+
+def write_pyiceberg_conf(layout: Layout, address: Address) -> None:
+    """`.pyiceberg.yaml` in the folder that PYICEBERG_HOME names."""
+    settings = {"type": "sql", "uri": address.url("lake"), "warehouse": str(layout.warehouse)}
+    # PyIceberg's reader refuses YAML's flow style, so only the values are JSON: that quotes any path right.
+    lines = ["catalog:", f"  {CATALOG}:", *(f"    {key}: {json.dumps(value)}" for key, value in settings.items())]
+    write_private(layout.state / ".pyiceberg.yaml", "\n".join(lines) + "\n")
+
+
+def archive_path(layout: Layout, java: Java, jars: tuple[Path, ...]) -> Path:
+    """Where the archive for this combination is; its name is a hash of all that an archive is tied to."""
+    identity = "\n".join(
+        [java.version, str(java.runtime), str(spark_home()), *map(str, jars), *JVM_OPTIONS, APPLICATION.read_text(encoding="utf-8")]
+    )
+    return layout.class_archives / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsa"
+
+
+def find_archive(layout: Layout, java: Java, jars: tuple[Path, ...]) -> Path | None:
+    """The archive, if it has been recorded."""
+    path = archive_path(layout, java, jars)
+    return path if path.is_file() else None
+
+
+def record_archive(
+    layout: Layout, java: Java, jars: tuple[Path, ...], address: Address, environment: Mapping[str, str], cancelled: Event
+) -> Path | None:
+    """Run the warm-up application and keep what it loaded, in place of older archives; or take what another process has recorded meanwhile.
+
+    None when this JVM will not, when `cancelled` was set meanwhile, or when it takes longer than any machine should; a log says why.
+    """
+    try:
+        with only_one(layout.class_archives / "lock", wait_seconds=RECORD_SECONDS, cancelled=cancelled):
+            return find_archive(layout, java, jars) or _recorded(layout, java, jars, address, environment, cancelled)
+    except StackBusy:
+        return None
+
+
+def _recorded(
+    layout: Layout, java: Java, jars: tuple[Path, ...], address: Address, environment: Mapping[str, str], cancelled: Event
+) -> Path | None:
+    if not ensure_base_archive(java):
+        return None
+    with tempfile.TemporaryDirectory(dir=layout.class_archives) as folder:
+        recording = Path(folder) / "recording.jsa"
+        settings = Path(folder) / "training.conf"
+        write_private(settings, training_conf(layout, address, jars, recording, Path(folder) / "warehouse"))
+        command = [str(spark_home() / "bin" / "spark-submit"), "--properties-file", str(settings), str(APPLICATION)]
+        if not _ran(command, environment, layout.logs / "record-class-archive.log", cancelled) or not _is_whole(java, recording):
+            return None
+        for old in layout.class_archives.glob("*.jsa"):
+            old.unlink()
+        return recording.replace(archive_path(layout, java, jars))
+
+
+def _is_whole(java: Java, recording: Path) -> bool:
+    """Whether a JVM starts with it, now and after a loss of power: with one that was cut off, each would crash."""
+    if not recording.is_file():
+        return False
+    with recording.open("rb") as file:
+        os.fsync(file.fileno())
+    crash = (f"-XX:ErrorFile={recording.with_suffix('.log')}", "-XX:-CreateCoredumpOnCrash")
+    return starts(java, *JVM_OPTIONS, *crash, f"-XX:SharedArchiveFile={recording}")
+
+
+def _ran(command: list[str], environment: Mapping[str, str], log: Path, cancelled: Event) -> bool:
+    """Whether the command came to a good end. In its own session: a Ctrl-C would make the JVM write an archive of half the classes."""
+    deadline = time.monotonic() + RECORD_SECONDS
+    with log.open("w", encoding="utf-8") as output:
+        child = subprocess.Popen(
+            command, env=dict(environment), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        while child.poll() is None and not cancelled.is_set() and time.monotonic() < deadline:
+            cancelled.wait(RECORD_POLL_SECONDS)
+    finally:
+        if child.poll() is None and (process := find_process(child.pid)):
+            end([process], polite_seconds=0.0)
+    return child.wait() == 0
+
+
+def build_py_files(layout: Layout, package: Path = PACKAGE) -> Path:
+    """Write the package folder, without caches, as the top level of the zip; replaces the old one only when something changed."""
+    part = layout.py_files.with_name(f"{layout.py_files.name}.{os.getpid()}.part")
+    sources = sorted(path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sources:
+            entry = zipfile.ZipInfo(str(Path(package.name) / path.relative_to(package)), FIXED_TIME)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, path.read_bytes())
+    if layout.py_files.is_file() and layout.py_files.read_bytes() == part.read_bytes():
+        part.unlink()
+        return layout.py_files
+    return part.replace(layout.py_files)
+
+
+# The variables under which everything of the embedded default runs: one mapping, one file, and nothing that was inherited by accident.
+
 
 LEDGER = "LIFECYCLE_LEDGER_URL"
 DIRECT = ("127.0.0.1", "localhost")

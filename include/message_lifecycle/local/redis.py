@@ -16,8 +16,7 @@ from pathlib import Path
 import redis
 
 from message_lifecycle.local import processes
-from message_lifecycle.local.errors import redis_broken, redis_missing
-from message_lifecycle.local.layout import PRIVATE_FOLDER, Layout, last_lines, secret, venv_bin, write_private
+from message_lifecycle.local.layout import PRIVATE_FOLDER, Layout, last_lines, redis_broken, redis_missing, secret, venv_bin, write_private
 from message_lifecycle.local.processes import LOOPBACK, Component, choose_port, kept_port, log_file
 
 SERVICE = "redis"

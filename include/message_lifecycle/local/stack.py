@@ -13,13 +13,20 @@ from threading import Event
 
 from message_lifecycle.local import airflow, postgres, redis
 from message_lifecycle.local.airflow import logins_file
-from message_lifecycle.local.environment import applied, environment, write_environment
-from message_lifecycle.local.jars import ensure_jars
-from message_lifecycle.local.java import Java, find_java
+from message_lifecycle.local.environment import (
+    applied,
+    build_py_files,
+    environment,
+    find_archive,
+    record_archive,
+    write_environment,
+    write_pyiceberg_conf,
+    write_spark_conf,
+)
+from message_lifecycle.local.java import Java, ensure_jars, find_java
 from message_lifecycle.local.layout import Layout, find_layout
 from message_lifecycle.local.processes import choose_port, kept_port, only_one
 from message_lifecycle.local.progress import QUIET, Progress
-from message_lifecycle.local.spark import build_py_files, find_archive, record_archive, write_pyiceberg_conf, write_spark_conf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

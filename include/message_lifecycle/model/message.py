@@ -1,12 +1,20 @@
-"""One message of a log (MSG-1, MSG-2); and what is told of many that are kept elsewhere: how many, and a digest of all that they say (RET-7)."""
+"""Messages, the single ones of them that go, the markers that tell of it, and the compacted view of the newest ones."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.instants import TTL_HEADER, Instant, Limits, Rule
+
+if TYPE_CHECKING:
+    from message_lifecycle.model.facts import Spared
+
+# One message of a log (MSG-1, MSG-2); and what is told of many that are kept elsewhere: how many, and a digest of all that they say (RET-7).
+
 
 Header = tuple[str, bytes]
 
@@ -99,3 +107,312 @@ def archived(messages: Iterable[Message]) -> Archived:
         )  # fmt: skip
         digest.update(repr(said).encode())
     return Archived(rows=rows, digest=digest.hexdigest())
+
+
+# Single messages that go, named by their offsets: what planning asks a store, what it is told, and how a plan writes it down.
+
+
+AgeReason = Literal["expiry", "ttl", "retention_age"]
+LimitReason = Literal["retention_count", "retention_bytes"]
+RemovalReason = Literal[
+    "erased",
+    "removed",
+    "purged",
+    "expiry",
+    "ttl",
+    "retention_age",
+    "retention_count",
+    "retention_bytes",
+    "superseded",
+    "compacted",
+    "undone",
+]
+"""In the order in which the first that applies counts (CNT-1). `compacted`: the compacted view covers it (CMP-9). `undone`: a marker of a
+plan that is taken back (DEL-7)."""
+OF_LIMITS: tuple[RemovalReason, ...] = ("retention_age", "retention_count", "retention_bytes")
+"""Those of the operation `retention`, and the cleaner's last (RET-5)."""
+ViewReason = Literal["removed", "purged", "expiry", "ttl", "retention_age", "superseded", "tombstoned", "null_key"]
+"""Why a message is not in the compacted view (CNT-1): an older one of its key, else the first of the others that applies."""
+Place = tuple[int, int]
+"""(partition, base offset of a segment)"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """A rule that takes single messages. Where several hold, the first listed is the reason (CNT-1).
+
+    `below`: per partition, the offset from which on it takes nothing yet, because somebody still needs the messages there.
+    `segments`: it judges the messages of these alone (None: all)."""
+
+    name: AgeReason
+    rule: Rule
+    below: Mapping[int, int] = field(default_factory=dict)
+    segments: frozenset[Place] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beyond:
+    """The limits by number and by size, for what no `Reason` of the question takes or holds (DEL-9).
+
+    `lapsed`: what no read shows any more, though it stays with its segment: it ranks after all others. `dead`: segments whose messages
+    an earlier rule has, and somebody holds: they are not counted. `below`: as of a `Reason`."""
+
+    limits: Limits
+    lapsed: Rule | None = None
+    dead: frozenset[Place] = frozenset()
+    below: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowQuestion:
+    """Which messages do these rules take at `as_of`, and which lie beyond the limits? Segments in `going` go as a whole and are not
+    looked at. What is `spared` is told like the rest: it is asked for `DueRows.free_since` alone."""
+
+    as_of: Instant
+    reasons: tuple[Reason, ...]
+    going: frozenset[Place] = frozenset()
+    beyond: Beyond | None = None
+    spared: tuple[Spared, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueRows:
+    """Messages of one file for which one reason holds: `taken` may go, `held` of them lie at or above the reason's bound.
+
+    `first_offset` and `last_offset` are of both; `since`: when the first of them became due; `free_since`: the same of those that may go
+    and that nobody spares, where that is another (None: it is not)."""
+
+    partition: int
+    base_offset: int
+    file: str
+    reason: RemovalReason
+    taken: str
+    """Offsets as `ranges_text`."""
+    rows: int
+    first_offset: int
+    last_offset: int
+    since: Instant
+    free_since: Instant | None = None
+    held: int = 0
+    spared: int = 0
+    """Messages that a legal hold or an undone plan keeps: they were `taken` (DEL-8)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What the limits met. `left`: messages that no rule of age has; `most_records` and `most_bytes`: the most that one group keeps (bytes:
+    0 where they are not limited, and of a single message that `min_keep` keeps)."""
+
+    left: int = 0
+    most_records: int = 0
+    most_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowAnswer:
+    """`due`: in order of (partition, segment, file, reason). `whole`: files all of whose messages are taken, with their sizes in
+    bytes; without them the segment still shows its newest time and last offset, or is gone (EXP-4).
+
+    `next_at`: the first instant after `as_of` at which one of the rules takes another message (None: none is known). `emptied`: groups
+    of which nothing is kept, as the newest message alone passes the limit of bytes; `oversized`: those that keep it nevertheless (RET-3)."""
+
+    due: tuple[DueRows, ...] = ()
+    whole: Mapping[str, int] = field(default_factory=dict)
+    next_at: Instant | None = None
+    emptied: int = 0
+    oversized: int = 0
+    unknown_times: int = 0
+    """Messages that are there and whose time is not known, at the most: no rule of age takes them (RET-2)."""
+    limited: Kept = field(default_factory=Kept)
+
+
+AskRows = Callable[[RowQuestion], RowAnswer]
+"""Answers from the very snapshot that the facts describe."""
+
+
+def ranges_text(offsets: Iterable[int]) -> str:
+    """Ascending offsets as `3,7-9`: short where messages go in runs, and readable in a plan."""
+    parts: list[str] = []
+    start = end = -2
+    for offset in offsets:
+        if offset == end + 1:
+            end = offset
+            continue
+        if end >= 0:
+            parts.append(_run(start, end))
+        start = end = offset
+    if end >= 0:
+        parts.append(_run(start, end))
+    return ",".join(parts)
+
+
+def runs_text(runs: Iterable[range]) -> str:
+    """Ascending runs of offsets, none of which meets the next, as `ranges_text`."""
+    return ",".join(_run(run.start, run.stop - 1) for run in runs)
+
+
+def ranges_of(text: str) -> Iterator[range]:
+    """The runs of offsets in a `ranges_text`."""
+    for part in text.split(",") if text else ():
+        first, _, last = part.partition("-")
+        yield range(int(first), int(last or first) + 1)
+
+
+def offsets_of(text: str) -> Iterator[int]:
+    for run in ranges_of(text):
+        yield from run
+
+
+def _run(start: int, end: int) -> str:
+    return str(start) if start == end else f"{start}-{end}"
+
+
+# Limit markers: what tells a reader that a key's last message went, and why (MRK-1, MRK-3).
+
+
+REASON_HEADER = "Nats-Marker-Reason"
+ROLLUP_HEADER = "Nats-Rollup"
+KV_HEADER = "KV-Operation"
+MarkerReason = Literal["MaxAge", "Remove", "Purge"]
+
+REASONS: dict[RemovalReason, MarkerReason] = {
+    "expiry": "MaxAge",
+    "ttl": "MaxAge",
+    "retention_age": "MaxAge",
+    "removed": "Remove",
+    "purged": "Purge",
+}
+"""Retention by count or bytes, and a marker that a new one replaces, make none (DEL-9, MRK-5)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """A marker without its offset, which publishing gives (MRK-4). `replaces`: the offset of the newest message that it stands for;
+    markers of one run are in the order of (partition, replaces)."""
+
+    partition: int
+    replaces: int
+    key: bytes
+    reason: MarkerReason
+    append_time: Instant
+    ttl_us: int
+
+    @property
+    def headers(self) -> tuple[Header, ...]:
+        return (
+            (REASON_HEADER, self.reason.encode()),
+            (TTL_HEADER, go_duration(self.ttl_us).encode()),
+            (ROLLUP_HEADER, b"sub"),
+        )
+
+    def message(self) -> NewMessage:
+        return NewMessage(append_time=self.append_time, key=self.key, value=b"", partition=self.partition, headers=self.headers)
+
+
+def is_marker(headers: Iterable[Header]) -> bool:
+    return any(name == REASON_HEADER for name, _ in headers)
+
+
+def causes_none(headers: Iterable[Header]) -> bool:
+    """A marker, or a purge entry of a key-value store, leaves no marker when it goes (MRK-3)."""
+    return any(name == REASON_HEADER or (name == KV_HEADER and value == b"PURGE") for name, value in headers)
+
+
+def go_duration(us: int) -> str:
+    """Whole seconds as Go prints them: `1s`, `1m0s`, `1h0m0s`."""
+    seconds = us // 1_000_000
+    hours, minutes = seconds // 3600, seconds // 60 % 60
+    shown = f"{seconds % 60}s"
+    if hours or minutes:
+        shown = f"{minutes}m{shown}"
+    return f"{hours}h{shown}" if hours else shown
+
+
+def digest(markers: Iterable[Marker]) -> str:
+    """Of all of them, in order, without offsets: what the gate judges is what is published (MRK-4)."""
+    text = json.dumps([[m.partition, m.key.hex(), m.reason, m.append_time, m.ttl_us] for m in markers])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+# The compacted view of a topic: each key's latest message, up to a horizon per partition (CMP-1 to CMP-4).
+
+
+NOTHING = -1
+"""The horizon of a partition of which nothing has been compacted yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewRow:
+    """A message in the view, as the log has it.
+
+    `delete_horizon`: of a retained tombstone, the instant from which on it may go (CMP-7). `remembered`: not a message any more but
+    the memory of one that was dropped, until its `delete_horizon`, so that a late older event brings no key back (CMP-12)."""
+
+    message: Message
+    delete_horizon: Instant | None = None
+    remembered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewState:
+    """The view at one snapshot, by metadata alone.
+
+    `rows`: messages in it; `hidden_rows`: of its files, superseded and not yet rewritten. `due_at`: when a message in it may go by its
+    age at the earliest; it may be earlier than the truth, never later."""
+
+    table_uuid: str
+    snapshot_id: int
+    horizons: Mapping[int, int]
+    """The last offset compacted, per partition; a partition that is not there has none yet."""
+    rows: int
+    hidden_rows: int
+    size_bytes: int
+    due_at: Instant | None
+    settings_hash: str
+    """Of the settings by which its messages were judged and `due_at` was told (`Policy.view_hash`); empty where not all by the same."""
+
+    def horizon(self, partition: int) -> int:
+        return self.horizons.get(partition, NOTHING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlived:
+    """What would be seen again if a plan took messages from past the horizon as it stands (CMP-9). Messages without a key hide none.
+
+    Ascending offsets by partition. `of_view`: of messages in the view of whose key a newer one goes. `in_log`: of messages that go from
+    past the horizon although an older one of their key stays there."""
+
+    of_view: Mapping[int, Sequence[int]]
+    in_log: Mapping[int, Sequence[int]]
+
+
+NONE_OUTLIVED = Outlived(of_view={}, in_log={})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """What lies past a partition's horizon, up to the end point of a run (CMP-1). `size_bytes`: of the files that hold it, a share each."""
+
+    partition: int
+    after: int
+    through: int
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedView:
+    """What a plan has made of the view, on the branch, before anybody sees it.
+
+    rows of the view before + rows of the tail == `rows` + all of `removed` (CNT-1)."""
+
+    view_rows: int
+    tail_rows: int
+    rows: int
+    removed: tuple[tuple[ViewReason, int], ...]
+    bytes_read: int
+    bytes_written: int
+    engine: str
+    took_ms: int = 0
+    snapshot_id: int | None = None
+    """Of the view's table, on the plan's branch."""

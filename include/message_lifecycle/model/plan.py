@@ -30,9 +30,9 @@ from message_lifecycle.model.change import (
 )
 from message_lifecycle.model.erasure import ErasureOf, TableKind
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Place, RemovalReason, ranges_of
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.rows import Place, RemovalReason, ranges_of
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 
 PLAN_FORMAT = 6
 """Raised with every change of what a plan's text may say; `ledger.older_formats` then needs a step from the one before."""

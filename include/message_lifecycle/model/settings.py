@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from message_lifecycle.model.errors import InvalidSetting
-from message_lifecycle.model.instants import MICROS_PER_SECOND, seconds
-from message_lifecycle.model.rules import SCOPES, Limits
+from message_lifecycle.model.instants import MICROS_PER_SECOND, SCOPES, Limits, seconds
 from message_lifecycle.model.setting_list import DOCUMENT_SETTINGS as DOCUMENT_SETTINGS
 from message_lifecycle.model.setting_list import OWN_SETTINGS as OWN_SETTINGS
 from message_lifecycle.model.setting_list import PROPERTY_PREFIX as PROPERTY_PREFIX
@@ -217,7 +216,7 @@ class Policy:
 
     @property
     def changes_max_age(self) -> int | str | None:
-        """Seconds, or calendar units (`app.document_facts` reads them); None: age keeps no change (SNP-9)."""
+        """Seconds, or calendar units (`app.sparing` reads them); None: age keeps no change (SNP-9)."""
         period = self["changes_max_age"]
         assert period is None or isinstance(period, int | str)
         return period

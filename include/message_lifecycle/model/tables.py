@@ -12,7 +12,7 @@ from operator import itemgetter
 
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import another_origin, invalid_append, origin_behind
 from message_lifecycle.model.facts import ActiveSegment, CopyState, LogState
-from message_lifecycle.model.instants import INT64_MAX, Instant
+from message_lifecycle.model.instants import (
+    INT64_MAX,
+    INVALID_TTL,
+    TTL_DISABLED,
+    Instant,
+    InvalidTtl,
+    OwnTtl,
+    expires_at,
+    parse_ttl,
+    ttl_header,
+)
 from message_lifecycle.model.message import NewMessage, known_time
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.ttl import INVALID_TTL, TTL_DISABLED, InvalidTtl, OwnTtl, expires_at, parse_ttl, ttl_header
 
 # Whether a message may be appended with the lifetime it states, and when it then dies (TTL-2 to TTL-6).
 

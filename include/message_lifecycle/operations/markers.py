@@ -8,10 +8,8 @@ from dataclasses import replace
 from message_lifecycle.model.change import Commit, that_change
 from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.marker import REASONS, Marker, MarkerReason, causes_none
-from message_lifecycle.model.message import Message
+from message_lifecycle.model.message import REASONS, Marker, MarkerReason, Message, RemovalReason, causes_none
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import RemovalReason
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.planning import empty_plan_of_log
 

@@ -1,27 +1,373 @@
-"""The message cleaner, and `retention`, which is all the cleaning that topics of backends have (RET-5): what goes from a topic at `as_of`, and
-what holds the rest (EXP-1 to EXP-7, TTL-5 to TTL-7, CLK-4, DEL-9).
-
-Whole segments first: per partition the leading run of expired ones, by metadata alone. Then single messages, which the store
-is asked for: those of an expired segment that keeps some, those past their own TTL, those past the topic's age, and of what is
-left those beyond its limits of number and size. The active segment goes only when all of it is expired: the plan then seals it first.
-"""
+"""The message cleaner and `retention`: what goes from a topic at `as_of`, and what holds the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import Literal, get_args
 
-from message_lifecycle.model.facts import Facts
-from message_lifecycle.model.hold import SparedOffsets
-from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import OF_LIMITS, AskRows, Beyond, Place, Reason, RowAnswer, RowQuestion
-from message_lifecycle.model.rules import Either
+from message_lifecycle.model.change import Commit, SealSegment, that_change
+from message_lifecycle.model.facts import READERS, Facts, Segment, Spared, SparedBy, SparedOffsets
+from message_lifecycle.model.instants import Either, Instant
+from message_lifecycle.model.message import (
+    OF_LIMITS,
+    AgeReason,
+    AskRows,
+    Beyond,
+    DueRows,
+    LimitReason,
+    Place,
+    Reason,
+    RemovalReason,
+    RowAnswer,
+    RowQuestion,
+    offsets_of,
+)
+from message_lifecycle.model.plan import Bound, Held, Holder, Plan, Selection
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations import age_rules
-from message_lifecycle.operations.age_rules import Expired, Walk
-from message_lifecycle.operations.barriers import Barriers, barriers
-from message_lifecycle.operations.removal import below, may_keep_some, place_of, removal, silent
+from message_lifecycle.operations import expiry
+from message_lifecycle.operations.expiry import Barriers, Expired, Walk, barriers
+from message_lifecycle.operations.planning import SparedRows, drop, empty_plan_of_log, removal_of, spare, tightened_text
+
+# A plan of what rules take from a log: whole segments, then single messages, until the budget is spent (DEL-1, DEL-9, EXP-7).
+
+
+# What one pass may still take (EXP-7).
+
+
+@dataclass(slots=True, kw_only=True)
+class Budget:
+    """Counts what was admitted, in order. The first thing always fits, or a large one would never go; after a refusal nothing does."""
+
+    segments: int
+    rows: int
+    size_bytes: int
+    segments_taken: int = 0
+    rows_taken: int = 0
+    bytes_taken: int = 0
+    spent: bool = False
+
+    @classmethod
+    def of(cls, policy: Policy) -> Budget:
+        segments, rows, size_bytes = policy.budget
+        return cls(segments=segments, rows=rows, size_bytes=size_bytes)
+
+    def admits(self, *, rows: int, size_bytes: int = 0) -> bool:
+        """One segment, or messages of one."""
+        over = (
+            (self.segments and self.segments_taken + 1 > self.segments)
+            or (self.rows and self.rows_taken + rows > self.rows)
+            or (self.size_bytes and self.bytes_taken + size_bytes > self.size_bytes)
+        )
+        if self.spent or (over and self.segments_taken):
+            self.spent = True
+            return False
+        self.segments_taken += 1
+        self.rows_taken += rows
+        self.bytes_taken += size_bytes
+        return True
+
+
+_REASONS: tuple[str, ...] = (*get_args(AgeReason), *get_args(LimitReason))
+_BUDGET = "the pass took as much as [message_cleaner] allows; the next pass goes on"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Taken:
+    """What the plan takes, in order of (partition, segment)."""
+
+    whole: list[Expired] = field(default_factory=list)
+    by_row: list[Expired] = field(default_factory=list)
+    """Segments that go but for messages that stay."""
+    rows: list[DueRows] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    bounds: list[Bound] = field(default_factory=list)
+
+
+def removal(
+    operation: Literal["message_cleaner", "retention"],
+    facts: Facts,
+    policy: Policy,
+    readers: Barriers,
+    answer: RowAnswer,
+    *,
+    as_of: Instant,
+    walks: Mapping[int, Walk],
+    bounded: bool = True,
+    warnings: Iterable[str] = (),
+    reasons: tuple[RemovalReason, ...],
+) -> Plan:
+    """The plan. `reasons`: as in it. `walks`: expired segments by partition; `answer`: single messages; `bounded`: whether readers were asked at all."""
+    answer, spared = spare(answer, SparedOffsets(facts.spared))
+    taken = _take(walks, answer, readers, policy, spared)
+    going = taken.whole + taken.by_row
+    removed = Counter[str]({"expiry": sum(entry.segment.rows for entry in taken.whole)})
+    for entry in taken.rows:
+        removed[entry.reason] += entry.rows
+    whole_files = _whole_files(answer, taken.rows)
+    changes = that_change(_change(taken, facts, policy.archive_to if removed.total() else None))
+    made = empty_plan_of_log(operation, facts, policy, as_of=as_of)
+    return replace(
+        made,
+        bounds=tuple(_bounds(walks, readers, facts.log.end_offsets) if bounded else ()) + tuple(taken.bounds),
+        changes=changes,
+        selection=Selection(files=tuple(sorted([*(name for entry in taken.whole for name in entry.segment.files), *whole_files]))),
+        expected=replace(
+            made.expected,
+            removed=tuple((reason, removed[reason]) for reason in _REASONS if removed[reason]),
+            removed_bytes=sum(entry.segment.size_bytes for entry in taken.whole) + sum(whole_files.values()),
+            segments=len(going),
+        ),
+        held=tuple(taken.held),
+        warnings=(*warnings, *_unread(taken.rows, readers), *_of_limits(answer, policy)),
+        asks=tuple(_asks(facts, policy, answer)) if changes else (),
+        more=any(entry.holder == "budget" for entry in taken.held),
+        due_since=min([*_due_times(going, policy), *(entry.since for entry in taken.rows if entry.reason != "expiry")], default=None),
+        next_due_at=_next_due(walks, answer, taken, readers, as_of),
+        reasons=reasons,
+    )
+
+
+def silent(readers: Barriers, policy: Policy) -> list[str]:
+    """What is said of readers that pin no more (EXP-6)."""
+    return [
+        f"consumer {name} has been silent for longer than {policy['consumer_expiry']} s and keeps nothing any more"
+        for name in readers.silent
+    ]
+
+
+def below(partitions: Iterable[int], readers: Barriers, *, of_ttl: bool) -> dict[int, int]:
+    """Per partition that somebody reads, the offset from which on nothing goes."""
+    slowest = ((partition, readers.slowest(partition, of_ttl=of_ttl)) for partition in partitions)
+    return {partition: found[0].offset or 0 for partition, found in slowest if found is not None}
+
+
+def _asks(facts: Facts, policy: Policy, answer: RowAnswer) -> Iterator[str]:
+    """Why a person's word is needed whatever the counts (DEL-3, RET-3)."""
+    tightened = (
+        policy.tightened_since(facts.accepted) if facts.accepted is not None else ("everything: no earlier run of this topic is known",)
+    )
+    for name in tightened:
+        yield tightened_text(name)
+    if answer.emptied:
+        yield (
+            f"nothing is kept of {answer.emptied} group(s) of retention_scope {policy['retention_scope']}: the newest message alone is "
+            f"larger than max_total_bytes = {policy['max_total_bytes']}; min_keep = 1 would keep it (RET-3)"
+        )
+
+
+def _of_limits(answer: RowAnswer, policy: Policy) -> Iterator[str]:
+    if answer.unknown_times and policy.max_age_us is not None:
+        yield f"{answer.unknown_times} message(s) at the most have no known append_time: max_age_seconds takes none of them (RET-2)"
+    if answer.oversized:
+        yield f"min_keep keeps the newest message of {answer.oversized} group(s), each of them larger than max_total_bytes (RET-3)"
+
+
+def _due_times(expired: Iterable[Expired], policy: Policy) -> Iterator[Instant]:
+    expiry_us = policy.message_expiry_us
+    for entry in expired:
+        due_at = entry.segment.expires_at(expiry_us)
+        if due_at is not None:
+            yield due_at
+
+
+def may_keep_some(segment: Segment, policy: Policy) -> bool:
+    """Whether some of an expired segment's messages may stay: late ones (CLK-4), and those that their own TTL keeps (EXP-5)."""
+    own = (segment.never or (segment.own_ttl and policy.ttl_overrides_age)) and policy.allow_msg_ttl
+    return segment.late_rows > 0 or own
+
+
+def _take(walks: Mapping[int, Walk], answer: RowAnswer, readers: Barriers, policy: Policy, spared: tuple[SparedRows, ...]) -> _Taken:
+    """Expired segments in order, then single messages, until the budget is spent (DEL-9, EXP-7)."""
+    budget, taken = Budget.of(policy), _Taken()
+    expiring: dict[Place, list[DueRows]] = {}
+    for entry in answer.due:
+        if entry.reason == "expiry":
+            expiring.setdefault((entry.partition, entry.base_offset), []).append(entry)
+    held: list[Expired] = []
+    for expired in (entry for _, walk in sorted(walks.items()) for entry in walk.expired):
+        segment, due = expired.segment, expiring.get(place_of(expired.segment), [])
+        partly = may_keep_some(segment, policy)
+        rows = sum(entry.rows for entry in due) if partly else segment.rows
+        if expired.holder is not None:
+            held.append(expired)
+        elif partly and not rows:
+            continue  # what is left of it stays of its own right
+        elif not budget.admits(rows=rows, size_bytes=segment.size_bytes):
+            held.append(replace(expired, holder="budget", detail=_BUDGET))
+        elif partly:
+            taken.by_row.append(expired)
+            taken.rows += due
+        else:
+            taken.whole.append(expired)
+    # All of such a segment is overdue and held: nothing of it is told twice.
+    told = {place_of(entry.segment) for entry in held if not may_keep_some(entry.segment, policy)}
+    for entry in answer.due:
+        if entry.reason != "expiry":
+            _take_rows(entry, taken, budget, readers, told)
+    taken.held += _staying(kept for kept in spared if (kept.entry.partition, kept.entry.base_offset) not in told)
+    otherwise = Counter[Place]()
+    for entry in taken.rows:
+        otherwise[entry.partition, entry.base_offset] += entry.rows
+    for refused in taken.held:
+        if refused.holder == "budget":
+            otherwise[refused.partition, refused.first_base] += refused.rows
+
+    def overdue(expired: Expired) -> int:
+        place = place_of(expired.segment)
+        if may_keep_some(expired.segment, policy):
+            return sum(entry.rows + entry.held + entry.spared for entry in expiring.get(place, []))
+        return expired.segment.rows - otherwise[place]
+
+    taken.held = [*_held_segments(((entry, overdue(entry)) for entry in held), policy), *taken.held]
+    for stopped in held:
+        if stopped.holder == "budget" and all(bound.partition != stopped.segment.partition for bound in taken.bounds):
+            reason = "max_segments, max_rows or max_bytes of [message_cleaner]"
+            taken.bounds.append(
+                Bound(name="budget", partition=stopped.segment.partition, offset=stopped.segment.base_offset, reason=reason)
+            )
+    return taken
+
+
+def _take_rows(entry: DueRows, taken: _Taken, budget: Budget, readers: Barriers, told: set[Place]) -> None:
+    if entry.rows and budget.admits(rows=entry.rows):
+        taken.rows.append(entry)
+    elif entry.rows:
+        taken.held.append(_held_rows(entry, entry.rows, "budget", _BUDGET))
+    if entry.held and (entry.partition, entry.base_offset) not in told:
+        slowest = readers.slowest(entry.partition, of_ttl=entry.reason == "ttl")
+        assert slowest is not None, "a bound was asked for because somebody sets it"
+        taken.held.append(_held_rows(entry, entry.held, slowest[1], f"{slowest[0].name} {slowest[0].reason}"))
+
+
+def _staying(spared: Iterable[SparedRows]) -> Iterator[Held]:
+    """What came back is named by runs of offsets, of which a segment may have hundreds, in as many files: they are held as one."""
+    found: dict[tuple[int, int, RemovalReason, Spared], list[SparedRows]] = {}
+    for kept in spared:
+        by = replace(kept.by, first=0, last=None)  # whose run it is, and not which
+        found.setdefault((kept.entry.partition, kept.entry.base_offset, kept.entry.reason, by), []).append(kept)
+    for (_, _, _, by), group in found.items():
+        entries = [kept.entry for kept in group]
+        whole = replace(entries[0], since=min(e.since for e in entries), last_offset=max(e.last_offset for e in entries))
+        yield _held_rows(whole, sum(kept.rows for kept in group), by.holder, by.detail)
+
+
+def _held_rows(entry: DueRows, rows: int, holder: Holder, detail: str) -> Held:
+    return Held(
+        partition=entry.partition,
+        first_base=entry.base_offset,
+        last_offset=entry.last_offset,
+        rows=rows,
+        overdue_since=entry.since,
+        holder=holder,
+        detail=detail,
+        reason=entry.reason,
+    )
+
+
+def _held_segments(entries: Iterable[tuple[Expired, int]], policy: Policy) -> Iterator[Held]:
+    """With the overdue messages of each; neighbours with the same holder are one run."""
+    overdue = [(entry, rows) for entry, rows in entries if rows]
+
+    def run_of(numbered: tuple[int, tuple[Expired, int]]) -> tuple[int, Holder | None, str, int]:
+        at, (entry, _) = numbered
+        # Between two segments that a hold keeps others may go.
+        apart = entry.position - at if entry.holder in get_args(SparedBy) else 0
+        return entry.segment.partition, entry.holder, entry.detail, apart
+
+    for (partition, holder, detail, _), group in groupby(enumerate(overdue), key=run_of):
+        found = [numbered for _, numbered in group]
+        segments = [entry.segment for entry, _ in found]
+        assert holder is not None, "only what is held is told here"
+        yield Held(
+            partition=partition,
+            first_base=segments[0].base_offset,
+            last_offset=segments[-1].last_offset,
+            rows=sum(rows for _, rows in found),
+            overdue_since=min(_due_times((entry for entry, _ in found), policy), default=None),
+            holder=holder,
+            detail=detail,
+        )
+
+
+def _whole_files(answer: RowAnswer, rows: Iterable[DueRows]) -> dict[str, int]:
+    """Files of which every message goes in this very plan, with their sizes: all that a segment may lose whole, or none of them, for
+    that it still shows its newest time was judged without all of them (EXP-4)."""
+    taken = Counter[str]()
+    for entry in rows:
+        taken[entry.file] += entry.rows
+    due = Counter[str]()
+    where: dict[str, Place] = {}
+    for entry in answer.due:
+        due[entry.file] += entry.rows + entry.held + entry.spared
+        where[entry.file] = entry.partition, entry.base_offset
+    stay = {where[name] for name in answer.whole if taken[name] != due[name]}
+    return {name: size for name, size in answer.whole.items() if where[name] not in stay}
+
+
+def _unread(rows: Iterable[DueRows], readers: Barriers) -> Iterator[str]:
+    """TTL waits for no consumer: what goes unread is told (TTL-7)."""
+    gone = [entry for entry in rows if entry.reason == "ttl"]
+    for reader in readers.readers:
+        if reader.kind != "consumer":
+            continue
+        # From its bound on a reader has read nothing.
+        unread = sum(
+            sum(offset >= (reader.bound(entry.partition).offset or 0) for offset in offsets_of(entry.taken))
+            for entry in gone
+            if entry.last_offset >= (reader.bound(entry.partition).offset or 0)
+        )
+        if unread:
+            yield f"{unread} message(s) go by their own TTL before consumer {reader.name} has read them (TTL-7)"
+
+
+def _bounds(walks: Mapping[int, Walk], readers: Barriers, partitions: Iterable[int]) -> Iterator[Bound]:
+    for partition in sorted({*partitions, *walks}):
+        if partition in walks:
+            yield from walks[partition].bounds
+        yield from (reader.bound(partition) for reader in readers.readers)
+
+
+def _next_due(walks: Mapping[int, Walk], answer: RowAnswer, taken: _Taken, readers: Barriers, as_of: Instant) -> Instant | None:
+    if any(entry.holder == "budget" for entry in taken.held):
+        return as_of
+    times = [walk.next_due_at for walk in walks.values()] + [answer.next_at]
+    if any(entry.reason != "expiry" and entry.holder in READERS for entry in taken.held):
+        times.append(readers.next_silent_at)
+    return min((instant for instant in times if instant is not None), default=None)
+
+
+def _change(taken: _Taken, facts: Facts, keep: str | None) -> Commit:
+    going = sorted(taken.whole + taken.by_row, key=lambda entry: place_of(entry.segment))
+    # Segments that follow each other in the log go as one run: names stay exact, plans stay short.
+    runs = groupby(enumerate(taken.whole), key=lambda entry: (entry[1].segment.partition, entry[1].position - entry[0]))
+    return Commit(
+        table="log",
+        seal=tuple(
+            SealSegment(partition=partition, base_offset=base, next_offset=facts.log.end_offsets[partition])
+            for partition, base in (place_of(entry.segment) for entry in going if not entry.segment.sealed)
+        ),
+        drop=tuple(drop([expired.segment for _, expired in group], "expiry") for _, group in runs),
+        mark=tuple(
+            removal_of(rows)
+            for rows in sorted(taken.rows, key=lambda due: (due.partition, due.base_offset, due.file, _REASONS.index(due.reason)))
+        ),
+        keep=keep,
+    )
+
+
+def place_of(segment: Segment) -> Place:
+    return segment.partition, segment.base_offset
+
+
+# The message cleaner, and `retention`, which is all the cleaning that topics of backends have (RET-5): what goes from a topic at `as_of`, and
+# what holds the rest (EXP-1 to EXP-7, TTL-5 to TTL-7, CLK-4, DEL-9).
+#
+# Whole segments first: per partition the leading run of expired ones, by metadata alone. Then single messages, which the store
+# is asked for: those of an expired segment that keeps some, those past their own TTL, those past the topic's age, and of what is
+# left those beyond its limits of number and size. The active segment goes only when all of it is expired: the plan then seals it first.
 
 
 def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
@@ -37,8 +383,8 @@ def plan(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows) -> Plan:
         if policy.message_expiry_us:
             for partition, group in groupby(facts.log.segments, key=lambda segment: segment.partition):
                 segments = tuple(group)
-                warnings += age_rules.warnings(segments, policy.message_expiry_us)
-                walks[partition] = age_rules.walk(partition, segments, readers, policy, as_of, spared)
+                warnings += expiry.warnings(segments, policy.message_expiry_us)
+                walks[partition] = expiry.walk(partition, segments, readers, policy, as_of, spared)
         question = _question(walks, facts, readers, policy, as_of)
         if question.reasons or question.beyond is not None:
             answer = ask(question)
@@ -62,14 +408,14 @@ def _question(walks: Mapping[int, Walk], facts: Facts, readers: Barriers, policy
     partly = frozenset(place_of(entry.segment) for entry in expired if may_keep_some(entry.segment, policy))
     going = frozenset(place_of(entry.segment) for entry in expired if entry.holder is None) - partly
     reasons = []
-    rule = rule_of_held = age_rules.expiry(policy)
+    rule = rule_of_held = expiry.expiry(policy)
     free = frozenset(place_of(entry.segment) for entry in expired if entry.holder is None) & partly
     if rule is not None and free:
         reasons.append(Reason(name="expiry", rule=rule, segments=free))
     partitions = facts.log.end_offsets
-    if (rule := age_rules.ttl(policy)) is not None:
+    if (rule := expiry.ttl(policy)) is not None:
         reasons.append(Reason(name="ttl", rule=rule, below=below(partitions, readers, of_ttl=True)))
-    if (rule := age_rules.retention_age(policy)) is not None:
+    if (rule := expiry.retention_age(policy)) is not None:
         reasons.append(Reason(name="retention_age", rule=rule, below=below(partitions, readers, of_ttl=False)))
     if rule_of_held is not None and partly - free:
         # Counted last and never taken: what another reason takes of a segment that is held is not held.
@@ -86,7 +432,7 @@ def _beyond(
         return None
     return Beyond(
         limits=policy.limits,
-        lapsed=age_rules.expiry(policy),
+        lapsed=expiry.expiry(policy),
         dead=frozenset(place_of(entry.segment) for entry in expired) - partly,
         below=below(partitions, readers, of_ttl=False),
     )
@@ -99,9 +445,9 @@ def plan_retention(facts: Facts, policy: Policy, *, as_of: Instant, ask: AskRows
     """What lies beyond the topic's limits at `as_of`, with the same bounds as the cleaner's. Pure, as the cleaner's plan."""
     readers = barriers(facts.consumers, policy, as_of)
     bounds = below(facts.log.end_offsets, readers, of_ttl=False)
-    age = age_rules.retention_age(policy)
+    age = expiry.retention_age(policy)
     # What expiry or its own TTL has made dead is not this operation's, and is shown by no read either.
-    dead = tuple(rule for rule in (age_rules.expiry(policy), age_rules.ttl(policy)) if rule is not None)
+    dead = tuple(rule for rule in (expiry.expiry(policy), expiry.ttl(policy)) if rule is not None)
     beyond = None if policy.limits is None else Beyond(limits=policy.limits, lapsed=Either(dead) if dead else None, below=bounds)
     reasons = () if age is None else (Reason(name="retention_age", rule=age, below=bounds),)
     answer = RowAnswer()
@@ -116,5 +462,5 @@ def shown(policy: Policy, as_of: Instant) -> RowQuestion | None:
     None: the topic has no such limits."""
     if policy.limits is None:
         return None
-    hidden = Reason(name="retention_age", rule=age_rules.hidden(policy))
+    hidden = Reason(name="retention_age", rule=expiry.hidden(policy))
     return RowQuestion(as_of=as_of, reasons=(hidden,), beyond=Beyond(limits=policy.limits))

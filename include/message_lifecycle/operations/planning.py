@@ -12,14 +12,13 @@ from message_lifecycle import __version__
 from message_lifecycle.model.change import DropSegments, RemoveRows
 from message_lifecycle.model.document import DocumentTables
 from message_lifecycle.model.erasure import KeyInTable
-from message_lifecycle.model.facts import Facts, LogState, Segment
-from message_lifecycle.model.hold import Spared, SparedOffsets, spared_text
+from message_lifecycle.model.facts import Facts, LogState, Segment, Spared, SparedOffsets, spared_text
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import DueRows, RowAnswer, ViewState, ranges_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Expected, Operation, Plan, Requirements, Selection, ViewRequirements
-from message_lifecycle.model.rows import DueRows, RowAnswer, ranges_of
-from message_lifecycle.model.settings import Policy, Value
-from message_lifecycle.model.view import ViewState
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import Policy
 
 
 def empty_plan(operation: Operation, topic: TopicName, policy: Policy, requirements: Requirements, *, as_of: Instant) -> Plan:

@@ -10,11 +10,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from message_lifecycle.model.change import Commit, QuarantinedFile, that_change
-from message_lifecycle.model.hold import SparedBy
+from message_lifecycle.model.facts import SparedBy
 from message_lifecycle.model.instants import Instant, deadline, is_dead, seconds
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Held, Operation, Plan, Selection
-from message_lifecycle.model.settings import Policy, Value
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import CameBack, QuarantineFile, QuarantineReturning, QuarantineState
 from message_lifecycle.operations.planning import asks_where_shorter, empty_plan, not_back, required_of_table
 

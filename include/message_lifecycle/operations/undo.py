@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from message_lifecycle.model.change import Commit, that_change
+from message_lifecycle.model.change import Commit, Range, Returning, ReturningView, ranges_in, that_change
 from message_lifecycle.model.errors import later_plan, not_published, not_undoable, undo_window_passed
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.instants import Instant, format_instant
-from message_lifecycle.model.message import Message
+from message_lifecycle.model.message import Message, ranges_of
 from message_lifecycle.model.outcome import OutcomeName
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import ranges_of
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.undo import Range, Returning, ReturningView, ranges_in
 from message_lifecycle.operations.planning import empty_plan_of_log, not_back
 
 _OF_AGES = ("message_expiry", "max_age_seconds", "allow_msg_ttl", "ttl_overrides_age", "zero_ttl")

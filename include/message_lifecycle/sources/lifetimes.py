@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from message_lifecycle.model.instants import MICROS_PER_SECOND
-from message_lifecycle.model.ttl import TTL_HEADER, InvalidTtl, parse_ttl, ttl_header
+from message_lifecycle.model.instants import MICROS_PER_SECOND, TTL_HEADER, InvalidTtl, parse_ttl, ttl_header
 
 Longs = NDArray[np.int64]
 Bytes = NDArray[np.uint8]

@@ -20,8 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
-from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND
-from message_lifecycle.model.ttl import INVALID_TTL, TTL_DISABLED, TTL_HEADER
+from message_lifecycle.model.instants import INT64_MAX, INVALID_TTL, MICROS_PER_SECOND, TTL_DISABLED, TTL_HEADER
 from message_lifecycle.sources.files import InputFile, shapes, wrong_time_unit
 from message_lifecycle.sources.lifetimes import INVALID, NEVER, NO_LIFETIME, lifetimes
 from message_lifecycle.sources.records import (

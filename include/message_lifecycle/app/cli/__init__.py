@@ -1,5 +1,227 @@
 """The `lifecycle` command: one module per group of commands, one boundary for errors."""
 
-from message_lifecycle.app.cli.boundary import main
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import textwrap
+import traceback
+from collections import UserDict
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from pkgutil import resolve_name
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from message_lifecycle.app.cli.context import Wiring
+from message_lifecycle.app.config import wants_trace
+from message_lifecycle.model.errors import EXIT_BAD_INPUT, EXIT_INTERNAL, LifecycleError
 
 __all__ = ["main"]
+
+
+# `main`: the one place that turns errors into a message and an exit status.
+
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+PROGRAM = "lifecycle"
+
+
+def main(arguments: Sequence[str] | None = None, *, wiring: Wiring | None = None) -> int:
+    """Run one command and return its exit status; `wiring`: other services than the configured ones, for tests."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = _wants_json(given)
+    try:
+        status = _run(given, wiring or Wiring())
+        sys.stdout.flush()
+    except LifecycleError as error:
+        status = _tell(error, error.code, str(error), error.exit_code, as_json=as_json)
+    except typer.TyperException as error:
+        status = _tell_usage(error, as_json=as_json)
+    except (KeyboardInterrupt, typer.Abort):
+        status = INTERRUPTED
+    except BrokenPipeError:
+        status = _leave_quietly()
+    except Exception as error:  # noqa: BLE001 - the boundary: whatever it is, a person gets a line and a status
+        hint = "" if wants_trace() else " Set LIFECYCLE_DEBUG=1 and run it again to see the trace."
+        said = f"{type(error).__name__}: {_beginning(error)}. This is a fault of the program; `lifecycle status` tells what was done.{hint}"
+        status = _tell(error, "InternalError", said, EXIT_INTERNAL, as_json=as_json)
+    return status
+
+
+def _run(given: list[str], wiring: Wiring) -> int:
+    try:
+        return int(tree().main(given, prog_name=PROGRAM, standalone_mode=False, obj=wiring) or 0)
+    except SystemExit as left:
+        # Typer leaves by itself in two cases: to complete a line for a shell, and when the reader of our output has gone.
+        if isinstance(left.__context__, BrokenPipeError):
+            raise left.__context__ from None
+        return left.code if isinstance(left.code, int) else 0
+
+
+def _wants_json(given: Sequence[str]) -> bool:
+    """Known before the arguments are parsed, so that a wrong argument, too, is told as JSON."""
+    return any(
+        one in ("--output=json", "-ojson") or (one in ("--output", "-o") and value == "json") for one, value in pairwise([*given, ""])
+    )
+
+
+def _tell(error: BaseException, name: str, said: str, status: int, *, as_json: bool) -> int:
+    if wants_trace():
+        traceback.print_exception(error)
+    try:
+        if as_json:
+            print(json.dumps({"error": name, "message": said}, ensure_ascii=False), flush=True)
+        else:
+            print(_wrapped(f"{name}: {said}"), file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        _leave_quietly()
+    return status
+
+
+def _beginning(error: Exception) -> str:
+    """An engine's error is its trace, hundreds of lines long; its name and reason stand first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:2])
+
+
+def _wrapped(text: str) -> str:
+    """Between words on a terminal; one line where a program reads."""
+    if not sys.stderr.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))
+
+
+def _tell_usage(error: typer.TyperException, *, as_json: bool) -> int:
+    if as_json:
+        return _tell(error, "UsageError", error.format_message(), EXIT_BAD_INPUT, as_json=True)
+    from typer import rich_utils
+
+    rich_utils.rich_format_error(error)  # type: ignore[arg-type]  # of typer's own, whose classes it does not export
+    return EXIT_BAD_INPUT
+
+
+def _leave_quietly() -> int:
+    """The reader has gone: what is still buffered must not be complained about when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE
+
+
+# All commands, in the order of work. One is imported and built when it is called or listed: no call pays for the others.
+
+
+_ORDER = {
+    "Start here": {
+        "demo": "trying:demo",
+        "up": "trying:up",
+        "down": "trying:down",
+    },
+    "Topics and their messages": {
+        "topic": "topics:app",
+        "ingest": "messages:ingest",
+        "read": "messages:read",
+        "consumer": "messages:consumers",
+        "compact": "runs:compact",
+        "document": "documents:app",
+    },
+    "Remove what is due: all steps at once, or one by one": {
+        "due": "steps:due",
+        "run": "runs:run",
+        "plan": "steps:plan",
+        "stage": "steps:stage",
+        "mark": "steps:mark",
+        "gate": "steps:gate",
+        "approve": "steps:approve",
+        "refuse": "steps:refuse",
+        "publish": "steps:publish",
+        "verify": "steps:verify",
+        "message": "requests:messages",
+        "key": "requests:keys",
+        "undo": "requests:undo",
+        "hold": "requests:hold_commands",
+        "erase": "erasures:app",
+        "quarantine": "runs:quarantine",
+        "reclaim": "runs:reclaim",
+    },
+    "See what is, what was done, and why": {
+        "status": "looking:status",
+        "explain": "looking:explain",
+        "receipt": "erasures:receipts",
+        "backends": "looking:backends",
+        "ledger": "looking:ledger_commands",
+    },
+    "Try a policy before it touches data": {
+        "scenario": "trying:scenario",
+    },
+}
+"""Panel of the help: command: its module and, there, its function or its group."""
+_PANELS = {name: panel for panel, places in _ORDER.items() for name in places}
+
+
+class _Commands(UserDict[str, Any]):
+    """Commands by name, each made when it is first asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(dict.fromkeys(_PANELS))
+
+    def __getitem__(self, name: str) -> Any:
+        if self.data[name] is None:
+            self.data[name] = _made(name)
+        return self.data[name]
+
+
+class _Lazy(TyperGroup):
+    """Names its commands without making them: to complete a word, and to tell what an unknown one is most like."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands = _Commands()
+
+    def list_commands(self, _ctx: Any) -> list[str]:
+        return list(self.commands)
+
+    def get_command(self, _ctx: Any, name: str) -> Any:
+        return self.commands[name] if name in self.commands else None  # noqa: SIM401 - `get` would take a module's own KeyError for no command
+
+
+app = typer.Typer(
+    cls=_Lazy,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Deletion you can prove, for message logs on the lakehouse.\n\n"
+    "Messages go because a setting of their topic says so: planned, checked on a staged copy, published in one commit, verified, explained.",
+    epilog="Exit status: 0 done (or nothing to do), 1 something does not hold, 2 wrong input, 3 refused by a rule, "
+    "4 a system does not answer, 5 waits for a person, 70 a fault of the program.",
+)
+
+
+@app.callback()
+def _root() -> None:
+    """Keeps `lifecycle` a group whatever it holds."""
+
+
+@cache
+def tree() -> Any:
+    """`lifecycle`; the same one at every call, for what is made of it holds nothing of a call."""
+    return typer.main.get_command(app)
+
+
+def _made(name: str) -> Any:
+    panel = _PANELS[name]
+    found = resolve_name(f"{__package__}.{_ORDER[panel][name]}")
+    alone = typer.Typer(add_completion=False)
+    alone.callback()(_root)
+    if isinstance(found, typer.Typer):
+        alone.add_typer(found, name=name, rich_help_panel=panel)
+    else:
+        alone.command(name, rich_help_panel=panel)(found)
+    group = typer.main.get_group(alone)
+    return group.commands[name]

@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, Annotated, Any, assert_never
 import typer
 
 from message_lifecycle.app.cli.screen import Output
-from message_lifecycle.model.backends import BACKENDS, NO_OPTIONS, Backend, StoreOptions
 from message_lifecycle.model.errors import EXIT_INTERNAL, EXIT_REFUSED, BadInput, unusable_key
 from message_lifecycle.model.instants import Instant, parse_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Judgement, OutcomeName
-from message_lifecycle.model.settings import SETTINGS, Value, parse_topic_settings, resolve, topic_changes
+from message_lifecycle.model.setting_list import SETTINGS, Value
+from message_lifecycle.model.settings import parse_topic_settings, resolve, topic_changes
+from message_lifecycle.model.topic import BACKENDS, NO_OPTIONS, Backend, StoreOptions
 
 if TYPE_CHECKING:
     from message_lifecycle.app.operations.registry import Scheduled
     from message_lifecycle.app.scenario import MakeWorld, World
     from message_lifecycle.app.services import Services
     from message_lifecycle.app.steps import Approver
-    from message_lifecycle.ledger.ledger import Ledger
+    from message_lifecycle.ledger import Ledger
 
 
 # How commands read what a person gives them: each argument and option that several have is declared here once.
@@ -222,7 +223,7 @@ class Wiring:
 
     def ledger(self) -> Ledger:
         """The ledger alone, for its own care. Raises LedgerNotMigrated and what else `open_ledger` raises."""
-        from message_lifecycle.ledger.ledger import open_ledger
+        from message_lifecycle.ledger import open_ledger
 
         return open_ledger(self.ledger_url())
 

@@ -9,7 +9,7 @@ from message_lifecycle.app.cli.screen import ROWS, Output, Screen, View, count, 
 from message_lifecycle.model.outcome import Outcome
 
 if TYPE_CHECKING:
-    from message_lifecycle.app.operations.base import Operation
+    from message_lifecycle.app.operations.registry import Operation
 
 SHORT = 12
 """Of a plan's id so many characters are shown where it is to be typed."""
@@ -240,7 +240,7 @@ def _fate(screen: Screen, view: View) -> None:
 def ended(output: Output, result: Outcome, things: str = "messages", *, then: str = "", **beside: Any) -> int:
     """Tell a topic's result; the exit status that it has. `things`: see `headline`; `then`: a line after a published one;
     `beside`: further fields for programs."""
-    from message_lifecycle.app.views.values import outcome_view
+    from message_lifecycle.app.views.state import outcome_view
 
     def show(screen: Screen, view: View) -> None:
         outcome(screen, view, things)

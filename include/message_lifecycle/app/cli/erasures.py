@@ -71,7 +71,7 @@ def erase(
     """Erase a key: `lifecycle erase --by NAME --text WHY < FILE`, or asked for without echo on a terminal."""
     if ctx.invoked_subcommand is not None:
         return None
-    from message_lifecycle.app.erasure_requests import ask
+    from message_lifecycle.app.requests import ask
 
     word_of(by, text, "an erasure")
     s, topics = services(ctx), [TopicName.parse(name) for name in topic or ()]
@@ -96,7 +96,7 @@ def list_(
     output: OutputOption = Output.text,
 ) -> None:
     """List requests, the newest first."""
-    from message_lifecycle.app.views.values import erasures_view
+    from message_lifecycle.app.views.state import erasures_view
 
     emit(output, erasures_view(services(ctx), limit=limit), _show_requests)
 
@@ -184,8 +184,8 @@ def _receipt(screen: Screen, receipt: Receipt) -> None:
 
 
 def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: Output) -> int:
-    from message_lifecycle.app.erasure_requests import carry_out
-    from message_lifecycle.app.views.values import erasure_view, outcome_view
+    from message_lifecycle.app.requests import carry_out
+    from message_lifecycle.app.views.state import erasure_view, outcome_view
 
     word = word_of(by, text, "an erasure")
     s = services(ctx)
@@ -213,7 +213,7 @@ def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: 
 
 
 def _show_request(ctx: typer.Context, request: str, output: Output) -> int:
-    from message_lifecycle.app.views.values import erasure_view
+    from message_lifecycle.app.views.state import erasure_view
 
     told = erasure_view(services(ctx).ledger.erasure(request))
 

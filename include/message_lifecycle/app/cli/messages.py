@@ -150,7 +150,7 @@ def read(
 
 
 def _message_view(message: Message) -> View:
-    from message_lifecycle.app.views.values import text_of, when
+    from message_lifecycle.app.views.state import text_of, when
 
     return {
         "partition": message.partition,

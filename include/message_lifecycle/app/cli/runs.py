@@ -82,7 +82,7 @@ def _run_each(
     work: Callable[[Services, TopicName], Scheduled],
 ) -> int:
     from message_lifecycle.app import steps
-    from message_lifecycle.app.views.values import outcome_view
+    from message_lifecycle.app.views.state import outcome_view
 
     approver = approver_of(yes, by)
     names = [TopicName.parse(topic) for topic in topics]
@@ -129,9 +129,9 @@ def compact(
     output: OutputOption = Output.text,
 ) -> int:
     """Bring a topic's compacted view up to date: each key's latest message; the log itself stays as it is."""
-    from message_lifecycle.app.compact import begin_anew
-    from message_lifecycle.app.compact import compact as bring
     from message_lifecycle.app.operations.registry import preview
+    from message_lifecycle.app.requests import begin_anew
+    from message_lifecycle.app.requests import compact as bring
     from message_lifecycle.app.views.plans import plan_view
     from message_lifecycle.app.views.topics import compaction_status
 
@@ -237,8 +237,8 @@ def run_reclaim(
 ) -> int:
     """Plan, gate, expire the snapshots, remove the files, and verify; what goes cannot be taken back."""
     from message_lifecycle.app import steps
-    from message_lifecycle.app.operations.deleted_reclaim import end_lost
-    from message_lifecycle.app.topic_requests import reclaim_deleted
+    from message_lifecycle.app.operations.reclaim import end_lost
+    from message_lifecycle.app.requests import reclaim_deleted
 
     approver = approver_of(yes, by)
     s = services(ctx)
@@ -257,7 +257,7 @@ def run_reclaim(
 
 def _lost(s: Services, beginning: str) -> str | None:
     """The reclaim of that name which has begun and which the ledger does not know."""
-    from message_lifecycle.app.operations.deleted_reclaim import lost
+    from message_lifecycle.app.operations.reclaim import lost
 
     found = [plan_id for plan_id in lost(s) if beginning and plan_id.startswith(beginning)]
     return found[0] if len(found) == 1 else None
@@ -265,7 +265,7 @@ def _lost(s: Services, beginning: str) -> str | None:
 
 def _subject(s: Services, topic: str | None, deleted: str | None) -> tuple[TopicName, Work]:
     """Raises InvalidName, UnknownPlan, NothingDeleted."""
-    from message_lifecycle.app.operations.deleted_reclaim import deletion_of
+    from message_lifecycle.app.operations.reclaim import deletion_of
     from message_lifecycle.model.request import ReclaimDeleted
 
     if deleted is not None and topic is None:

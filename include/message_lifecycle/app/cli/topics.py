@@ -28,7 +28,7 @@ from message_lifecycle.app.cli.documents import show_documents
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, said, size, working
 from message_lifecycle.model.errors import BadInput, InvalidSetting
 from message_lifecycle.model.names import TopicName, normalise_name
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from message_lifecycle.wire.iggy import decode_create_topic
 
 app = typer.Typer(no_args_is_help=True, help="Make topics, set when their messages go, look at them.")
@@ -136,7 +136,7 @@ def describe(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Ou
 @app.command()
 def copy(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
     """Copy what is new in the origin of a source or mirror; until it is copied the origin keeps it."""
-    from message_lifecycle.app.copying import copy_topic
+    from message_lifecycle.app.topics import copy_topic
 
     name = TopicName.parse(topic)
     with working(f"{name}: copying"):
@@ -172,7 +172,7 @@ def list_(
     output: OutputOption = Output.text,
 ) -> None:
     """List the topics."""
-    from message_lifecycle.app.topic_requests import deleted_topics, deleted_view
+    from message_lifecycle.app.requests import deleted_topics, deleted_view
 
     s, wanted = services(ctx), None if stream is None else normalise_name(stream)
     if deleted:
@@ -191,7 +191,7 @@ def delete(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOpt
 
     `lifecycle undo PLAN_ID` brings it back while its undo_window lasts. A legal hold on any part of it refuses.
     """
-    from message_lifecycle.app.topic_requests import delete_topic
+    from message_lifecycle.app.requests import delete_topic
 
     word = word_of(by, text)
     s, name = services(ctx), TopicName.parse(topic)

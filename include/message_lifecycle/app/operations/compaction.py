@@ -9,26 +9,23 @@ from collections.abc import Iterable, Sequence
 
 from message_lifecycle.app import sparing
 from message_lifecycle.app.due import Asked, Due, of_messages
-from message_lifecycle.app.operations.base import Frames, Operation, Work, accept_one
 from message_lifecycle.app.operations.messages import OfMessages, facts_of
+from message_lifecycle.app.operations.registry import Frames, Operation, Work, accept_one
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.sparing import at_risk, horizons_of
 from message_lifecycle.app.topics import keep_view, latest_view
-from message_lifecycle.gates.compaction import compaction_suite
-from message_lifecycle.gates.messages import purge_compacted_suite
+from message_lifecycle.gates.messages import compaction_suite, purge_compacted_suite
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model.errors import CompactedTableMissing, horizon_beyond_log, is_a_document_topic
-from message_lifecycle.model.facts import LogState
-from message_lifecycle.model.hold import Hold
+from message_lifecycle.model.facts import Hold, LogState
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.outcome import PlanRecord, Published, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import compaction
-from message_lifecycle.operations.barriers import barriers
 from message_lifecycle.operations.compaction import CompactionFacts
+from message_lifecycle.operations.expiry import barriers
 
 
 class Compaction(Operation):

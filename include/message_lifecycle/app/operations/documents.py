@@ -13,7 +13,13 @@ from dataclasses import replace
 from typing import cast
 
 from message_lifecycle.app import sparing
-from message_lifecycle.app.document_facts import (
+from message_lifecycle.app.archiving import with_frame
+from message_lifecycle.app.due import Asked, Due, due_states
+from message_lifecycle.app.operations import registry
+from message_lifecycle.app.operations.registry import Frames, Operation, Work
+from message_lifecycle.app.operations.undo import Undo, check, later, remember
+from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.sparing import (
     accepted_own,
     accepted_values,
     by_document,
@@ -22,23 +28,16 @@ from message_lifecycle.app.document_facts import (
     policy_of_document,
     settings_hash,
 )
-from message_lifecycle.app.due import Asked, Due, due_states
-from message_lifecycle.app.frames import with_frame
-from message_lifecycle.app.operations import words
-from message_lifecycle.app.operations.base import Frames, Operation, Work
-from message_lifecycle.app.operations.undo import Undo, check, later, remember
-from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.gates.documents import documents_suite
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Synced
 from message_lifecycle.model.errors import LifecycleError, PlanConflict, Unavailable, not_a_document_topic
-from message_lifecycle.model.hold import Hold
+from message_lifecycle.model.facts import Hold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Check, Published, Staged
+from message_lifecycle.model.outcome import Check, DueState, PlanRecord, Published, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.records import DueState, PlanRecord
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import snapshot_with_purge
@@ -119,8 +118,8 @@ class SnapshotWithPurge(OfDocuments):
         purged = sum(action.purged > 0 for action in plan.on_snapshots.documents)
         return f"of {purged:,} document(s), each covered by a snapshot that is proved"
 
-    def lines(self, plan: Plan, going: words.Removed, failed: Sequence[Check]) -> list[str]:
-        return words.of_documents(plan, self.where(plan), going, failed)
+    def lines(self, plan: Plan, going: registry.Removed, failed: Sequence[Check]) -> list[str]:
+        return registry.of_documents(plan, self.where(plan), going, failed)
 
     def given(self, s: Services, plan: Plan, staged: Staged) -> Given:
         return replace(super().given(s, plan, staged), behind=lambda: unsynced(s, plan, staged))

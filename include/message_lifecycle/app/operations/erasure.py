@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.app import archiving, sparing
 from message_lifecycle.app.erasure_secret import match_of
-from message_lifecycle.app.operations.base import Frames, Operation, Work
-from message_lifecycle.app.operations.registry import names_of, undoable
+from message_lifecycle.app.operations.registry import Frames, Operation, Work, names_of, undoable
 from message_lifecycle.app.receipts import keep
 from message_lifecycle.app.sparing import holds_of, ids_of
 from message_lifecycle.gates.tables import erasure_suite
 from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, ErasureOf, ErasureRequest, HeldFile, KeyInTable, Matches
 from message_lifecycle.model.errors import HeldByLegalHold, UnknownTopic, erasure_unfinished, unsupported_erasure
-from message_lifecycle.model.hold import HeldKey, Hold
+from message_lifecycle.model.facts import HeldKey, Hold
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import offsets_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan, Requirements
 from message_lifecycle.model.request import EraseKey
-from message_lifecycle.model.rows import offsets_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import erasure
 from message_lifecycle.operations.planning import required, required_of_documents
@@ -31,7 +30,7 @@ from message_lifecycle.operations.verdict import Verdict
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
     from message_lifecycle.gates.suite import Suite
-    from message_lifecycle.model.records import PlanRecord
+    from message_lifecycle.model.outcome import PlanRecord
     from message_lifecycle.ports import ChangeStore, Eraser, Given
 
 INTAKE = ("ingest", "copy")

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import cast, get_args
 
-from message_lifecycle.app import sparing
-from message_lifecycle.app.due import of_messages
-from message_lifecycle.app.operations.base import Frames, Operation, Work
-from message_lifecycle.app.services import Services
-from message_lifecycle.app.sparing import readers_of
+from message_lifecycle.app import archiving, due, sparing
+from message_lifecycle.app.due import Asked, Due, not_before, of_messages
+from message_lifecycle.app.operations.registry import Frames, Operation, Work
+from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.sparing import holds_of, horizons_of, readers_of, spared_in_view
 from message_lifecycle.app.topics import latest_view
-from message_lifecycle.model.errors import PlanConflict, is_a_document_topic
-from message_lifecycle.model.facts import Facts, LogState
-from message_lifecycle.model.hold import Hold
+from message_lifecycle.gates.messages import marker_generation_suite, message_cleaner_suite, message_request_suite, retention_suite
+from message_lifecycle.gates.suite import Suite
+from message_lifecycle.model.change import DropSegments, RemoveRows
+from message_lifecycle.model.errors import PlanConflict, is_a_document_topic, not_in_a_backend
+from message_lifecycle.model.facts import Facts, Hold, LogState, SparedBy, SparedOffsets
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import NONE_OUTLIVED, LimitReason, RowAnswer, RowQuestion, ViewState, offsets_of
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.outcome import DueState, Outcome, PlanRecord, Published, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.records import PlanRecord
+from message_lifecycle.model.request import PurgeKey, RemoveNullKeys, Request, TruncateLog, span_of
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.view import ViewState
+from message_lifecycle.operations import markers, message_cleaner, requests
+from message_lifecycle.operations.expiry import NOTHING_WAITS, READER, Lag, Waiting, held_back, takes_past, waiting_of
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import ChangeStore
 
@@ -114,3 +120,318 @@ def _view_differences(s: Services, plan: Plan, staged: Staged) -> list[str]:
     if not plan.on_view.mark or (done is not None and staged.view is not None and dict(done.removed) == dict(staged.view.removed)):
         return []
     return [f"the commit took {None if done is None else dict(done.removed)} from the compacted view, not what the gate judged"]
+
+
+# The message cleaner, and `retention`, which is all the cleaning that topics of backends have (RET-5).
+
+
+_TRIES = 4
+"""How often what must wait is taken out of the plan: what stays may make more of it wait. Then everything waits."""
+
+_LIMITS = get_args(LimitReason)
+
+
+class Cleaning(OfMessages):
+    """What removes by the topic's own rules. Nothing of what these take is left afterwards but what somebody holds (DEL-6)."""
+
+    marks, undoable = True, True
+
+    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
+        frames = super().evidence(s, plan, staged, policy)
+        return archiving.evidence(s, plan, frames) if plan.archives else frames
+
+    def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
+        if verdict.plan.archives:
+            archiving.require(s, verdict.plan)
+        super().before(s, verdict, store)
+
+    def heeds_horizon(self, s: Services, plan: Plan) -> bool:
+        """Where the cleaner does not wait for compaction it relies on the view as it was; else any horizon binds it, for horizons only rise."""
+        if plan.past_horizon or any(bound.name == READER for bound in plan.bounds):
+            return not plan.past_horizon or view_as_relied_on(s, plan)
+        return not horizons_of(s, plan.topic)
+
+    def look_again(self, s: Services, plan: Plan) -> tuple[Plan | None, list[str]]:
+        after = self.preview(s, plan.topic, self.again(plan), as_of=plan.as_of)
+        return after, _overdue_without_holder(plan, after)
+
+    def closed(self, s: Services, plan: Plan, after: Plan) -> None:
+        """What was removed under these settings was accepted with them; with nothing removed, only a loosening needs no word (DEL-3)."""
+        accepted = s.ledger.accepted(plan.topic)
+        if not plan.is_empty or (accepted is not None and not Policy.of_values(plan.policy).tightened_since(accepted)):
+            s.ledger.set_accepted(plan.topic, dict(plan.policy))
+
+    def counted(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
+        return replace(outcome, archived=plan.expected.removed_rows if plan.archives else 0)
+
+
+class MessageCleaner(Cleaning):
+    """Removes what has expired, lived its time, or lies beyond the topic's limits."""
+
+    name = "message_cleaner"
+    command = "run"
+
+    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+        """A topic is looked at closely only when its remembered instant has come, or its table, its settings or a consumer that holds
+        overdue messages has changed."""
+        if (waiting := asked.question(name)) is not None:
+            return waiting
+        s.ledger.check(name, s.topics.describe(name).ledger)
+        marker, state = s.reader.marker(name), asked.once(due.due_states).get(name)
+        if state is not None and not _changed(s, name, state, marker) and not _reached(state, asked.as_of):
+            return Due(topic=name, due=False, reason=not_before(state.next_due_at))
+        made = self.preview(s, name, self.name, as_of=asked.as_of)
+        if made.is_empty:
+            due.note_due(s, made, marker)
+            return Due(topic=name, due=False, reason=not_before(made.next_due_at))
+        return asked.unless_hindered(made, f"{made.expected.removed_rows} messages in {made.expected.segments} segments can go")
+
+    def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
+        return _plan(s, facts_of(s, log), policy, as_of=as_of)
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return message_cleaner_suite(plan, staged, policy)
+
+    def closed(self, s: Services, plan: Plan, after: Plan) -> None:
+        super().closed(s, plan, after)
+        due.note_due(s, after)
+
+
+class Retention(Cleaning):
+    """Removes what lies beyond the topic's limits by age, number and size (RET-5)."""
+
+    name = "retention"
+    on_records = True
+
+    def looked_at(self, s: Services, given: Sequence[TopicName]) -> Sequence[TopicName]:
+        """A table's retention is the cleaner's."""
+        for name in given:
+            if name not in s.backends:
+                raise not_in_a_backend(str(name), [str(known) for known in sorted(s.backends)])
+        return given or sorted(s.backends)
+
+    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+        if (waiting := asked.question(name)) is not None:
+            return waiting
+        s.ledger.check(name, s.topics.describe(name).ledger)
+        made = self.preview(s, name, self.name, as_of=asked.as_of)
+        if made.is_empty:
+            return Due(topic=name, due=False, reason=not_before(made.next_due_at))
+        return asked.unless_hindered(made, f"{made.expected.removed_rows} messages lie beyond its limits")
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return retention_suite(plan, staged, policy)
+
+    def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
+        return message_cleaner.plan_retention(facts_of(s, log), policy, as_of=as_of, ask=partial(s.reader.rows, log))
+
+
+def _changed(s: Services, name: TopicName, state: DueState, marker: str) -> bool:
+    if state.marker != marker or policy_of(s, name).hash != state.policy_hash:
+        return True
+    return due.have_changed(s, name, state.holders)
+
+
+def _reached(state: DueState, as_of: Instant) -> bool:
+    return state.next_due_at is not None and as_of >= state.next_due_at
+
+
+def _plan(s: Services, facts: Facts, policy: Policy, *, as_of: Instant) -> Plan:
+    """Where compaction may be too far behind to be waited for, what the view would still show waits with it (CMP-9)."""
+    log, limit_us = facts.log, policy.max_compaction_lag_us
+    view = None if limit_us is None or not policy.cleaner_enabled else s.stores.view.view(log.topic)
+    if limit_us is None or view is None:
+        return message_cleaner.plan(facts, policy, as_of=as_of, ask=partial(s.reader.rows, log))
+    lag = Lag(view=view, oldest=s.stores.view.oldest_past(log, view), limit_us=limit_us, as_of=as_of)
+
+    def made_with(waiting: Waiting) -> Plan:
+        def ask(question: RowQuestion) -> RowAnswer:
+            return waiting.heeded(s.reader.rows(log, question))
+
+        return message_cleaner.plan(lag.lifted(facts, waiting), policy, as_of=as_of, ask=ask)
+
+    holds = holds_of(s, log.topic)
+    of_view = SparedOffsets(spared_in_view(s, log, view, holds) if holds else ())
+    waiting = NOTHING_WAITS
+    for _ in range(_TRIES):
+        made = made_with(waiting)
+        outlived = s.stores.view.outlived(view, made) if takes_past(made, view) else NONE_OUTLIVED
+        more = waiting_of(made, view, outlived) | held_back(outlived, view, of_view)
+        if not more:
+            return lag.completed(made, outlived)
+        waiting |= more
+    everything = Waiting(cuts={partition: view.horizon(partition) + 1 for partition in log.end_offsets})
+    return lag.completed(made_with(everything), NONE_OUTLIVED)
+
+
+def _overdue_without_holder(plan: Plan, after: Plan) -> list[str]:
+    """Messages that a new plan at the same `as_of` would still take, that were there when the first was made and had no holder then.
+
+    Three things wait for the next run. A reader may have moved on, or the segment before may have lost its last message in this very run:
+    what they held. What messages that came since, the run's own markers among them, have pushed beyond a limit by number or size. And what
+    a held message beyond a limit has: by the times of those that went it may have ranked behind, and before by those that are left (RET-4)."""
+    ends = dict(plan.requirements.end_offsets)
+    ranks_anew = dict(after.requirements.end_offsets) != ends or any(held.holder in get_args(SparedBy) for held in plan.held)
+    going: tuple[DropSegments | RemoveRows, ...] = (*after.on_log.drop, *after.on_log.mark)
+    left = [
+        action
+        for action in going
+        if action.last_offset < ends.get(action.partition, 0)
+        and not _was_held(plan, action)
+        and not (ranks_anew and action.reason in _LIMITS)
+    ]
+    if not left or plan.more:
+        return []
+    return [
+        f"partition {action.partition}: messages up to offset {action.last_offset} are still overdue and nothing named holds them"
+        for action in left
+    ]
+
+
+def _was_held(plan: Plan, action: DropSegments | RemoveRows) -> bool:
+    first = action.first_base if isinstance(action, DropSegments) else action.base_offset
+    held = [entry for entry in plan.held if entry.partition == action.partition]
+    return all(any(entry.first_base <= offset <= entry.last_offset for entry in held) for offset in (first, action.last_offset))
+
+
+# What a person asks to have removed, from the log and from its compacted view: what is named, and what would come back by it (PRG-1).
+
+
+Offsets = dict[int, set[int]]
+"""By partition."""
+
+
+class MessageRequest(OfMessages):
+    """Removes the messages that a person names."""
+
+    name = "message_request"
+    by_request, marks, undoable, on_records = True, True, True, True
+
+    def is_of(self, plan: Plan, work: Work) -> bool:
+        """A request is planned anew each time."""
+        return False
+
+    def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
+        request, view = cast(Request, work), s.stores.view.view(log.topic)
+        facts = facts_of(s, log, view)
+        requests.check(log, request)
+        found = s.reader.requested(log, request, as_of=as_of)
+        of_view = {} if view is None else _rows_of_view(s, log, view, request, found, as_of=as_of)
+        return requests.plan(facts, policy, request, found, as_of=as_of, view=view, of_view=of_view)
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return message_request_suite(plan, staged, policy)
+
+    def heeds_horizon(self, s: Services, plan: Plan) -> bool:
+        return view_as_relied_on(s, plan)
+
+
+def _rows_of_view(
+    s: Services, log: LogState, view: ViewState, request: Request, found: RowAnswer, *, as_of: Instant
+) -> Mapping[int, set[int]]:
+    """Offsets of the view's messages that go with the request. `found`: what it takes from the log."""
+    going: Offsets = {}
+    for entry in found.due:
+        going.setdefault(entry.partition, set()).update(offsets_of(entry.taken))
+    if isinstance(request, PurgeKey):
+        return _of_key(s, log, view, request, going, as_of)
+    if isinstance(request, TruncateLog | RemoveNullKeys):
+        return _of_span(s, log, view, request)
+    taken: Offsets = {}
+    for partition, offset in request.positions:
+        taken.setdefault(partition, set()).add(offset)
+    keys = _newest_past_horizon(s, log, view, going)
+    rows = s.stores.view.places_of(log.topic, view, offsets=taken, keys={key for _, key in keys})
+    chosen: Offsets = {}
+    for partition, offset, key in rows:
+        named = offset in taken.get(partition, ())
+        older = key is not None and offset < keys.get((partition, key), -1)
+        if named or older:
+            chosen.setdefault(partition, set()).add(offset)
+    return chosen
+
+
+def _of_span(s: Services, log: LogState, view: ViewState, request: TruncateLog | RemoveNullKeys) -> Offsets:
+    """All that the view has there: an older message of a key lies below a newer one of it, and so goes with it."""
+    span, chosen = span_of(request), set[int]()
+    for row in s.stores.view.view_rows(log.topic, view, partition=request.partition, start=span.start):
+        if row.message.offset >= span.stop:
+            break
+        if not row.remembered and (isinstance(request, TruncateLog) or row.message.key is None):
+            chosen.add(row.message.offset)
+    return {request.partition: chosen} if chosen else {}
+
+
+def _newest_past_horizon(s: Services, log: LogState, view: ViewState, going: Offsets) -> dict[tuple[int, bytes], int]:
+    """The newest message that goes of each key past its horizon: older ones in the view would outlive it."""
+    newest: dict[tuple[int, bytes], int] = {}
+    for partition, offsets in going.items():
+        past = {offset for offset in offsets if offset > view.horizon(partition)}
+        if not past:
+            continue
+        for message in s.reader.messages(log.topic, at=log, after=view.horizons, partition=partition, start=min(past)):
+            if message.offset in past and message.key is not None:
+                newest[partition, message.key] = message.offset
+            if message.offset >= max(past):
+                break
+    return newest
+
+
+def _of_key(s: Services, log: LogState, view: ViewState, request: PurgeKey, going: Offsets, as_of: Instant) -> Offsets:
+    in_log = s.reader.requested(log, PurgeKey(key=request.key), as_of=as_of)
+    of_log: Offsets = {}
+    for entry in in_log.due:
+        of_log.setdefault(entry.partition, set()).update(offsets_of(entry.taken))
+    chosen: Offsets = {}
+    for partition, offset, _ in s.stores.view.places_of(log.topic, view, offsets={}, keys={request.key}):
+        if _goes(offset, request, of_log.get(partition, set()), going.get(partition, set())):
+            chosen.setdefault(partition, set()).add(offset)
+    return chosen
+
+
+def _goes(offset: int, request: PurgeKey, of_log: Iterable[int], going: Iterable[int]) -> bool:
+    if request.before is not None:
+        return offset < request.before or any(offset < gone for gone in going)
+    if request.keep is not None:
+        return sum(other > offset for other in of_log) >= request.keep
+    return True
+
+
+# The sweep: markers that are owed for what another writer removed (MRK-2), found out by the table's history alone.
+
+
+class MarkerGeneration(OfMessages):
+    """Makes the markers that are owed. A topic that is looked at for the first time owes nothing: nobody knows what it held before."""
+
+    name = "marker_generation"
+    gives_way, marks = True, True
+    not_undone = (
+        "it made the markers owed for what another writer removed, which is gone; `lifecycle message delete` removes single markers"
+    )
+
+    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+        if policy_of(s, name).marker_ttl_us is None:
+            return Due(topic=name, due=False, reason="the topic makes no markers")
+        s.ledger.check(name, s.topics.describe(name).ledger)
+        made = self.preview(s, name, self.name, as_of=asked.as_of)
+        if not made.is_empty:
+            return Due(
+                topic=name, due=True, reason=f"another writer removed messages in {len(made.on_log.sweep)} snapshot(s) since the last sweep"
+            )
+        snapshot_id = made.requirements.snapshot_id
+        if snapshot_id is not None and snapshot_id != s.ledger.swept(name):
+            s.ledger.set_swept(name, snapshot_id)
+        return Due(topic=name, due=False, reason="; ".join(made.warnings) or "nobody else has removed messages")
+
+    def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
+        since = s.ledger.swept(log.topic)
+        # Before the first sweep nobody has looked, and nothing is owed for what nobody can tell.
+        removals = () if since is None or log.snapshot_id is None else s.reader.removed_by_others(log, since)
+        return markers.plan(facts_of(s, log), policy, removals, as_of=as_of)
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return marker_generation_suite(plan, staged, policy)
+
+    def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
+        if plan.requirements.snapshot_id is not None:
+            s.ledger.set_swept(plan.topic, plan.requirements.snapshot_id)

@@ -1,34 +1,214 @@
-"""Space given back once the undo window has passed: old snapshots, and files that no snapshot names (DEL-7).
-
-A name may have had topics that were deleted, and have another one now. One of them is taken a run: the deleted first, for they are seldom.
-"""
+"""Space given back: of old snapshots and orphans, and of a deleted topic, for good (DEL-7)."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
+from message_lifecycle.app import sparing
+from message_lifecycle.app.archiving import with_figures
 from message_lifecycle.app.due import Asked, Due
-from message_lifecycle.app.operations import words
-from message_lifecycle.app.operations.base import Frames, OfSpace, Work, accept_one
-from message_lifecycle.app.operations.deleted_reclaim import DeletedReclaim, begun_plan, due_by_name, forget_ended
-from message_lifecycle.app.operations.registry import kind_of, undoable
+from message_lifecycle.app.operations import registry
+from message_lifecycle.app.operations.registry import Frames, OfSpace, Work, accept_one, kind_of, undoable
+from message_lifecycle.app.operations.topics import deleted_by, policy_of_deleted, undo_until
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.sparing import holds_of, ids_of
 from message_lifecycle.gates.suite import Suite
-from message_lifecycle.gates.tables import reclaim_suite
+from message_lifecycle.gates.tables import deleted_reclaim_suite, reclaim_suite
 from message_lifecycle.model import plan as plans
-from message_lifecycle.model.errors import UnknownTopic
+from message_lifecycle.model.errors import NothingDeleted, PlanConflict, UnknownPlan, UnknownTopic, files_left, not_deletable
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Check, Outcome, Published, Staged
+from message_lifecycle.model.outcome import Check, Outcome, PlanRecord, Published, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.request import ReclaimDeleted
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.tables import ReclaimFacts
+from message_lifecycle.model.tables import BegunReclaim, DeletedFacts, DeletedTopic, ReclaimFacts
 from message_lifecycle.operations import reclaim
+from message_lifecycle.ports import DeletedReclaimer, Topic
+
+# A deleted topic's space given back for good (DEL-7).
+#
+# Its tables have no name of their own any more, so what is asked of a topic elsewhere is asked of the deletion here. Once they are forgotten
+# there is no way back: from then on a plan is brought to its end by whoever meets it, whatever was said since.
+
+
+log = logging.getLogger("lifecycle")
+_DELETION: tuple[plans.Operation, ...] = ("topic_delete",)
+
+
+class DeletedReclaim(OfSpace):
+    """Gives back the space of a topic that was deleted and cannot be brought back any more."""
+
+    gives_way = True
+
+    def is_of(self, plan: Plan, work: Work) -> bool:
+        return isinstance(work, ReclaimDeleted) and plan.operation == self.name and plan.parent == work.plan_id
+
+    def topic(self, s: Services, name: TopicName) -> Topic | None:
+        return None
+
+    def prepare(self, s: Services, name: TopicName) -> None:
+        pass  # its views went when it was deleted
+
+    def preview(self, s: Services, name: TopicName, work: Work, *, as_of: Instant) -> Plan:
+        """Raises UnknownPlan, NothingDeleted, UndoWindowOpen, LedgerMismatch, and what looking into its folders does."""
+        deletion = deletion_of(s, cast(ReclaimDeleted, work).plan_id)
+        found = _standing(s, deletion)
+        policy, name = policy_of_deleted(s, found), deletion.topic
+        s.ledger.check_as_of(as_of, policy.clock_skew_us)
+        s.ledger.check(name, found.ledger)
+        reclaim.check(deletion.plan_id, str(name), until=undo_until(s, found), now=s.ledger.now())
+        holds = sparing.holds_of(s, name)
+        facts = DeletedFacts(
+            topic=found,
+            tables=tuple(reclaimer_of(s, name).files_of(found, orphans_before=Instant(as_of - policy.orphan_age_us))),
+            held=tuple(hold.told for hold in holds),
+            heeded=sparing.ids_of(holds),
+            readers=tuple(_readers(s, name)),
+        )
+        return reclaim.plan_deleted(facts, policy, as_of=as_of)
+
+    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
+        """The store's frames, and of the ledger how many holds stand now, and whether the topic can be brought back again."""
+        frames = reclaimer_of(s, plan.topic).evidence(plan, staged, policy)
+        undoable = s.ledger.now() < undo_until(s, _of_plan(s, plan))
+        return with_figures(frames, {"holds": len(sparing.holds_of(s, plan.topic)), "undoable": int(undoable)})
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return deleted_reclaim_suite(plan, policy)
+
+    def lines(self, plan: Plan, going: registry.Removed, failed: Sequence[Check]) -> list[str]:
+        return registry.of_space(plan, "They are all that is left of the topic that was deleted", failed)
+
+    def settings_now(self, s: Services, plan: Plan) -> Policy:
+        """The deleted topic's. Raises PlanConflict where it is not there any more."""
+        return policy_of_deleted(s, _of_plan(s, plan))
+
+    def counted(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
+        return replace(outcome, reclaimed_files=published.reclaimed_files, reclaimed_bytes=published.reclaimed_bytes)
+
+
+def reclaimer_of(s: Services, name: TopicName) -> DeletedReclaimer:
+    """Raises NotDeletable."""
+    if s.stores.gone is None:
+        raise not_deletable(str(name))
+    return s.stores.gone
+
+
+def deletion_of(s: Services, plan_id: str) -> Plan:
+    """The plan that deleted a topic. Raises UnknownPlan, NothingDeleted."""
+    deletion = s.ledger.record(plan_id).plan
+    if not deletion.moved("away"):
+        raise NothingDeleted(deletion.plan_id, f"is of the operation {deletion.operation}")
+    return deletion
+
+
+def done_before(s: Services, deletion: Plan) -> PlanRecord | None:
+    """By which plan the deleted topic went for good."""
+    later = s.ledger.published_after(deletion.topic, deletion.plan_id, "reclaim")
+    return next((record for record in later if record.plan.parent == deletion.plan_id), None)
+
+
+def is_gone(s: Services, name: TopicName) -> bool:
+    """Whether no topic has the name, and the one that was deleted last went for good."""
+    try:
+        s.topics.describe(name)
+    except UnknownTopic:
+        deletions = (outcome.plan_id for _, outcome in s.ledger.history(name, operations=_DELETION) if outcome.name == "published")
+        last = next(deletions, None)
+        return last is not None and done_before(s, deletion_of(s, last)) is not None
+    return False
+
+
+def begun_plan(s: Services, name: TopicName) -> Plan | None:
+    """The plan of that name that a run has left half done."""
+    open_ = s.ledger.open_plan(name)
+    of_deleted = open_ is not None and open_.plan.moved("gone")
+    return open_.plan if open_ is not None and of_deleted and reclaimer_of(s, name).has_begun(open_.plan) else None
+
+
+def due_by_name(s: Services) -> dict[TopicName, ReclaimDeleted]:
+    """Of each name the topic that was deleted first of those that cannot be brought back any more, or whose reclaim has begun."""
+    if s.stores.move is None or s.stores.gone is None:
+        return {}
+    now = s.ledger.now()
+    passed = {topic.topic: topic.plan_id for topic in s.stores.move.deletions() if now >= undo_until(s, topic)}  # the newest first
+    half_done = (begun_plan(s, name) for name in {begun.topic for begun in s.stores.gone.unfinished().values()})
+    begun = {plan.topic: plan.parent or "" for plan in half_done if plan is not None}
+    return {name: ReclaimDeleted(plan_id=plan_id) for name, plan_id in {**passed, **begun}.items()}
+
+
+def lost(s: Services) -> dict[str, BegunReclaim]:
+    """Reclaims that have begun and that nobody brings to an end by the ledger, by plan: it was restored from before them, or a run died
+    when all but their word was gone."""
+    begun = {} if s.stores.gone is None else s.stores.gone.unfinished()
+    return {plan_id: one for plan_id, one in begun.items() if not _is_open(s, plan_id)}
+
+
+def end_lost(s: Services, plan_id: str) -> Outcome:
+    """End what a lost reclaim has begun. Nothing is removed, for no plan names it. Raises FilesLeft."""
+    topic = lost(s)[plan_id].topic
+    left = reclaimer_of(s, topic).left_by(plan_id)
+    if left:
+        raise files_left(plan_id, str(topic), left)
+    reclaimer_of(s, topic).forget(plan_id)
+    told = f"plan {plan_id}, which is not open in the ledger, had begun to remove the deleted topic for good; no file of it is left"
+    return s.ledger.record_run_outcome(None, Outcome(name="no_op", operation="reclaim", topic=topic, as_of=s.ledger.now(), detail=told))
+
+
+def forget_ended(s: Services) -> None:
+    """Drop the words of lost reclaims whose files have gone. The others wait for a person, and are told."""
+    for plan_id, begun in lost(s).items():
+        if begun.removed:
+            reclaimer_of(s, begun.topic).forget(plan_id)
+        else:
+            log.warning("files of the deleted topic %s are left: `lifecycle reclaim run --deleted %s` says which", begun.topic, plan_id)
+
+
+def _is_open(s: Services, plan_id: str) -> bool:
+    try:
+        return s.ledger.record(plan_id).outcome is None
+    except UnknownPlan:
+        return False
+
+
+def _standing(s: Services, deletion: Plan) -> DeletedTopic:
+    found = deleted_by(s, deletion)
+    if found is not None:
+        return found
+    done = done_before(s, deletion)
+    if done is not None:
+        raise NothingDeleted(deletion.plan_id, f"deleted a topic that plan {done.plan.plan_id} has taken for good")
+    if s.ledger.undoing(deletion.plan_id) is not None:
+        raise NothingDeleted(deletion.plan_id, "deleted a topic that has come back")
+    raise NothingDeleted(deletion.plan_id, "has left no tables: it was never published, or somebody dropped them")
+
+
+def _of_plan(s: Services, plan: Plan) -> DeletedTopic:
+    found = deleted_by(s, s.ledger.record(plan.parent or "").plan)
+    if found is None:
+        raise PlanConflict(plan.plan_id, "the deleted topic is not there any more")
+    return found
+
+
+def _readers(s: Services, name: TopicName) -> Iterable[str]:
+    """What the ledger knows of a name is about the topic that has it now."""
+    try:
+        s.topics.describe(name)
+    except UnknownTopic:
+        told = {"consumer": "consumer {} reads it", "replica": "replica {} copies it"}
+        readers = {(reader.kind, reader.consumer) for reader in s.ledger.consumers(name)}
+        yield from (told[kind].format(consumer) for kind, consumer in sorted(readers) if kind in told)
+
+
+# Space given back once the undo window has passed: old snapshots, and files that no snapshot names (DEL-7).
+#
+# A name may have had topics that were deleted, and have another one now. One of them is taken a run: the deleted first, for they are seldom.
+
 
 _RECLAIM: tuple[plans.Operation, ...] = ("reclaim",)
 
@@ -90,8 +270,8 @@ class Reclaim(OfSpace):
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return reclaim_suite(plan, policy)
 
-    def lines(self, plan: Plan, going: words.Removed, failed: Sequence[Check]) -> list[str]:
-        return words.of_space(plan, "What it had removed longer ago than the undo window could then not be taken back any more", failed)
+    def lines(self, plan: Plan, going: registry.Removed, failed: Sequence[Check]) -> list[str]:
+        return registry.of_space(plan, "What it had removed longer ago than the undo window could then not be taken back any more", failed)
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         """What went and was not listed."""

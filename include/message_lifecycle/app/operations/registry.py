@@ -1,35 +1,335 @@
-"""The operations by name, and what a plan is made for. A new operation is a module beside this one and one line here.
-
-Each module is loaded when its operation is first met.
-"""
+"""What the verbs ask of every operation, and the operations by name. A new operation is a module beside this one and one line here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import import_module
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from message_lifecycle.app.operations.base import Operation, Scheduled, Work
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.sparing import is_undone
+from message_lifecycle.app.topics import keep_view
 from message_lifecycle.gates.suite import Suite, holds_suite
 from message_lifecycle.model import plan as plans
-from message_lifecycle.model.backends import check_operation
 from message_lifecycle.model.change import Commit
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.ports import ChangeStore
+from message_lifecycle.model.topic import check_operation
+from message_lifecycle.ports import ChangeStore, Given, Topic
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.due import Asked, Due
+    from message_lifecycle.model.facts import Hold
+    from message_lifecycle.model.outcome import Check, Outcome, PlanRecord, Published
+    from message_lifecycle.operations.verdict import Verdict
+
+# What a person is told of a plan that waits for a word, line by line, as Markdown.
+
+
+Removed = Sequence[tuple[str, int]]
+"""Counts by reason."""
+
+
+def of_messages(plan: Plan, where: str, going: Removed, failed: Sequence[Check]) -> list[str]:
+    held = "rows of the quarantine" if plan.on_quarantine.files or plan.on_quarantine.files_back else "messages of partition {}"
+    return [
+        first_line(plan, where, going),
+        "",
+        *(f"* why you are asked: {limit}" for limit in limits(plan, failed)),
+        *(f"* {count:,} by {reason}" for reason, count in going),
+        *(f"* stays: {entry.rows:,} overdue {held.format(entry.partition)}: {_plain(entry.detail)}" for entry in plan.held),
+        *(f"* note: {_plain(warning)}" for warning in plan.warnings),
+        "",
+        last_line(plan),
+    ]
+
+
+def of_documents(plan: Plan, where: str, going: Removed, failed: Sequence[Check]) -> list[str]:
+    """No document is named: whoever asks the question keeps it, and an erasure reaches the ledger alone."""
+    told = [("question", plan.asks), ("held document", plan.held), ("note", plan.warnings)]
+    return [
+        first_line(plan, where, going),
+        "",
+        *(f"* why you are asked: not so: {check.says}" for check in failed),
+        *(f"* {count:,} by {reason}" for reason, count in going),
+        *(f"* {len(entries):,} {what}(s), in words: `lifecycle ledger show {plan.plan_id}`" for what, entries in told if entries),
+        "",
+        last_line(plan),
+    ]
+
+
+def of_space(plan: Plan, lost: str, failed: Sequence[Check]) -> list[str]:
+    """`lost`: what can then not be had any more, as a sentence."""
+    return [
+        f"**{plan.topic}**: {question_of_space(plan)} {lost}, judged as of {format_instant(plan.as_of)}.",
+        "",
+        *(f"* why you are asked: {limit}" for limit in limits(plan, failed)),
+        *(f"* {len(action.snapshots):,} snapshots of {action.table or 'the log'}" for action in plan.forgets),
+        *(
+            f"* {len(r.files):,} files of {change.table or 'the log'}: {r.role}, {r.size_bytes:,} bytes"
+            for change in plan.forgets
+            for r in change.files
+        ),
+        "",
+        f"Plan `{plan.plan_id}`.",
+    ]
+
+
+def question_of_space(plan: Plan) -> str:
+    files = sum(len(removal.files) for removal in plan.file_removals)
+    return f"remove {files:,} files of {plan.expected.removed_bytes:,} bytes for good?"
+
+
+def first_line(plan: Plan, where: str, going: Removed) -> str:
+    return (
+        f"**{plan.topic}**: {sum(count for _, count in going):,} of {plan.expected.rows_in:,} {plan.things} would go, "
+        f"{where}, judged as of {format_instant(plan.as_of)}."
+    )
+
+
+def last_line(plan: Plan) -> str:
+    return f"Plan `{plan.plan_id}`. {plan.things.capitalize()} that arrived after it was made are not touched."
+
+
+def limits(plan: Plan, failed: Sequence[Check]) -> list[str]:
+    """Why a person is asked. The plan's own questions are one check, and a line each."""
+    own = "; ".join(plan.asks)
+    return [_plain(line) for check in failed for line in (plan.asks if check.found == own else (check.found,))]
+
+
+def _plain(text: str) -> str:
+    """Others' text, such as the reason of a hold, that it makes no link, image, element or line of its own where Markdown is shown."""
+    return " ".join(text.replace("\\", "\\\\").replace("[", "\\[").replace("<", "&lt;").split())
+
+
+# What the verbs ask of every operation, and what every operation answers unless it says otherwise.
+#
+# A plan changes its tables one after the other, each in one commit (`model.change`). The verbs walk this list (`app.changes`) and never
+# ask which operation it is. An operation says the rest: when it is due, how it is planned, what is compared afterwards, what is kept.
+
+
+Scheduled = Literal[
+    "message_cleaner", "retention", "marker_generation", "compaction", "purge_compacted", "snapshot_with_purge", "reclaim", "quarantine"
+]
+Work = Request | UndoPlan | EraseKey | DeleteTopic | ReclaimDeleted | Scheduled
+"""What a plan is made for: what a person asks to have removed or brought back, or a scheduled operation."""
+Frames = Mapping[str, object]
+
+
+class Operation:
+    """An operation with the answers that most give. See the module."""
+
+    name: ClassVar[plans.Operation]
+    by_request: ClassVar[bool] = False
+    """A person asks for it, and it is not made again by itself."""
+    gives_back: ClassVar[bool] = False
+    """It takes nothing: once its first commit is there, nothing stops the others."""
+    gives_way: ClassVar[bool] = False
+    """It waits while a person is asked about the log as it stands."""
+    wants_spark: ClassVar[bool] = False
+    """A due topic nearly always has something to stage, so Java, and Spark on a cluster, may be started early."""
+    marks: ClassVar[bool] = False
+    """It may leave a key without a live message, and then makes the key's marker (MRK-1, MRK-2)."""
+    removes: ClassVar[bool] = True
+    """Its last outcome shows the state of the topic's removals. Compaction takes nothing from the log (CMP-9), and what is reclaimed has left
+    it before."""
+    takes_messages: ClassVar[bool] = True
+    """What its plan counts goes from the log: messages, or changes of documents."""
+    counts_messages: ClassVar[bool] = True
+    """Its outcome tells how many messages there were, and how many stay."""
+    of_documents: ClassVar[bool] = False
+    """Its plans name documents."""
+    on_records: ClassVar[bool] = False
+    """Logs of single records can do it (RET-5)."""
+    undoable: ClassVar[bool] = False
+    """A plan of it can be taken back (DEL-7)."""
+    not_undone: ClassVar[str] = ""
+    """Why not, where more is to say than that it is not."""
+    command: ClassVar[str] = ""
+    """The command that runs all steps on one topic, or goes on with an approved plan. Empty: `publish` alone does."""
+
+    # What it is for
+
+    def is_of(self, plan: Plan, work: Work) -> bool:
+        """Whether the plan was made for this very work."""
+        return plan.operation == work and plan.parent is None
+
+    def why_not_undone(self) -> str | None:
+        """Why a plan of it is not taken back; None: it can be."""
+        return None if self.undoable else self.not_undone or f"what the operation {self.name} does is not taken back"
+
+    def again(self, plan: Plan) -> Work:
+        """What to plan again for, where the plan no longer fits."""
+        assert not self.by_request, "requests are carried out where they are asked"
+        if plan.parent is not None:
+            return ReclaimDeleted(plan_id=plan.parent)
+        return plan.operation  # type: ignore[return-value]  # one that is scheduled
+
+    def topic(self, s: Services, name: TopicName) -> Topic | None:
+        """The topic that is to be there; None: it was deleted, and that is what the work is about. Raises UnknownTopic."""
+        return s.topics.describe(name)
+
+    # When it is due
+
+    def looked_at(self, s: Services, given: Sequence[TopicName]) -> Sequence[TopicName]:
+        """Where a schedule looks: at the topics that a person named, else at all. Raises NotInABackend."""
+        return given or s.topics.list()
+
+    def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
+        """Those of the topics that the operation is for. `named`: a person named them."""
+        return names
+
+    def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
+        """Whether a plan made now would change something, and why (not)."""
+        raise NotImplementedError(self.name)
+
+    # Planning
+
+    def prepare(self, s: Services, name: TopicName) -> None:
+        """Before the facts are gathered, under the topic's lock."""
+        # Altering a topic has done it; the server's settings change without us.
+        keep_view(s, name)
+
+    def preview(self, s: Services, name: TopicName, work: Work, *, as_of: Instant) -> Plan:
+        """The plan as it would be, recorded nowhere."""
+        policy = policy_of(s, name)
+        s.ledger.check_as_of(as_of, policy.clock_skew_us)
+        return self.plan(s, name, policy, work, as_of=as_of)
+
+    def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
+        """Gather the facts, and ask the operation's rules."""
+        raise NotImplementedError(self.name)
+
+    def summary(self, plan: Plan) -> str:
+        """One line for the log."""
+        expected = plan.expected
+        return f"{expected.removed_rows} of {expected.rows_in} messages in {expected.segments} segments go"
+
+    # The way from stage to publish
+
+    def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
+        """What the gate judges."""
+        raise NotImplementedError(self.name)
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        """What the staged changes are held to (DEL-2)."""
+        raise NotImplementedError(self.name)
+
+    # What a person is asked
+
+    def question(self, plan: Plan, going: int) -> str:
+        """In a line. `going`: how many of what the plan counts."""
+        return f"remove {going:,} of {plan.expected.rows_in:,} {plan.things}?"
+
+    def where(self, plan: Plan) -> str:
+        """Of what that is a part."""
+        return f"{plan.expected.segments:,} whole segment(s)"
+
+    def lines(self, plan: Plan, going: Removed, failed: Sequence[Check]) -> list[str]:
+        """What a person should know to decide, as Markdown. `failed`: checks of the gate that did not hold."""
+        return of_messages(plan, self.where(plan), going, failed)
+
+    # The way to publish
+
+    def settings_now(self, s: Services, plan: Plan) -> Policy:
+        """What must not have changed since it was planned."""
+        return policy_of(s, plan.topic)
+
+    def heeds_horizon(self, s: Services, plan: Plan) -> bool:
+        """Whether the plan still knows all that binds it: a compaction may have come after it."""
+        return True
+
+    def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
+        """How much of what goes a legal hold may name. Here whatever goes, for nobody can look into it (DEL-8)."""
+        return len(holds)
+
+    def given(self, s: Services, plan: Plan, staged: Staged) -> Given:
+        """What a store may ask that carries it out."""
+        return Given(ledger=lambda: s.ledger.next_identity(plan.topic), now=s.ledger.now, staged=staged)
+
+    def alone(self, s: Services, plan: Plan) -> AbstractContextManager[None]:
+        """Who is kept out while it commits. Raises TopicBusy."""
+        return nullcontext()
+
+    def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
+        """What must be true, or be done, just before the store's commit, which is not there yet. Raises PlanConflict."""
+
+    def published(self, plan: Plan, done: Sequence[Published]) -> Published:
+        """Of all commits the one that the outcome counts."""
+        return done[0]
+
+    # Verifying
+
+    def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
+        """What is not as it was planned and judged, in words (DEL-6), beside what should have gone and is still there."""
+        return []
+
+    def look_again(self, s: Services, plan: Plan) -> tuple[Plan | None, list[str]]:
+        """A new plan at the same `as_of`, and what is still overdue without a holder, in words (DEL-6)."""
+        return None, []
+
+    def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
+        """What the ledger keeps of a plan that has done what it said, before its outcome."""
+
+    def closed(self, s: Services, plan: Plan, after: Plan) -> None:
+        """The same after its outcome, of an operation that looks again."""
+
+    def leave(self, s: Services, plan: Plan) -> str:
+        """Of a plan that is closed, however it ended: what must not be forgotten is kept; what a person must know is told."""
+        return ""
+
+    def did(self, gone: str, rows: int, restored: int, things: str) -> str:
+        """What a success has done, in words. `gone`: what went, by reason; `rows`: how many; `restored`: how many came back."""
+        return f"removed {gone or 'nothing'}"
+
+    def told(self, plan: Plan) -> str:
+        """What the outcome does not count."""
+        return ""
+
+    def counted(self, outcome: Outcome, plan: Plan, published: Published) -> Outcome:
+        """The outcome with counts beyond those that each has."""
+        return outcome
+
+    def first(self, s: Services, plan: Plan) -> str | None:
+        """The plan that had done before what this one found done (DEL-5)."""
+        found = s.ledger.find_published(plan.topic, plan.operation, plan.as_of)
+        return None if found is None or found.plan.parent != plan.parent else found.plan.plan_id
+
+
+class OfSpace(Operation):
+    """What gives back the space of what has left the topic before: what it takes are files, and no messages are counted."""
+
+    name = "reclaim"
+    removes, takes_messages, counts_messages = False, False, False
+
+    def summary(self, plan: Plan) -> str:
+        return f"{plan.expected.removed_bytes} of {plan.expected.bytes_in} bytes come back"
+
+    def question(self, plan: Plan, going: int) -> str:
+        return question_of_space(plan)
+
+
+def accept_one(s: Services, plan: Plan, setting: str) -> None:
+    """That the operation works by this setting was accepted; of other settings it says nothing (DEL-3)."""
+    accepted = s.ledger.accepted(plan.topic)
+    if not plan.is_empty and accepted is not None:
+        s.ledger.set_accepted(plan.topic, {**accepted, setting: dict(plan.policy)[setting]})
+
+
+# The operations by name, and what a plan is made for. Each module is loaded when its operation is first met.
+
 
 OPERATIONS = {
-    "message_cleaner": "cleaner.MessageCleaner",
-    "retention": "cleaner.Retention",
-    "message_request": "requests.MessageRequest",
-    "marker_generation": "markers.MarkerGeneration",
+    "message_cleaner": "messages.MessageCleaner",
+    "retention": "messages.Retention",
+    "message_request": "messages.MessageRequest",
+    "marker_generation": "messages.MarkerGeneration",
     "compaction": "compaction.Compaction",
     "purge_compacted": "compaction.PurgeCompacted",
     "snapshot_with_purge": "documents.SnapshotWithPurge",
@@ -37,7 +337,7 @@ OPERATIONS = {
     "reclaim": "reclaim.Reclaim",
     "quarantine": "quarantine.Quarantine",
     "topic_delete": "topics.TopicDelete",
-    "reclaim of a deleted topic": "deleted_reclaim.DeletedReclaim",
+    "reclaim of a deleted topic": "reclaim.DeletedReclaim",
     "undo": "undo.UndoOfMessages",
     "undo of snapshot_with_purge": "documents.UndoOfDocuments",
     "undo of quarantine": "quarantine.UndoOfQuarantine",

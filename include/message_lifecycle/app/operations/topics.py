@@ -7,22 +7,20 @@ from contextlib import AbstractContextManager
 from typing import cast
 
 from message_lifecycle.app import sparing
-from message_lifecycle.app.frames import with_frame
-from message_lifecycle.app.operations.base import Frames, Operation, Work
+from message_lifecycle.app.archiving import with_frame
 from message_lifecycle.app.operations.erasure import writers_waited_for
-from message_lifecycle.app.operations.registry import kind_of
+from message_lifecycle.app.operations.registry import Frames, Operation, Work, kind_of
 from message_lifecycle.app.operations.undo import Undo
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import keep_view
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.gates.tables import topic_suite
 from message_lifecycle.model.errors import HeldByLegalHold, UnknownTopic, later_plan, name_taken, not_deletable, undo_source_gone
-from message_lifecycle.model.hold import Hold
+from message_lifecycle.model.facts import Hold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.outcome import PlanRecord, Published, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.request import DeleteTopic, UndoPlan
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.model.tables import DeletedTopic, Deletion, TopicTable

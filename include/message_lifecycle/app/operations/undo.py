@@ -8,27 +8,22 @@ from itertools import takewhile
 from typing import cast
 
 from message_lifecycle.app import changes, sparing
-from message_lifecycle.app.operations.base import Operation, Work
 from message_lifecycle.app.operations.messages import OfMessages, of_log_alone, view_as_relied_on
-from message_lifecycle.app.operations.registry import kind_of
+from message_lifecycle.app.operations.registry import Operation, Work, kind_of
 from message_lifecycle.app.services import Services
+from message_lifecycle.gates.documents import undo_suite
 from message_lifecycle.gates.suite import Suite
-from message_lifecycle.gates.undo import undo_suite
 from message_lifecycle.model import plan as plans
+from message_lifecycle.model.change import Range, Returning, ReturningView, Undone, ranges_in
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict, later_plan, undo_source_gone
-from message_lifecycle.model.facts import LogState
-from message_lifecycle.model.hold import SparedOffsets
+from message_lifecycle.model.facts import LogState, SparedOffsets
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Message
+from message_lifecycle.model.message import Message, ViewState, offsets_of, ranges_of
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.outcome import PlanRecord, Published, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.request import UndoPlan
-from message_lifecycle.model.rows import offsets_of, ranges_of
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.undo import Range, Returning, ReturningView, Undone, ranges_in
-from message_lifecycle.model.view import ViewState
 from message_lifecycle.operations import undo
 from message_lifecycle.operations.planning import on_view
 from message_lifecycle.operations.verdict import Verdict

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Protocol
 
 from message_lifecycle.app.services import Services
-from message_lifecycle.model.backends import StoreOptions
 from message_lifecycle.model.errors import InvalidScenario
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.topic import StoreOptions
 from message_lifecycle.ports import MessageWriter
 
 

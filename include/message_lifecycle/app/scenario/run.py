@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.copying import copy_topic
 from message_lifecycle.app.erasure_secret import forbidden_keys
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.reading import read
@@ -24,19 +23,16 @@ from message_lifecycle.app.scenario.file import (
 )
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.sparing import horizons_of
-from message_lifecycle.app.topics import alter_topic, create_topic
-from message_lifecycle.app.views.values import text_of
-from message_lifecycle.model.backends import store_options
+from message_lifecycle.app.topics import alter_topic, copy_topic, create_topic
+from message_lifecycle.app.views.state import text_of
 from message_lifecycle.model.errors import InvalidScenario, LifecycleError, is_a_document_topic
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.marker import is_marker
-from message_lifecycle.model.message import Message, NewMessage
+from message_lifecycle.model.message import Message, NewMessage, is_marker, offsets_of
 from message_lifecycle.model.names import TopicName, normalise_name
-from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.records import PlanRecord
-from message_lifecycle.model.rows import offsets_of
-from message_lifecycle.model.settings import Value, server_settings, topic_changes, topic_settings
-from message_lifecycle.model.topic_config import origin_of
+from message_lifecycle.model.outcome import Outcome, PlanRecord
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import server_settings, topic_changes, topic_settings
+from message_lifecycle.model.topic import origin_of, store_options
 from message_lifecycle.operations.admission import ERASED, Refusal
 
 Position = tuple[int, int]

@@ -10,22 +10,18 @@ from message_lifecycle.app.reading import beyond_limits
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.sparing import holds_of
 from message_lifecycle.app.views.plans import approval_view
-from message_lifecycle.app.views.state import open_question
-from message_lifecycle.app.views.values import View, hold_view, when
+from message_lifecycle.app.views.state import View, hold_view, open_question, when
 from message_lifecycle.model.change import DropSegments
 from message_lifecycle.model.errors import unknown_partition
-from message_lifecycle.model.facts import LogState, Segment
-from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
-from message_lifecycle.model.instants import Instant, deadline, format_instant
-from message_lifecycle.model.message import Message
+from message_lifecycle.model.facts import HeldKey, HeldRange, HeldTopic, Hold, LogState, Segment
+from message_lifecycle.model.instants import Instant, deadline, format_instant, holds
+from message_lifecycle.model.message import Message, RemovalReason
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import PlanRecord
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.records import PlanRecord
-from message_lifecycle.model.rows import RemovalReason
-from message_lifecycle.model.rules import holds
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations import age_rules
-from message_lifecycle.operations.visibility import is_hidden
+from message_lifecycle.operations import expiry
+from message_lifecycle.operations.limits import is_hidden
 
 
 def explain_message(s: Services, name: TopicName, partition: int, offset: int, *, as_of: Instant) -> View:
@@ -179,7 +175,7 @@ _RULES = {
 
 
 def _why_kept(message: Message, segment: Segment, policy: Policy, as_of: Instant) -> str:
-    kept = age_rules.kept_by_own_ttl(policy)
+    kept = expiry.kept_by_own_ttl(policy)
     if kept is not None and holds(kept, message, as_of):
         return (
             "it never expires: its TTL says so"

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from message_lifecycle.app.operations.registry import kind_of
 from message_lifecycle.app.services import Services
-from message_lifecycle.app.views.values import View, held_view, outcome_view, when
+from message_lifecycle.app.views.state import View, held_view, outcome_view, when
 from message_lifecycle.model.change import ByKind, Change, Commit, Forget, Move, QuarantinedFile, Rewrite, Rows
 from message_lifecycle.model.instants import Instant, format_instant
-from message_lifecycle.model.outcome import Approval, GateReport, Staged
+from message_lifecycle.model.outcome import Approval, GateReport, PlanRecord, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.records import PlanRecord
 from message_lifecycle.model.settings import Policy
 
 

@@ -16,18 +16,17 @@ from message_lifecycle.app.documents import describe as describe_documents
 from message_lifecycle.app.operations.registry import kind_of, named, preview
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.plans import plan_view
-from message_lifecycle.app.views.state import last_compaction, topic_status
-from message_lifecycle.app.views.values import View, holds_view, runs, when
+from message_lifecycle.app.views.state import View, holds_view, last_compaction, runs, topic_status, when
 from message_lifecycle.model.document import Change, DocumentState, Synced
 from message_lifecycle.model.errors import CompactedTableMissing
 from message_lifecycle.model.facts import LogState, Progress
 from message_lifecycle.model.instants import Instant, is_dead
+from message_lifecycle.model.message import ViewState
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Outcome, Staged
-from message_lifecycle.model.records import PlanRecord
-from message_lifecycle.model.settings import BY_NAME, OWN_SETTINGS, Policy, resolve
-from message_lifecycle.model.topic_config import api_level, origin_of
-from message_lifecycle.model.view import ViewState
+from message_lifecycle.model.outcome import Outcome, PlanRecord, Staged
+from message_lifecycle.model.setting_list import OWN_SETTINGS
+from message_lifecycle.model.settings import BY_NAME, Policy, resolve
+from message_lifecycle.model.topic import api_level, origin_of
 from message_lifecycle.operations.snapshot_with_purge import silent_from
 
 _RUNS_SHOWN = 10

@@ -12,7 +12,6 @@ They lie by area. `given`: names, settings, times, messages; topics, readers, do
 holds, undo, files that may not go, erasure. `storage`: Spark, the catalog, tables, disks; backends.
 """
 
-from message_lifecycle.model.errors.given import *  # noqa: F403 - an error is imported from here, wherever it lies
-from message_lifecycle.model.errors.kinds import *  # noqa: F403 - as above
+from message_lifecycle.model.errors.given import *  # noqa: F403 - an error is imported from here, wherever it lies  # noqa: F403 - as above
 from message_lifecycle.model.errors.runs import *  # noqa: F403 - as above
 from message_lifecycle.model.errors.storage import *  # noqa: F403 - as above

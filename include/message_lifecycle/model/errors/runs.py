@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from message_lifecycle.model.errors.kinds import BadInput, Refused
+from message_lifecycle.model.errors.given import BadInput, Refused
 
 # Plans, runs and batches: what is open, answered, or overtaken.
 

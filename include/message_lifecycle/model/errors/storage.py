@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from message_lifecycle.model.errors.kinds import BadInput, Refused, Unavailable
+from message_lifecycle.model.errors.given import BadInput, Refused, Unavailable
 
 # Spark, the catalog, tables and disks.
 

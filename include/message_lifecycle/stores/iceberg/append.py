@@ -1,38 +1,199 @@
-"""Appending a batch of messages, numbered without a lock (MSG-4).
-
-The batch is numbered on from the state of a base snapshot and written to a branch. The commit holds only if the partitions
-that it touches still end where the base ended, and their active segments are still open; else it is numbered and written
-again. Partitions that it does not touch are carried over from what the commit really builds on.
-"""
+"""Batches put on a table exactly once: messages of a topic, and rows of the quarantine beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import replace
+import secrets
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import LifecycleError, TableBusy
 from message_lifecycle.model.facts import ActiveSegment
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg.catalog import ledger_text
-from message_lifecycle.stores.iceberg.exactly_once import (
-    AlreadyThere,
-    Appended,
-    MayCommit,
-    Written,
-    commit_staged,
-    staging,
+from message_lifecycle.stores.iceberg.branches import set_refs
+from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY, ledger_text
+from message_lifecycle.stores.iceberg.fence import Ancestor, fenced_commit, main_ancestors, newest_state
+from message_lifecycle.stores.iceberg.incoming import CutRules, number
+from message_lifecycle.stores.iceberg.java import Java, each
+from message_lifecycle.stores.iceberg.layout import (
+    CATALOG,
+    INGEST_ID,
+    LEDGER,
+    PARTITIONS_PROPERTY,
+    STREAM_PROPERTY,
+    TOPIC_PROPERTY,
+    LogSummary,
 )
-from message_lifecycle.stores.iceberg.fence import main_ancestors, newest_state
-from message_lifecycle.stores.iceberg.layout import LEDGER, PARTITIONS_PROPERTY, LogSummary
-from message_lifecycle.stores.iceberg.numbering import CutRules, number
-from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+# A batch written to a branch, where no reader sees it, and put on main by one commit that is made at most once.
+#
+# The batch id stands in the commit's summary. After a crash, or a commit whose result is unknown, it is looked for on main; and
+# inside every attempt the fence asks whether another run of the batch was first, and whether it may still be committed at all.
+
+
+# A branch that a dead run left ends by itself.
+_BRANCH_AGE_MS = 86_400_000
+MayCommit = Callable[[], None]
+"""Raises a LifecycleError where the batch may no longer be committed; asked inside every attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """A batch on main, as its commit tells; `state` is the log's after it."""
+
+    batch_id: str
+    snapshot_id: int
+    rows: int
+    segments: int
+    state: LogSummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A batch on its branch. `segments`: rows of each (partition, segment) that got any."""
+
+    files: Sequence[Java]
+    rows: int
+    segments: Mapping[tuple[int, int], int]
+
+
+class AlreadyThere(LifecycleError):
+    """Another run of this batch was first: look for it."""
+
+
+def find_appended(ancestors: Iterable[Ancestor], batch_id: str) -> Appended | None:
+    """The batch's commit among snapshots of main."""
+    for ancestor in ancestors:
+        if ancestor.get(INGEST_ID) == batch_id:
+            return Appended(
+                batch_id=batch_id,
+                snapshot_id=ancestor.snapshot_id,
+                rows=int(ancestor.get("added-records") or 0),
+                segments=int(ancestor.get("changed-partition-count") or 0),
+                state=ancestor.state or LogSummary(),
+            )
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A branch of the table as it was made: at `base_id`, main's newest snapshot then, or an empty one where main had none."""
+
+    session: SparkSession
+    table: Java
+    branch: str
+    base_id: int
+
+    def found(self, batch_id: str) -> Appended | None:
+        """The batch where it was on main before this branch was made; whatever came later, the fence sees."""
+        return find_appended(main_ancestors(self.table), batch_id)
+
+    def written(self) -> Written:
+        """What was written to the branch."""
+        self.table.refresh()
+        head = self.table.snapshot(self.branch)
+        jvm: Java = self.session._jvm
+        changes = jvm.org.apache.iceberg.SnapshotChanges.builderFor(self.table).snapshot(head).build()
+        files = [] if head.snapshotId() == self.base_id else list(each(changes.addedDataFiles()))
+        segments: dict[tuple[int, int], int] = {}
+        for file in files:
+            place = file.partition()
+            if place.size() == 2:
+                key = int(_value(place, 0)), int(_value(place, 1))
+                segments[key] = segments.get(key, 0) + int(file.recordCount())
+        return Written(files=files, rows=sum(int(file.recordCount()) for file in files), segments=segments)
+
+
+@contextmanager
+def staging(session: SparkSession, name: TopicName, batch_id: str, *, kind: str = "") -> Iterator[Stage]:
+    """A new branch for the batch; afterwards it is gone, and so are those that dead runs of the batch left."""
+    table = java_table(session, name, kind=kind)
+    branch = f"in_{batch_id}_{secrets.token_hex(4)}"
+    # On whatever is newest in the attempt that holds; a table without snapshots gets an empty one, on the branch alone.
+    set_refs(table, lambda refs: refs.createBranch(branch).setMaxRefAgeMs(branch, _BRANCH_AGE_MS), what=f"staging batch {batch_id}")
+    table.refresh()
+    base_id = int(table.snapshot(branch).snapshotId())
+    forget_cached(session, name, kind=kind)
+    try:
+        yield Stage(session=session, table=table, branch=branch, base_id=base_id)
+    finally:
+        remove_branches(table, batch_id)
+
+
+def end_of_batch(session: SparkSession, name: TopicName, batch_id: str) -> Appended | None:
+    """What a dead run left: its commit, if it got so far; its branches are taken away."""
+    table = java_table(session, name)
+    remove_branches(table, batch_id)
+    return find_appended(main_ancestors(table), batch_id)
+
+
+def remove_branches(table: Java, batch_id: str) -> None:
+    """Take away the batch's branches; files that main names stay."""
+    table.refresh()
+
+    def left() -> list[str]:
+        return [str(ref) for ref in table.refs() if str(ref).startswith(f"in_{batch_id}_")]
+
+    # Named anew in each attempt: another run of the batch may have taken some away.
+    if left():
+        set_refs(
+            table, lambda refs: reduce(lambda change, branch: change.removeBranch(branch), left(), refs), what=f"ending batch {batch_id}"
+        )
+
+
+def commit_staged(
+    session: SparkSession,
+    stage: Stage,
+    written: Written,
+    *,
+    batch_id: str,
+    properties: Mapping[str, str],
+    may_commit: MayCommit,
+    state: Callable[[LogSummary], LogSummary] | None = None,
+) -> None:
+    """Put the branch's files on main in one fenced commit. `state`: the log's new state, given that of the real base.
+
+    Raises AlreadyThere where the batch is on main, whatever `state` and `may_commit` raise, TableBusy, CommitUnknown.
+    """
+    update = stage.table.newAppend()
+    for file in written.files:
+        update = update.appendFile(file)
+    for key, value in {**properties, INGEST_ID: batch_id}.items():
+        update = update.set(key, value)
+
+    def judge(ancestors: Callable[[], Iterator[Ancestor]]) -> None:
+        for ancestor in ancestors():
+            if ancestor.snapshot_id == stage.base_id:
+                break
+            if ancestor.get(INGEST_ID) == batch_id:
+                raise AlreadyThere
+        may_commit()
+        if state is not None:
+            for key, value in state(newest_state(ancestors())).to_properties().items():
+                update.set(key, value)
+
+    fenced_commit(session, [(update, judge)], what=f"batch {batch_id}")
+
+
+def _value(place: Java, position: int) -> Java:
+    return place.get(position, place.getClass().getClassLoader().loadClass("java.lang.Object"))
+
+
+# Appending a batch of messages, numbered without a lock (MSG-4).
+#
+# The batch is numbered on from the state of a base snapshot and written to a branch. The commit holds only if the partitions
+# that it touches still end where the base ended, and their active segments are still open; else it is numbered and written
+# again. Partitions that it does not touch are carried over from what the commit really builds on.
+
 
 TRIES = 5
 # One file per segment and append: the segment's size is the limit.
@@ -167,3 +328,85 @@ def merged(base: LogSummary, ours: LogSummary, now: LogSummary) -> LogSummary:
         if now.active.get(partition) != base.active.get(partition):
             raise MovedOn  # sealed meanwhile: our first messages would join a segment that is closed
     return replace(now, end_offsets={**now.end_offsets, **ours.end_offsets}, active={**now.active, **ours.active})
+
+
+# The quarantine beside a topic: rows that broke a rule, with where they stood, why they were refused, and their raw text.
+#
+# Made when the first row is refused. All rows of a batch carry the same `at`, so that they go together when their age comes
+# (QUA-1): a file is then dropped whole.
+
+
+KIND = "quarantine"
+_COLUMNS = """
+    at timestamp NOT NULL,
+    batch string NOT NULL,
+    file string NOT NULL,
+    position bigint NOT NULL,
+    code string NOT NULL,
+    reason string,
+    raw string
+"""
+_PROPERTIES: Mapping[str, str] = {
+    "format-version": "3",
+    "commit.retry.num-retries": "20",
+    "commit.retry.min-wait-ms": "50",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    "write.parquet.compression-codec": "zstd",
+    # The age of what a file holds is all that is ever asked of it.
+    "write.metadata.metrics.default": "none",
+    "write.metadata.metrics.column.at": "full",
+}
+
+
+def quarantine(session: SparkSession, name: TopicName, refused: DataFrame, *, batch_id: str, at: Instant, may_commit: MayCommit) -> None:
+    """Keep the refused rows of a batch, once: a batch that has been here changes nothing.
+
+    `refused` has the columns file, position, code, reason, raw.
+    """
+    from pyspark.sql import functions as F
+
+    _create(session, name)
+    rows = refused.select(
+        F.timestamp_micros(F.lit(at)).alias("at"), F.lit(batch_id).alias("batch"), "file", "position", "code", "reason", "raw"
+    )
+    with staging(session, name, batch_id, kind=KIND) as stage:
+        if stage.found(batch_id) is not None:
+            return
+        # Whether a column may hold nothing is known here, not to Spark's planner.
+        rows.coalesce(1).writeTo(sql_table(name, kind=KIND, branch=stage.branch)).option("check-nullability", "false").append()
+        try:
+            commit_staged(session, stage, stage.written(), batch_id=batch_id, properties={}, may_commit=may_commit)
+        except AlreadyThere:
+            return
+        finally:
+            forget_cached(session, name, kind=KIND)
+
+
+def quarantined(session: SparkSession, name: TopicName, batch_id: str) -> dict[str, int]:
+    """How many rows of the batch are in quarantine, by code."""
+    from pyspark.sql import functions as F
+
+    if not session.catalog.tableExists(sql_table(name, kind=KIND)):
+        return {}
+    counts = session.table(sql_table(name, kind=KIND)).where(F.col("batch") == batch_id).groupBy("code").count()
+    return {row["code"]: row["count"] for row in counts.orderBy("code").collect()}
+
+
+def _create(session: SparkSession, name: TopicName) -> None:
+    if session.catalog.tableExists(sql_table(name, kind=KIND)):
+        return
+    # What its age removes can be taken back for as long as what goes from the log.
+    window = java_table(session, name).properties().get(UNDO_PROPERTY)
+    kept = {} if window is None else {UNDO_PROPERTY: str(window)}
+    properties = {**_PROPERTIES, **kept, STREAM_PROPERTY: name.stream, TOPIC_PROPERTY: name.topic}
+    listed = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in properties.items())
+    warehouse = session.conf.get(f"spark.sql.catalog.{CATALOG}.warehouse", None)
+    # Named by a fresh uuid, so that a topic made again never meets the files of its predecessor.
+    place = "" if warehouse is None else "location " + _text(f"{warehouse.rstrip('/')}/{uuid.uuid4()}")
+    session.sql(f"create table if not exists {sql_table(name, kind=KIND)} ({_COLUMNS}) using iceberg {place} tblproperties ({listed})")
+
+
+def _text(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

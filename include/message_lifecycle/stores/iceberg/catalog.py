@@ -7,26 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Literal, cast
 
-from message_lifecycle.model.backends import check_policy
 from message_lifecycle.model.errors import (
     CatalogUnavailable,
     ForeignTable,
     InvalidName,
     UnknownTopic,
+    UnsafePath,
     is_a_document_topic,
     not_a_document_topic,
+    storage_refused,
     topic_exists,
 )
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.names import TopicName, catalog_identifier, normalise_name
-from message_lifecycle.model.settings import PROPERTY_PREFIX, Policy, Value, property_text, resolve
-from message_lifecycle.model.topic_config import role_of
-from message_lifecycle.operations import age_rules
+from message_lifecycle.model.setting_list import PROPERTY_PREFIX, Value
+from message_lifecycle.model.settings import Policy, property_text, resolve
+from message_lifecycle.model.topic import check_policy, role_of
+from message_lifecycle.operations import expiry
 from message_lifecycle.ports import Topic
-from message_lifecycle.stores.iceberg.document import TableDocument, is_local
 from message_lifecycle.stores.iceberg.layout import (
     BESIDE,
     CATALOG,
@@ -48,6 +49,7 @@ from message_lifecycle.stores.iceberg.layout import (
 )
 from message_lifecycle.stores.iceberg.pointers import CatalogPointers, Place, Pointers, SqlPointers, reaching_catalog
 from message_lifecycle.stores.iceberg.session import sql_table
+from message_lifecycle.stores.iceberg.table_folder import TableDocument, Within, is_absolute, is_local
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -200,7 +202,7 @@ class IcebergTopics:
     def alter(self, name: TopicName, settings: Mapping[str, Value | None]) -> Topic:
         """Set the given settings, None unsets; the log does not change. The tables beside it keep their past for as long as its own does.
         Raises UnsupportedLimit."""
-        from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, set_properties
+        from message_lifecycle.stores.iceberg.branches import TableGone, change_metadata, set_properties
 
         topic = self.describe(name)
         after = {key: value for key, value in {**topic.settings, **settings}.items() if value is not None}
@@ -241,13 +243,14 @@ class IcebergTopics:
 
     def live_view(self, name: TopicName, policy: Policy) -> str | None:
         """A scenario's topic has none, and one of documents has none. Beside the errors of `ports.Topics` raises CatalogUnavailable where the catalog keeps no views."""
-        from message_lifecycle.stores.iceberg import rule_sql, view_file
+        from message_lifecycle.stores.iceberg import view_file
+        from message_lifecycle.stores.iceberg import view_file as rule_sql
         from message_lifecycle.stores.iceberg.columns import SCHEMA
 
         if self._scratch or FOLD_PROPERTY in self._tables.document(name).properties:
             return None
         columns = ", ".join(field.name for field in SCHEMA.fields)
-        text = f"SELECT {columns} FROM {sql_table(name)} WHERE {rule_sql.holds_not(age_rules.hidden(policy))}"
+        text = f"SELECT {columns} FROM {sql_table(name)} WHERE {rule_sql.holds_not(expiry.hidden(policy))}"
         place = name.namespace, name.table(LIVE)
         location = self._tables.pointers.one(place)
         if location is None or view_file.text_of(self._tables.at(place, location).content, place=place) != text:
@@ -275,7 +278,7 @@ def _shape(settings: Mapping[str, Value], partitions: int) -> tuple[Mapping[str,
     from message_lifecycle.stores.iceberg.new_table import Layout
 
     if "fold" in settings:
-        from message_lifecycle.stores.iceberg.documents import columns as of_documents
+        from message_lifecycle.stores.iceberg import columns as of_documents
 
         return of_documents.CHANGES_PROPERTIES, of_documents.CHANGES, LogSummary()
     from message_lifecycle.stores.iceberg import columns
@@ -296,3 +299,62 @@ def ledger_of(document: TableDocument) -> tuple[str, int] | None:
 def ledger_text(ledger: tuple[str, int]) -> str:
     """`uuid:sequence`, as a commit's summary carries it."""
     return f"{ledger[0]}:{ledger[1]}"
+
+
+# All tables of one topic: its own, and those beside it.
+
+
+_WRITTEN_TO = ("write.data.path", "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
+
+
+def documents(tables: Tables, name: TopicName) -> Iterator[tuple[str, TableDocument]]:
+    """Kind and metadata of each that is there, the topic's own first. Raises UnknownTopic, ForeignTable, and UnsafePath where another
+    table lies within one of them: its files would look like nobody's."""
+    for kind in KINDS:
+        place = name.namespace, name.table(kind)
+        location = tables.location(name) if not kind else tables.pointers.one(place)
+        if location is not None:
+            found = tables.at(place, location)
+            if (found.properties.get(STREAM_PROPERTY), found.properties.get(TOPIC_PROPERTY)) != (name.stream, name.topic):
+                raise ForeignTable(str(name), ".".join(place))
+            yield kind, found
+
+
+def check_alone(tables: Tables, name: TopicName) -> None:
+    """Raises UnsafePath where another table lies below the location of one of the topic's, or writes there; StorageRefused where nobody
+    can tell. Files of the topic's that another table merely names (`add_files`) are not looked for."""
+    check_places_alone(
+        tables, {(name.namespace, name.table(kind)): Within(str(found.content["location"])) for kind, found in documents(tables, name)}
+    )
+
+
+def check_places_alone(tables: Tables, mine: Mapping[Place, Within]) -> None:
+    """As `check_alone`, of these tables with their locations."""
+    for place, location in tables.pointers.all(None):
+        for own, within in mine.items():
+            if place != own and _lies_below(location, within):
+                raise UnsafePath(location, f"the metadata of {'.'.join(place)} within the location of {'.'.join(own)}")
+        for folder in _folders(location, tuple(sorted(tables.pointers.file_properties.items()))):
+            for own, within in mine.items():
+                if place != own and _lies_below(f"{folder.rstrip('/')}/_", within):
+                    raise UnsafePath(folder, f"files of {'.'.join(place)} within the location of {'.'.join(own)}")
+
+
+@lru_cache(maxsize=4096)
+def _folders(location: str, file_properties: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """Where the table writes that has its metadata there, which never change. One whose metadata are gone or damaged nobody reads."""
+    try:
+        found = TableDocument.read(location, dict(file_properties))
+    except (FileNotFoundError, ValueError):
+        return ()
+    except OSError as error:
+        raise storage_refused(location, str(error.strerror or error)) from error
+    return (str(found.content["location"]), *(found.properties[key] for key in _WRITTEN_TO if key in found.properties))
+
+
+def _lies_below(location: str, within: Within) -> bool:
+    try:
+        return not is_absolute(within.name(location))
+    except UnsafePath:
+        # Somebody else's way of writing paths is no reason to stop, unless it may lead here.
+        return within.may_hold(location)

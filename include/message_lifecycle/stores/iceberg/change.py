@@ -20,9 +20,10 @@ from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, chain, make_branch, remove_branch, staged_on, undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.fence import Ancestor, Judge
+from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, UNDOES, commit_that_says, summary_of
 from message_lifecycle.stores.iceberg.read import published_by
-from message_lifecycle.stores.iceberg.session import Java, forget_cached
+from message_lifecycle.stores.iceberg.session import forget_cached
 from message_lifecycle.stores.iceberg.undo_sources import has_committed
 
 if TYPE_CHECKING:

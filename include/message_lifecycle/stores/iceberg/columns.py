@@ -1,22 +1,20 @@
-"""The columns of a topic table in Iceberg's own terms, with the field ids that every reader and writer shares."""
+"""The tables of a topic in Iceberg's terms: of messages, and of documents, their changes and their snapshots."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    IntegerType,
-    ListType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestamptzType,
-)
+from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyiceberg.types import BinaryType, BooleanType, IntegerType, ListType, LongType, NestedField, StringType, StructType, TimestamptzType
+
+from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES as TOPIC_PROPERTIES
+from message_lifecycle.stores.iceberg.new_table import Layout
+
+# The columns of a topic table in Iceberg's own terms, with the field ids that every reader and writer shares.
+
 
 PARTITION, OFFSET, APPEND_TIME, EVENT_TIME, KEY, VALUE, HEADERS, SIZE_BYTES, SEGMENT, EXPIRES_AT, NEVER, ORIGIN_OFFSET = range(1, 13)
 
@@ -45,3 +43,67 @@ PARTITION_SPEC = PartitionSpec(
 )
 
 SORT_ORDER = SortOrder(SortField(OFFSET, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST), order_id=1)
+
+
+# The tables of a document topic in Iceberg's terms: its own, of changes, and the one of snapshots beside it.
+
+
+DOCUMENT, SERVER_SEQ, AT, CLIENT, PAYLOAD = range(1, 6)
+EPOCH, STATE, DIGEST = range(3, 6)
+
+BUCKETS = 16
+"""All of a document lies in one bucket, so a bucket is what one task folds, and a reader of one document opens a sixteenth of the
+files. More would cut each batch that comes in into more files; fewer would leave cores of a larger machine without work. It is part
+of the table, so it cannot be another number on another day."""
+BUCKET = "document_bucket"
+_SPEC = PartitionSpec(PartitionField(DOCUMENT, 1000, BucketTransform(BUCKETS), BUCKET), spec_id=0)
+_ORDER = SortOrder(
+    *(SortField(field, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST) for field in (DOCUMENT, SERVER_SEQ)), order_id=1
+)
+_PROPERTIES: Mapping[str, str] = {key: text for key, text in TOPIC_PROPERTIES.items() if ".metrics.column." not in key}
+_BOUNDS = "write.metadata.metrics.column."
+
+CHANGES = Layout(
+    schema=Schema(
+        NestedField(DOCUMENT, "document", StringType(), required=True),
+        NestedField(SERVER_SEQ, "server_seq", LongType(), required=True),
+        NestedField(AT, "at", TimestamptzType(), required=False),
+        NestedField(CLIENT, "client", StringType(), required=True),
+        NestedField(PAYLOAD, "payload", BinaryType(), required=True),
+        schema_id=0,
+    ),
+    spec=_SPEC,
+    order=_ORDER,
+)
+CHANGES_PROPERTIES: Mapping[str, str] = {
+    **_PROPERTIES,
+    **{f"{_BOUNDS}{column}": "full" for column in ("document", "server_seq", "at")},
+}
+
+SNAPSHOTS = Layout(
+    schema=Schema(
+        NestedField(DOCUMENT, "document", StringType(), required=True),
+        NestedField(SERVER_SEQ, "server_seq", LongType(), required=True),
+        NestedField(EPOCH, "epoch", LongType(), required=True),
+        # Both null where a purge has raised the epoch without a new snapshot (SNP-7): the state is then that of the row before.
+        NestedField(STATE, "state", BinaryType(), required=False),
+        NestedField(DIGEST, "digest", StringType(), required=False),
+        schema_id=0,
+    ),
+    spec=_SPEC,
+    order=_ORDER,
+)
+SNAPSHOTS_PROPERTIES: Mapping[str, str] = {
+    **_PROPERTIES,
+    **{f"{_BOUNDS}{column}": "full" for column in ("document", "server_seq")},
+}
+
+
+_bucket = BucketTransform(BUCKETS).transform(StringType())
+
+
+def bucket_of(document: str) -> int:
+    """Where all of the document lies."""
+    found = _bucket(document)
+    assert found is not None
+    return found

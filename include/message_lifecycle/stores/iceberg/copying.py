@@ -22,15 +22,24 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.admission import new_in_origin
 from message_lifecycle.ports import Copied
 from message_lifecycle.stores.iceberg import read
-from message_lifecycle.stores.iceberg.append import TRIES, WRITE_OPTIONS, MovedOn, active_after, merged, state_after
+from message_lifecycle.stores.iceberg.append import (
+    TRIES,
+    WRITE_OPTIONS,
+    AlreadyThere,
+    MovedOn,
+    Stage,
+    Written,
+    active_after,
+    commit_staged,
+    merged,
+    staging,
+    state_after,
+)
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
-from message_lifecycle.stores.iceberg.exactly_once import AlreadyThere, Stage, Written, commit_staged, staging
-from message_lifecycle.stores.iceberg.failures import engine_failures
 from message_lifecycle.stores.iceberg.fence import main_ancestors, newest_state
-from message_lifecycle.stores.iceberg.forbidden import is_forbidden
+from message_lifecycle.stores.iceberg.incoming import CutRules, is_forbidden, number
 from message_lifecycle.stores.iceberg.layout import LEDGER, ROLE_PROPERTY, LogSummary
-from message_lifecycle.stores.iceberg.numbering import CutRules, number
-from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+from message_lifecycle.stores.iceberg.session import engine_failures, forget_cached, sql_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,8 +1,4 @@
-"""Data files by name, as sets that live in the JVM.
-
-A plan names tens of thousands of files, and one call through py4j takes a tenth of a millisecond: so the names cross over as
-one packed text, and the choosing is put together from what the JVM has.
-"""
+"""Data files and deletion vectors in the JVM: chosen by name, described, committed on a branch."""
 
 from __future__ import annotations
 
@@ -10,19 +6,35 @@ import gzip
 import hashlib
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import PlanConflict, undo_source_gone
+import numpy as np
+from numpy.typing import NDArray
+
+from message_lifecycle.model.change import RemoveRows
+from message_lifecycle.model.errors import CommitUnknown, PlanConflict, TableBusy, undo_source_gone
+from message_lifecycle.model.message import Place, ranges_of
+from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.stores.iceberg.document import is_local, local_path
-from message_lifecycle.stores.iceberg.java import each
-from message_lifecycle.stores.iceberg.session import Java
-from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
+from message_lifecycle.stores.iceberg.compaction import NewFile, NewVector, Written
+from message_lifecycle.stores.iceberg.data_rows import Positions, read_rows, vectors_in
+from message_lifecycle.stores.iceberg.java import Java, each, java_class, java_message, result_unknown
+from message_lifecycle.stores.iceberg.puffin import write_vectors as write_vectors_at
+from message_lifecycle.stores.iceberg.session import forget_cached, java_table
+from message_lifecycle.stores.iceberg.table_folder import absolute, is_local, local_path, location_prefix
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyspark.sql import SparkSession
+
+# Data files by name, as sets that live in the JVM.
+#
+# A plan names tens of thousands of files, and one call through py4j takes a tenth of a millisecond: so the names cross over as
+# one packed text, and the choosing is put together from what the JVM has.
 
 
 def planned_files(session: SparkSession, table: Java, snapshot: Java, plan: Plan) -> Java:
@@ -201,3 +213,168 @@ def copies(
             raise undo_source_gone(undone, f"{file.location()} has {written} bytes, the table says {file.fileSizeInBytes()}")
         spec = table.specs().get(file.specId())
         yield at, (path, jvm.org.apache.iceberg.DataFiles.builder(spec).copy(file).withPath(path).build())
+
+
+# What tasks wrote, as one commit on a branch of their table (of the compacted one: table and horizon change together, CMP-4).
+
+
+def commit(
+    session: SparkSession,
+    table: Java,
+    results: Sequence[Written],
+    branch: str,
+    *,
+    properties: Mapping[str, str],
+    partitioned_by: str = "partition",
+) -> int:
+    """Add new files and vectors, take out what they replace; the new snapshot's id. `properties` go to its summary. `partitioned_by`: name of
+    the table's one partition field.
+
+    Raises PlanConflict where a file to be replaced is not there any more, TableBusy, CommitUnknown."""
+    from py4j.protocol import Py4JError
+
+    head = table.snapshot(branch)
+    update = table.newRowDelta().toBranch(branch)
+    replaced = {
+        path for result in results for path in (*result.dropped, *result.unmarked, *(vector.data_file for vector in result.vectors))
+    }
+    if head is not None:
+        update.validateFromSnapshot(head.snapshotId())
+    if replaced:
+        for vector in vectors_of(session, table, head, replaced):
+            update.removeDeletes(vector)
+    dropped = {path for result in results for path in result.dropped}
+    if dropped:
+        old = files_named(session, table, head, dropped)
+        if len(old) != len(dropped):
+            raise PlanConflict("staged", f"{len(dropped) - len(old)} of its files are not in the table any more")
+        for file in old:
+            update.removeRows(file)
+    for result in results:
+        for new in result.files:
+            update.addRows(data_file(session, table, f"{partitioned_by}={result.partition}", new))
+    places = {vector.data_file: f"{partitioned_by}={result.partition}" for result in results for vector in result.vectors}
+    for _, described in vector_files(session, table, (vector for result in results for vector in result.vectors), places):
+        update.addDeletes(described)
+    for key, value in properties.items():
+        update.set(key, value)
+    what = f"committing {sum(len(result.files) for result in results)} files to branch {branch}"
+    try:
+        update.commit()
+    except Py4JError as error:
+        if result_unknown(error):
+            raise CommitUnknown(what) from error
+        kind = java_class(error)
+        if kind == "CommitFailedException":
+            raise TableBusy(what, 1) from error
+        if kind == "ValidationException":
+            raise PlanConflict("staged", java_message(error)) from error
+        raise
+    table.refresh()
+    return int(table.snapshot(branch).snapshotId())
+
+
+def data_file(session: SparkSession, table: Java, place: str, new: NewFile) -> Java:
+    """A file as Iceberg describes it. `place`: its partition, as `name=value`."""
+    jvm: Java = session._jvm
+    iceberg = jvm.org.apache.iceberg
+    # Its footer gives counts and bounds in the units of the table's own settings.
+    metrics = iceberg.parquet.ParquetUtil.fileMetrics(table.io().newInputFile(new.path), iceberg.MetricsConfig.forTable(table))
+    described = iceberg.DataFiles.builder(table.spec()).withPath(new.path).withFormat("parquet").withFileSizeInBytes(new.bytes)
+    return described.withPartitionPath(place).withMetrics(metrics).withSortOrder(table.sortOrder()).build()
+
+
+def vector_files(session: SparkSession, table: Java, vectors: Iterable[NewVector], places: Mapping[str, str]) -> Iterator[tuple[str, Java]]:
+    """The path of each data file, and its vector as Iceberg describes it. `places`: the partition of each data file, as a path."""
+    jvm: Java = session._jvm
+    build = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder
+    for puffin, group in groupby(vectors, key=lambda vector: vector.puffin):
+        file = build(table.spec()).ofPositionDeletes().withFormat("puffin").withPath(puffin.path).withFileSizeInBytes(puffin.bytes)
+        for new in group:
+            file = file.withPartitionPath(places[new.data_file]).withReferencedDataFile(new.data_file)
+            file = file.withContentOffset(new.offset).withContentSizeInBytes(new.length).withRecordCount(new.rows)
+            yield new.data_file, file.build()
+
+
+def written_paths(results: Sequence[Written]) -> list[Path]:
+    """Every file that the tasks wrote, data and vectors."""
+    return [
+        Path(path)
+        for result in results
+        for path in (*(file.path for file in result.files), *{vector.puffin.path for vector in result.vectors})
+    ]
+
+
+# Single messages, named by file and offset, marked as removed on a branch: by deletion vectors that we write ourselves.
+#
+# A `DELETE` in SQL would look for the rows in every column and file that might hold them. What is to go is known by file already, so
+# one narrow column of those files gives the positions, and the vectors go into one small file.
+
+
+_NONE = np.empty(0, np.int64)
+
+
+def delete_rows(
+    session: SparkSession,
+    io: FileIO,
+    name: TopicName,
+    branch: str,
+    removals: Sequence[RemoveRows],
+    properties: Mapping[str, str] | None = None,
+) -> None:
+    """Mark the named messages as removed, in one commit on the branch; `properties` go to its summary.
+
+    `io` reaches the table's files. What is named and not there, or marked before, is passed over: the summary tells what was done.
+    """
+    table = java_table(session, name)
+    prefix = location_prefix(str(table.location()))
+    by_file = {absolute(prefix, file): list(group) for file, group in groupby(sorted(removals, key=_file), key=_file)}
+    head = table.snapshot(branch)
+    before = {str(vector.referencedDataFile()): vector for vector in vectors_of(session, table, head, by_file)}
+    update = table.newRowDelta().validateFromSnapshot(head.snapshotId())
+    places = {path: (group[0].partition, group[0].base_offset) for path, group in by_file.items()}
+    for path, vector in write_vectors(session, table, io, _vectors(io, by_file, before), places):
+        update.addDeletes(vector)
+        if path in before:
+            update.removeDeletes(before[path])
+    for key, value in (properties or {}).items():
+        update.set(key, value)
+    update.toBranch(branch).commit()
+    forget_cached(session, name)
+
+
+def write_vectors(
+    session: SparkSession, table: Java, io: FileIO, vectors: Iterable[tuple[str, Positions]], places: Mapping[str, Place]
+) -> Iterator[tuple[str, Java]]:
+    """One small file of vectors: the path of each data file, and Iceberg's description of its vector. `places`: the segment of each
+    data file by its path."""
+    path = str(table.locationProvider().newDataLocation(f"{uuid.uuid4()}-deletes.puffin"))
+    written = write_vectors_at(path, vectors, partial(write_file, io))
+    yield from vector_files(session, table, written, {path: f"partition={at[0]}/segment={at[1]}" for path, at in places.items()})
+
+
+def _vectors(io: FileIO, by_file: Mapping[str, Sequence[RemoveRows]], before: Mapping[str, Java]) -> Iterator[tuple[str, Positions]]:
+    """A data file has one vector: it marks what was marked before as well."""
+    read: dict[str, Mapping[str, Positions]] = {}
+    for path, removals in by_file.items():
+        rows = read_rows(io, path, _NONE, ())
+        marked = np.zeros(len(rows.offsets), np.bool_)
+        for removal in removals:
+            marked |= within(rows.offsets, removal.offsets)
+        if path in before:
+            puffin = str(before[path].location())
+            if puffin not in read:
+                read[puffin] = vectors_in(io, puffin)
+            marked[read[puffin][path]] = True
+        yield path, np.flatnonzero(marked)
+
+
+def within(offsets: NDArray[np.int64], text: str) -> NDArray[np.bool_]:
+    """Which of the offsets a `ranges_text` names."""
+    runs = np.array([(run.start, run.stop) for run in ranges_of(text)], np.int64).reshape(-1, 2)
+    at = np.searchsorted(runs[:, 0], offsets, side="right") - 1
+    return np.asarray((at >= 0) & (offsets < runs[np.maximum(at, 0), 1]), np.bool_)
+
+
+def _file(removal: RemoveRows) -> str:
+    return removal.file

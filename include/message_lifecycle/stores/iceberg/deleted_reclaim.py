@@ -25,17 +25,15 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import BegunReclaim, DeletedTopic, TableFiles, TopicTable
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.iceberg import topic_tables
+from message_lifecycle.stores.iceberg import catalog
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.document import TableDocument
-from message_lifecycle.stores.iceberg.failures import engine_failures
 from message_lifecycle.stores.iceberg.history import NamedFile, all_named, inventory
 from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, texts
 from message_lifecycle.stores.iceberg.layout import DELETED
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.reclaim_evidence import lies_below, named
-from message_lifecycle.stores.iceberg.session import engine
-from message_lifecycle.stores.iceberg.table_folder import Deleted, Within, delete_files, is_absolute, listed, location_prefix
+from message_lifecycle.stores.iceberg.session import engine, engine_failures
+from message_lifecycle.stores.iceberg.table_folder import Deleted, TableDocument, Within, delete_files, is_absolute, listed, location_prefix
 from message_lifecycle.stores.iceberg.topic_delete import place_of
 
 if TYPE_CHECKING:
@@ -167,7 +165,7 @@ class IcebergDeletedReclaimer(ChangeStore):
 
     def _is_nobodys(self, location: str) -> bool:
         try:
-            topic_tables.check_places_alone(self._tables, {(DELETED, ""): Within(location)})
+            catalog.check_places_alone(self._tables, {(DELETED, ""): Within(location)})
         except UnsafePath:
             return False
         return True
@@ -210,7 +208,7 @@ class IcebergDeletedReclaimer(ChangeStore):
             raise PlanConflict(plan.plan_id, f"the {what} has changed since it was planned")
 
     def _check_alone(self, locations: Mapping[str, str]) -> None:
-        topic_tables.check_places_alone(self._tables, {place_of(uuid): Within(location) for uuid, location in locations.items()})
+        catalog.check_places_alone(self._tables, {place_of(uuid): Within(location) for uuid, location in locations.items()})
 
     def _document(self, table_uuid: str) -> TableDocument | None:
         place = place_of(table_uuid)
@@ -277,7 +275,7 @@ def _look(tables: Tables, plan: Plan, policy: Policy, action: MovedTable, wrong:
     outside += (name for name in roles if not lies_below(table, name))
     try:
         outside += (file.name for file in named(table, table.metadata.snapshots) if is_absolute(file.name))
-        topic_tables.check_places_alone(tables, {place: Within(table.location())})
+        catalog.check_places_alone(tables, {place: Within(table.location())})
         for file in listed(table.io, table.location()):
             if file.name not in roles:
                 wrong["unlisted"].append(file.name)

@@ -14,15 +14,15 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from message_lifecycle.model.errors import PlanConflict
-from message_lifecycle.model.hold import SparedOffsets
+from message_lifecycle.model.facts import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, Instant
+from message_lifecycle.model.message import DueRows, Kept, Place, Reason, RemovalReason, RowAnswer, RowQuestion, ranges_text
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, span_of
-from message_lifecycle.model.rows import DueRows, Kept, Place, Reason, RemovalReason, RowAnswer, RowQuestion, ranges_text
-from message_lifecycle.stores.iceberg import rule_bounds, rule_columns
+from message_lifecycle.stores.iceberg import data_rows, segments
+from message_lifecycle.stores.iceberg.data_files import within
 from message_lifecycle.stores.iceberg.data_rows import FileRows, Vectors, read_rows
 from message_lifecycle.stores.iceberg.limited import Found, Going, Limited
 from message_lifecycle.stores.iceberg.manifests import files_of
-from message_lifecycle.stores.iceberg.row_deletes import within
 from message_lifecycle.stores.iceberg.segments import FileMetrics, newest_known
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
@@ -77,7 +77,7 @@ def due_rows(
                 due[file] = [certain]
                 continue
             path = absolute(prefix, file.name)
-            columns = {name for reason in certain for name in rule_columns.columns_of(reason.rule)}
+            columns = {name for reason in certain for name in data_rows.columns_of(reason.rule)}
             rows = read_rows(table.io, path, vectors[path], columns | (set() if counted is None else counted.files.lapsed_columns))
             due[file], open_ = _read(file, rows, certain, as_of, later, spared)
             if counted is not None:
@@ -107,7 +107,7 @@ def _by_bounds(
     """None: nothing is due; DueRows: all of it is, by one reason; else the reasons for which some may be."""
     possible: list[Reason] = []
     for reason in reasons:
-        begins = rule_bounds.begins(reason.rule, file)
+        begins = segments.begins(reason.rule, file)
         if begins.some > as_of:
             if begins.some < INT64_MAX:
                 later.append(begins.some)
@@ -157,7 +157,7 @@ def _read(
     taken = np.zeros(len(open_), np.bool_)
     waiting = np.full(len(open_), INT64_MAX)
     for reason in reasons:
-        begins = rule_columns.begins(reason.rule, rows.columns, len(open_))
+        begins = data_rows.begins(reason.rule, rows.columns, len(open_))
         hit = open_ & (begins <= as_of)
         # Also of what another reason holds: this one may take it sooner than its holder lets it go.
         waiting = np.minimum(waiting, np.where(begins > as_of, begins, INT64_MAX))

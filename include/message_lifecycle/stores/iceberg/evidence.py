@@ -16,10 +16,9 @@ import pyarrow.compute as pc
 
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.marker import REASON_HEADER, Marker, digest, go_duration
+from message_lifecycle.model.message import REASON_HEADER, Marker, Place, digest, go_duration
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import Place
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg import evidence_files as frames
 from message_lifecycle.stores.iceberg.data_rows import Vectors

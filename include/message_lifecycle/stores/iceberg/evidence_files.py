@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from message_lifecycle.model.message import NOTHING, Place
 from message_lifecycle.model.plan import Held
-from message_lifecycle.model.rows import Place
-from message_lifecycle.model.view import NOTHING
 from message_lifecycle.stores.iceberg.columns import APPEND_TIME, EXPIRES_AT, NEVER, OFFSET
 from message_lifecycle.stores.iceberg.manifests import DELETED, Row, entries, picking
 

@@ -19,17 +19,15 @@ from numpy.typing import NDArray
 from pyiceberg.table import Table
 
 from message_lifecycle.model.change import RemoveRows
+from message_lifecycle.model.instants import Either
+from message_lifecycle.model.message import NOTHING, Beyond, DueRows, Place, Reason, RowQuestion
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import Beyond, DueRows, Place, Reason, RowQuestion
-from message_lifecycle.model.rules import Either
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.view import NOTHING
-from message_lifecycle.operations import age_rules
-from message_lifecycle.stores.iceberg.data_rows import FileRows, Positions, Vectors, keys_at, read_rows
+from message_lifecycle.operations import expiry as age_rules
+from message_lifecycle.stores.iceberg.data_files import within
+from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Positions, Vectors, keys_at, read_rows
 from message_lifecycle.stores.iceberg.due_rows import due_rows
 from message_lifecycle.stores.iceberg.evidence_files import rows_of, schema
-from message_lifecycle.stores.iceberg.row_deletes import within
-from message_lifecycle.stores.iceberg.rule_columns import UNKNOWN
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, PlanConflict, TableBusy
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.settings import Policy, Value, resolve
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.stores.iceberg.catalog import ledger_text
 from message_lifecycle.stores.iceberg.java import Java, java_class, java_message, result_unknown, take_calls
 from message_lifecycle.stores.iceberg.layout import (

@@ -19,10 +19,9 @@ from pyiceberg.types import IntegerType, NestedField, PrimitiveType, StructType
 
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.tables import RefFact, SnapshotFact, TableHistory
-from message_lifecycle.stores.iceberg.document import TableDocument
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER, of_plan
-from message_lifecycle.stores.iceberg.scratch_database import scratch_database
-from message_lifecycle.stores.iceberg.table_folder import ListedFile, Within, is_absolute, owner_of
+from message_lifecycle.stores.iceberg.relations import scratch_database
+from message_lifecycle.stores.iceberg.table_folder import ListedFile, TableDocument, Within, is_absolute, owner_of
 
 if TYPE_CHECKING:
     import duckdb

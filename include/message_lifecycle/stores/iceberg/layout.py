@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.facts import ActiveSegment, CopyState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.settings import PROPERTY_PREFIX, Value, parse_topic_settings, property_text
+from message_lifecycle.model.setting_list import PROPERTY_PREFIX, Value
+from message_lifecycle.model.settings import parse_topic_settings, property_text
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

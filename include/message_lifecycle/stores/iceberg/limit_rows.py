@@ -20,13 +20,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
-from message_lifecycle.model.rows import Beyond, LimitReason, Reason
-from message_lifecycle.model.rules import Limits
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, Limits
+from message_lifecycle.model.message import Beyond, LimitReason, Reason
 from message_lifecycle.operations.limits import Walk
-from message_lifecycle.stores.iceberg import rule_bounds, rule_columns
-from message_lifecycle.stores.iceberg.data_rows import FileRows, Longs, Vectors, keys_at, read_rows
-from message_lifecycle.stores.iceberg.rule_columns import UNKNOWN
+from message_lifecycle.stores.iceberg import data_rows, segments
+from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Longs, Vectors, keys_at, read_rows
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.table_folder import absolute
 
@@ -83,7 +81,7 @@ class Files:
         """Whether all or none of a file's messages have lapsed; None: its columns must be asked."""
         if self.beyond.lapsed is None:
             return False
-        begins = rule_bounds.begins(self.beyond.lapsed, file)
+        begins = segments.begins(self.beyond.lapsed, file)
         return False if begins.some > self.as_of else True if begins.all <= self.as_of else None
 
     def split(self, file: FileMetrics, rows: FileRows, open_: Flags, reasons: tuple[Reason, ...]) -> list[Left]:
@@ -95,22 +93,22 @@ class Files:
 
     @property
     def lapsed_columns(self) -> set[str]:
-        return set() if self.beyond.lapsed is None else set(rule_columns.columns_of(self.beyond.lapsed))
+        return set() if self.beyond.lapsed is None else set(data_rows.columns_of(self.beyond.lapsed))
 
     def _lapsed(self, rows: FileRows) -> Flags:
         if self.beyond.lapsed is None:
             return np.zeros(len(rows.offsets), np.bool_)
-        return np.asarray(rule_columns.begins(self.beyond.lapsed, rows.columns, len(rows.offsets)) <= self.as_of, np.bool_)
+        return np.asarray(data_rows.begins(self.beyond.lapsed, rows.columns, len(rows.offsets)) <= self.as_of, np.bool_)
 
     def rows_of(self, left: Left, columns: Iterable[str]) -> LeftRows:
         """Raises what reading raises; holds the columns of one file."""
         wanted = set(columns)
-        asked = set() if left.all else {name for reason in left.reasons for name in rule_columns.columns_of(reason.rule)}
+        asked = set() if left.all else {name for reason in left.reasons for name in data_rows.columns_of(reason.rule)}
         rows = self.read(left.file, wanted | asked | (set() if left.all else self.lapsed_columns))
         mine = rows.alive.copy()
         if not left.all:
             for reason in left.reasons:
-                mine &= rule_columns.begins(reason.rule, rows.columns, len(mine)) > self.as_of
+                mine &= data_rows.begins(reason.rule, rows.columns, len(mine)) > self.as_of
             mine &= self._lapsed(rows) == left.lapsed
         positions = np.flatnonzero(mine)
         positions = positions[np.argsort(rows.offsets[positions], kind="stable")]
@@ -152,7 +150,7 @@ def time_bounds(left: Left) -> tuple[int | None, int | None]:
         return None, None
     if file.newest_at is None or file.oldest_at is None:
         return None, INT64_MAX
-    straddles = file.oldest_at <= 0 <= file.newest_at or file.oldest_at == rule_columns.UNKNOWN
+    straddles = file.oldest_at <= 0 <= file.newest_at or file.oldest_at == data_rows.UNKNOWN
     if straddles or file.unknown_times != 0:
         return (file.newest_at if is_exact(left) and file.newest_at > 0 else None), file.newest_at
     # Of what a removed message's time is the bound, at least the oldest time is reached by whatever is left.

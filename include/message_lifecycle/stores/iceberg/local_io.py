@@ -11,7 +11,7 @@ import os
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
-from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 
 class _LocalFile(InputFile, OutputFile):

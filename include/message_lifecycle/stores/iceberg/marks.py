@@ -15,20 +15,20 @@ from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.marker import KV_HEADER, REASON_HEADER, REASONS, Marker, digest
+from message_lifecycle.model.message import KV_HEADER, REASON_HEADER, REASONS, Marker, Place, digest, offsets_of, ranges_text
 from message_lifecycle.model.outcome import Staged, StagedMarkers
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import Place, offsets_of, ranges_text
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.admission import Lifetime, admit
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.iceberg.branches import StagedChange, set_refs
 from message_lifecycle.stores.iceberg.columns import SCHEMA
+from message_lifecycle.stores.iceberg.data_files import delete_rows
 from message_lifecycle.stores.iceberg.fence import Ancestor, main_ancestors, newest_state
+from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID, LogSummary
-from message_lifecycle.stores.iceberg.row_deletes import delete_rows
 from message_lifecycle.stores.iceberg.segments import FileMetrics
-from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
+from message_lifecycle.stores.iceberg.session import forget_cached, java_table
 from message_lifecycle.stores.iceberg.snapshot_rows import SnapshotRows, snapshot_rows
 from message_lifecycle.stores.iceberg.table_folder import location_prefix
 from message_lifecycle.stores.iceberg.writer import row_of, write_rows

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.model.errors import CommitUnknown
-from message_lifecycle.stores.iceberg.failures import engine_failures
 from message_lifecycle.stores.iceberg.java import ALREADY_THERE, NOT_THERE, Java, Jvm, identifier, java_class, result_unknown, texts
-from message_lifecycle.stores.iceberg.session import engine
+from message_lifecycle.stores.iceberg.session import engine, engine_failures
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec

@@ -1,96 +1,305 @@
-"""The quarantine beside a topic: rows that broke a rule, with where they stood, why they were refused, and their raw text.
-
-Made when the first row is refused. All rows of a batch carry the same `at`, so that they go together when their age comes
-(QUA-1): a file is then dropped whole.
-"""
+"""The quarantine table read by its metadata, and rid of whole files, or given them back: staged on a branch, published in one fenced commit
+(QUA-1, DEL-7)."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.manifest import ManifestContent
+
+from message_lifecycle.model.change import QuarantinedFile
+from message_lifecycle.model.errors import PlanConflict, UnknownTopic, undo_source_gone
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY
-from message_lifecycle.stores.iceberg.exactly_once import AlreadyThere, MayCommit, commit_staged, staging
-from message_lifecycle.stores.iceberg.layout import CATALOG, STREAM_PROPERTY, TOPIC_PROPERTY
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
+from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.tables import QuarantineFile, QuarantineReturning, QuarantineState
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import NOTHING_GIVEN, Given
+from message_lifecycle.stores.iceberg import change
+from message_lifecycle.stores.iceberg.append import KIND
+from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, undo_ref
+from message_lifecycle.stores.iceberg.change import TableStore, Update, appends_pass, undoing
+from message_lifecycle.stores.iceberg.data_files import copied_from, copies, digest_of, files_named, originals
+from message_lifecycle.stores.iceberg.evidence_files import longs, schema
+from message_lifecycle.stores.iceberg.fence import main_ancestors
+from message_lifecycle.stores.iceberg.java import Java
+from message_lifecycle.stores.iceberg.layout import PLAN_ID, STAGED_PLAN_ID, UNDOES, commit_that_says, summary_of
+from message_lifecycle.stores.iceberg.manifests import listed, picking
+from message_lifecycle.stores.iceberg.session import engine_failures, java_table
+from message_lifecycle.stores.iceberg.table_folder import absolute, is_erased_copy, location_prefix
+from message_lifecycle.stores.iceberg.undo_sources import source_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-KIND = "quarantine"
-_COLUMNS = """
-    at timestamp NOT NULL,
-    batch string NOT NULL,
-    file string NOT NULL,
-    position bigint NOT NULL,
-    code string NOT NULL,
-    reason string,
-    raw string
-"""
-_PROPERTIES: Mapping[str, str] = {
-    "format-version": "3",
-    "commit.retry.num-retries": "20",
-    "commit.retry.min-wait-ms": "50",
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "20",
-    "write.parquet.compression-codec": "zstd",
-    # The age of what a file holds is all that is ever asked of it.
-    "write.metadata.metrics.default": "none",
-    "write.metadata.metrics.column.at": "full",
-}
+    from pyiceberg.io import FileIO
+    from pyiceberg.table import Table
+    from pyiceberg.table.snapshots import Snapshot
+    from pyspark.sql import SparkSession
 
 
-def quarantine(session: SparkSession, name: TopicName, refused: DataFrame, *, batch_id: str, at: Instant, may_commit: MayCommit) -> None:
-    """Keep the refused rows of a batch, once: a batch that has been here changes nothing.
+_AT = 1
+"""The id of the column `at`, the table's first."""
+_GOING = schema("rows", "newest_at", planned=pa.bool_())
+_BACK = schema("rows", planned=pa.bool_(), same=pa.bool_())
+_PICK = picking("file_path", "record_count", "file_size_in_bytes", "lower_bounds", "upper_bounds", "null_value_counts")
 
-    `refused` has the columns file, position, code, reason, raw.
-    """
-    from pyspark.sql import functions as F
 
-    _create(session, name)
-    rows = refused.select(
-        F.timestamp_micros(F.lit(at)).alias("at"), F.lit(batch_id).alias("batch"), "file", "position", "code", "reason", "raw"
-    )
-    with staging(session, name, batch_id, kind=KIND) as stage:
-        if stage.found(batch_id) is not None:
-            return
-        # Whether a column may hold nothing is known here, not to Spark's planner.
-        rows.coalesce(1).writeTo(sql_table(name, kind=KIND, branch=stage.branch)).option("check-nullability", "false").append()
+class IcebergQuarantine(TableStore):
+    """`ports.QuarantineStore`."""
+
+    kinds = (KIND,)
+
+    def _table(self, plan: Plan) -> Table | None:
+        return self._of(plan.topic)
+
+    def _of(self, name: TopicName) -> Table | None:
         try:
-            commit_staged(session, stage, stage.written(), batch_id=batch_id, properties={}, may_commit=may_commit)
-        except AlreadyThere:
-            return
-        finally:
-            forget_cached(session, name, kind=KIND)
+            return self._tables.load(name, kind=KIND)
+        except UnknownTopic:
+            return None
+
+    def quarantine(self, name: TopicName) -> QuarantineState | None:
+        table = self._of(name)
+        if table is None:
+            return None
+        snapshot = table.current_snapshot()
+        return QuarantineState(
+            table_uuid=str(table.metadata.table_uuid),
+            snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+            files=() if snapshot is None else tuple(sorted(_files(table, snapshot), key=lambda file: file.name)),
+        )
+
+    def returning(self, plan: Plan) -> QuarantineReturning:
+        table = self._tables.load(plan.topic, kind=KIND)
+        taken_back = commit_that_says(table, UNDOES, plan.plan_id)
+        if taken_back is not None:
+            raise undo_source_gone(plan.plan_id, f"plan {summary_of(taken_back).get(PLAN_ID)} has brought back what it removed")
+        source, now = source_of(table, plan), table.current_snapshot()
+        try:
+            there = () if now is None else tuple(_files(table, now))
+            rewritten = undo_ref(plan.plan_id) in table.refs()
+            return returning(plan, source_id=source.snapshot_id, rewritten=rewritten, source=_files(table, source), now=there)
+        except FileNotFoundError as lost:
+            raise undo_source_gone(
+                plan.plan_id, f"a file of the quarantine's history is not there any more: {lost.filename or lost}"
+            ) from lost
+
+    def _returned(self, plan: Plan) -> int:
+        table, done = self._tables.load(plan.topic, kind=KIND), self.published(plan)
+        after = None if done is None else table.snapshot_by_id(done.snapshot_id)
+        if after is None:
+            return 0
+        before = None if after.parent_snapshot_id is None else table.snapshot_by_id(after.parent_snapshot_id)
+        # Nobody has marked a row of what this very commit has brought.
+        return returned(plan, () if before is None else _files(table, before), _files(table, after, heeding_marks=False))
+
+    def left(self, plan: Plan) -> Sequence[str]:
+        if plan.on_quarantine.files_back:
+            found, wanted = self._returned(plan), plan.restored_rows
+            return [] if found == wanted else [f"the quarantine has {found} of the {wanted} rows that came back"]
+        state, named = self.quarantine(plan.topic), set(plan.selection.files)
+        there = set() if state is None else named & {file.name for file in state.files}
+        return [f"the quarantine still has {len(there)} of the {len(named)} files that went"] if there else []
+
+    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
+        base_id = plan.requirements.snapshot_id
+        if plan.is_empty or base_id is None:
+            return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=base_id)
+        with engine_failures():
+            session, table = self._required(plan)
+
+            def work() -> Callable[[str], object]:
+                if plan.on_quarantine.files_back:
+                    update = bringing_back(session, self._tables.load(plan.topic, kind=KIND).io, table, plan)
+                else:
+                    update = _going(session, table, plan, base_id)
+                return lambda branch: update.set(STAGED_PLAN_ID, plan.plan_id).toBranch(branch).commit()
+
+            staged = change.stage(session, table, plan, base_id, work, kind=KIND)
+            found = int(staged.snapshotId())
+        self._steps("after_stage")
+        return Staged(plan_id=plan.plan_id, branch=branch_of(plan.plan_id), snapshot_id=found)
+
+    def evidence(self, plan: Plan, staged: Staged, _policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+        """Read by PyIceberg from what Java staged: of the files that go the times, not their bounds; of those that come back each byte.
+        That the rest is as it was their names tell, for no file is ever changed."""
+        before_id, back = plan.requirements.snapshot_id, bool(plan.on_quarantine.files_back)
+        table, before, after = None, dict[str, int](), dict[str, int]()
+        if back or before_id is not None:
+            table = self._tables.load(plan.topic, kind=KIND)
+            before, after = _at(table, before_id, plan), _at(table, staged.snapshot_id, plan)
+        gone, new = before.keys() - after.keys(), after.keys() - before.keys()
+        prefix = "" if table is None else location_prefix(table.location())
+        rows = {} if table is None else {name: _times(table, absolute(prefix, name)) for name in sorted(new if back else gone)}
+        others = sorted((gone if back else new) | {name for name in before.keys() & after.keys() if before[name] != after[name]})
+        rows_in, rows_kept, asks = sum(before.values()), sum(after.values()), len(plan.asks)
+        if back and table is not None:
+            found = list(looked_at(table.io, prefix, plan, ((name, count) for name, (count, _) in rows.items())))
+            figures = {"rows_in": rows_in, "rows_kept": rows_kept, "asks": asks, "rows_restored": rows_kept - rows_in}
+        else:
+            named = set(plan.selection.files)
+            found = [{"rows": count, "newest_at": newest, "planned": name in named} for name, (count, newest) in rows.items()]
+            removed = sum(count for count, _ in rows.values())
+            figures = {"rows_in": rows_in, "rows_removed": removed, "rows_kept": rows_kept, "asks": asks}
+        return {
+            "back" if back else "going": pa.Table.from_pylist(found, schema=_BACK if back else _GOING),
+            "difference": pa.table({"name": pa.array(others, pa.string())}),
+            "figures": longs([figures]),
+        }
+
+    def publish(self, verdict: Verdict, given: Given) -> Published:
+        plan, base_id = verdict.plan, verdict.plan.requirements.snapshot_id
+        done = self.published(plan)
+        if done is None:
+            if base_id is None or plan.is_empty:
+                raise PlanConflict(plan.plan_id, "nothing is staged for it")
+            with engine_failures():
+                session, table = self._required(plan)
+                done = self._commit(session, table, verdict, given, partial(_update, session, table, verdict, base_id), kind=KIND)
+        self._forget_source(plan)
+        return done
+
+    def _required(self, plan: Plan) -> tuple[SparkSession, Java]:
+        """Raises PlanConflict where the quarantine is another table, or its history has lost the plan's snapshot."""
+        session = self._session()
+        table = java_table(session, plan.topic, kind=KIND)
+        if str(table.uuid()) != plan.requirements.table_uuid:
+            raise PlanConflict(plan.plan_id, "the quarantine is another table now")
+        if all(ancestor.snapshot_id != plan.requirements.snapshot_id for ancestor in main_ancestors(table)):
+            raise PlanConflict(plan.plan_id, f"snapshot {plan.requirements.snapshot_id} is no longer in the quarantine's history")
+        return session, table
 
 
-def quarantined(session: SparkSession, name: TopicName, batch_id: str) -> dict[str, int]:
-    """How many rows of the batch are in quarantine, by code."""
-    from pyspark.sql import functions as F
-
-    if not session.catalog.tableExists(sql_table(name, kind=KIND)):
-        return {}
-    counts = session.table(sql_table(name, kind=KIND)).where(F.col("batch") == batch_id).groupBy("code").count()
-    return {row["code"]: row["count"] for row in counts.orderBy("code").collect()}
-
-
-def _create(session: SparkSession, name: TopicName) -> None:
-    if session.catalog.tableExists(sql_table(name, kind=KIND)):
-        return
-    # What its age removes can be taken back for as long as what goes from the log.
-    window = java_table(session, name).properties().get(UNDO_PROPERTY)
-    kept = {} if window is None else {UNDO_PROPERTY: str(window)}
-    properties = {**_PROPERTIES, **kept, STREAM_PROPERTY: name.stream, TOPIC_PROPERTY: name.topic}
-    listed = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in properties.items())
-    warehouse = session.conf.get(f"spark.sql.catalog.{CATALOG}.warehouse", None)
-    # Named by a fresh uuid, so that a topic made again never meets the files of its predecessor.
-    place = "" if warehouse is None else "location " + _text(f"{warehouse.rstrip('/')}/{uuid.uuid4()}")
-    session.sql(f"create table if not exists {sql_table(name, kind=KIND)} ({_COLUMNS}) using iceberg {place} tblproperties ({listed})")
+def _files(table: Table, snapshot: Snapshot, *, heeding_marks: bool = True) -> Iterator[QuarantineFile]:
+    # Another writer has marked rows: how many a file still has is not for this metadata to say, so all of it stays.
+    marked = heeding_marks and any(manifest.content == ManifestContent.DELETES for manifest in snapshot.manifests(table.io))
+    prefix = location_prefix(table.location())
+    for path, rows, size, lower, upper, nulls in listed(table, snapshot, _PICK):
+        known = not marked and not (nulls or {}).get(_AT)
+        yield QuarantineFile(
+            name=path.removeprefix(prefix),
+            rows=rows,
+            size_bytes=size,
+            oldest_at=_instant((lower or {}).get(_AT)) if known else None,
+            newest_at=_instant((upper or {}).get(_AT)) if known else None,
+        )
 
 
-def _text(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+def _instant(bound: bytes | None) -> Instant | None:
+    return None if bound is None else Instant(int.from_bytes(bound, "little", signed=True))
+
+
+def _at(table: Table, snapshot_id: int | None, plan: Plan) -> dict[str, int]:
+    """Rows by file."""
+    snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        raise PlanConflict(plan.plan_id, f"snapshot {snapshot_id} of the quarantine is gone")
+    return {file.name: file.rows for file in _files(table, snapshot)}
+
+
+def _times(table: Table, path: str) -> tuple[int, int | None]:
+    """Rows of the file, and the newest time among them in microseconds; None where one has none."""
+    with table.io.new_input(path).open() as stream:
+        times = pq.ParquetFile(pa.PythonFile(stream, mode="r")).read(columns=["at"])["at"]
+    newest = pc.max(times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()), skip_nulls=False).as_py()
+    return len(times), newest
+
+
+def _going(session: SparkSession, table: Java, plan: Plan, base_id: int) -> Java:
+    """The update that takes the plan's files out: those very names in its snapshot, each of them."""
+    prefix = location_prefix(str(table.location()))
+    found = files_named(session, table, table.snapshot(base_id), [absolute(prefix, name) for name in plan.selection.files])
+    if len(found) != len(plan.selection.files):
+        raise PlanConflict(plan.plan_id, f"it names {len(plan.selection.files)} files, of which its snapshot holds {len(found)}")
+    jvm: Java = session._jvm
+    going = jvm.org.apache.iceberg.util.DataFileSet.create()
+    for file in found:
+        going.add(file)
+    return table.newOverwrite().deleteFiles(going, jvm.org.apache.iceberg.util.DeleteFileSet.create())
+
+
+def _update(session: SparkSession, table: Java, verdict: Verdict, base_id: int) -> Update:
+    """What the commit does. Raises PlanConflict where what was staged to come back is gone."""
+    plan, staged_id = verdict.plan, verdict.staged.snapshot_id
+    if plan.on_quarantine.files_back:
+        staged = None if staged_id is None else table.snapshot(staged_id)
+        if staged is None:
+            raise PlanConflict(plan.plan_id, f"what was staged for it (snapshot {staged_id}) is gone")
+        update = table.newAppend()
+        for file in StagedChange.of(session, table, [staged]).added:
+            update.appendFile(file)
+    else:
+        update = _going(session, table, plan, base_id).validateFromSnapshot(base_id).validateNoConflictingDeletes()
+    return Update(update=update, condition=appends_pass(plan.plan_id, base_id), tells=undoing(plan), since=base_id)
+
+
+# What a plan took out of the quarantine, found in its history and brought back (DEL-7, QUA-1).
+#
+# Refused rows have no offsets, and an erasure gives a file another name and keeps the times of the rows that stay. So a file is known by its
+# name; one that an erasure has written anew, by times that lie within those of a file that went; and a copy by its times and number of rows.
+
+
+def returning(
+    plan: Plan, *, source_id: int, rewritten: bool, source: Iterable[QuarantineFile], now: Iterable[QuarantineFile]
+) -> QuarantineReturning:
+    """What the plan took and is not there `now`. `rewritten`: an erasure has come since, and made the source."""
+    dropped = plan.on_quarantine.files
+    names, there = {action.file for action in dropped}, {file.name: _known_by(file) for file in now}
+    copies_there = set(there.values())
+    files, present = [], 0
+    for file in source:
+        if file.oldest_at is None or file.newest_at is None or file.name in there:
+            continue
+        if file.name not in names and not (rewritten and is_erased_copy(file.name) and _within(file, dropped)):
+            continue
+        if _known_by(file) in copies_there:
+            present += file.rows
+        else:
+            files.append((file, (file.oldest_at, file.newest_at)))
+    return QuarantineReturning(source_id=source_id, files=tuple(files), present=present)
+
+
+def returned(plan: Plan, before: Iterable[QuarantineFile], after: Iterable[QuarantineFile]) -> int:
+    """How many of an undo's rows its commit has brought, each file known by its times and its number of rows."""
+    old = {file.name for file in before}
+    new = Counter(_known_by(file) for file in after if file.name not in old)
+    named = Counter((action.oldest_at, action.newest_at, action.rows) for action in plan.on_quarantine.files_back)
+    return sum(min(many, new[oldest, newest, rows]) * rows for (oldest, newest, rows), many in named.items())
+
+
+def bringing_back(session: SparkSession, io: FileIO, table: Java, plan: Plan) -> Java:
+    """The update that adds a copy of each of the plan's files. Raises UndoSourceGone."""
+    prefix, undone = location_prefix(str(table.location())), plan.parent or plan.plan_id
+    wanted = {absolute(prefix, action.file): at for at, action in enumerate(plan.on_quarantine.files_back)}
+    update = table.newAppend()
+    found = originals(session, io, table, plan.on_quarantine.source_id, wanted, undone=undone)
+    for _, (_, file) in copies(session, io, table, found, undone=undone):
+        update.appendFile(file)
+    return update
+
+
+def looked_at(io: FileIO, prefix: str, plan: Plan, rows: Iterable[tuple[str, int]]) -> Iterator[dict[str, Any]]:
+    """The frame `back` of `gates.tables`. `rows`: new files by name, and how many rows each was read to hold."""
+    named = dict(enumerate(plan.on_quarantine.files_back))
+    for name, count in rows:
+        at = copied_from(name)
+        action = None if at is None else named.pop(at, None)  # each of them once
+        same = action is not None and digest_of(io, absolute(prefix, name)) == digest_of(io, absolute(prefix, action.file))
+        yield {"rows": count, "planned": action is not None, "same": same}
+
+
+def _known_by(file: QuarantineFile) -> tuple[int | None, int | None, int]:
+    return file.oldest_at, file.newest_at, file.rows
+
+
+def _within(file: QuarantineFile, dropped: Iterable[QuarantinedFile]) -> bool:
+    oldest, newest = file.oldest_at, file.newest_at
+    assert oldest is not None and newest is not None, "asked of known times alone"
+    return any(action.oldest_at <= oldest and newest <= action.newest_at for action in dropped)

@@ -9,16 +9,15 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from message_lifecycle.model.change import Effect, Range, Returning
 from message_lifecycle.model.errors import PlanConflict, undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Message
+from message_lifecycle.model.message import Message, Place, RowAnswer, RowQuestion
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
-from message_lifecycle.model.rows import Place, RowAnswer, RowQuestion
-from message_lifecycle.model.undo import Effect, Range, Returning
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.data_rows import messages_of, rows_in_order
 from message_lifecycle.stores.iceberg.layout import (
@@ -228,8 +227,7 @@ def _read_late(table: Table, names: Mapping[Place, list[str]], late_after: Insta
     change it (EXP-4), and the number of late messages that are still there."""
     import numpy as np
 
-    from message_lifecycle.stores.iceberg.data_rows import Vectors, read_rows
-    from message_lifecycle.stores.iceberg.rule_columns import UNKNOWN
+    from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, Vectors, read_rows
 
     snapshot = table.current_snapshot()
     if snapshot is None or not names:

@@ -25,13 +25,12 @@ from message_lifecycle.model.tables import LooseFiles, LooseQuestion, TableHisto
 from message_lifecycle.operations.reclaim import ended_refs, kept_of
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.iceberg import history, topic_tables
+from message_lifecycle.stores.iceberg import catalog, history
+from message_lifecycle.stores.iceberg.branches import TableGone, change_metadata, document_of, set_properties
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.document import TableDocument
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
 from message_lifecycle.stores.iceberg.history import History, NamedFile, all_named, inventory, reachable, snapshot_ids
-from message_lifecycle.stores.iceberg.table_folder import Deleted, Within, delete_files, listed
-from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, document_of, set_properties
+from message_lifecycle.stores.iceberg.table_folder import Deleted, TableDocument, Within, delete_files, listed
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -54,8 +53,8 @@ class IcebergReclaimer(ChangeStore):
         self._steps = steps or (lambda _: None)
 
     def histories(self, name: TopicName) -> Sequence[TableHistory]:
-        topic_tables.check_alone(self._tables, name)
-        return [history.history_of(document, kind) for kind, document in topic_tables.documents(self._tables, name)]
+        catalog.check_alone(self._tables, name)
+        return [history.history_of(document, kind) for kind, document in catalog.documents(self._tables, name)]
 
     def loose(self, name: TopicName, question: LooseQuestion) -> LooseFiles:
         document, io = self._open(name, question.table)
@@ -111,7 +110,7 @@ class IcebergReclaimer(ChangeStore):
         ]
 
     def hidden_bytes(self, name: TopicName) -> int | None:
-        return sum(hidden_bytes(document) for _, document in topic_tables.documents(self._tables, name))
+        return sum(hidden_bytes(document) for _, document in catalog.documents(self._tables, name))
 
     def evidence(self, plan: Plan, _staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.reclaim_evidence import reclaim_evidence
@@ -123,7 +122,7 @@ class IcebergReclaimer(ChangeStore):
         done = self.published(plan)
         if done is not None:
             return done
-        topic_tables.check_alone(self._tables, plan.topic)
+        catalog.check_alone(self._tables, plan.topic)
         checks = {action.table: _Check(self, plan, action) for action in plan.forgets}
         for check in checks.values():
             check(self._document(plan, check.action).content)

@@ -16,13 +16,11 @@ from pyiceberg.manifest import DataFileContent, ManifestContent
 
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.compaction.relations import duckdb_types, literal
 from message_lifecycle.stores.iceberg.data_rows import vectors_in
-from message_lifecycle.stores.iceberg.document import is_local, local_path
 from message_lifecycle.stores.iceberg.manifests import VECTORS, files_of, listed
-from message_lifecycle.stores.iceberg.scratch_database import scratch_database
+from message_lifecycle.stores.iceberg.relations import duckdb_types, literal, scratch_database
 from message_lifecycle.stores.iceberg.segments import FileMetrics
-from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
+from message_lifecycle.stores.iceberg.table_folder import absolute, is_local, local_path, location_prefix
 
 if TYPE_CHECKING:
     import duckdb

@@ -15,7 +15,8 @@ from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.errors import LifecycleError, PlanConflict, TableBusy, Unavailable
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.settings import Policy, Value
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import fence
@@ -23,6 +24,7 @@ from message_lifecycle.stores.iceberg.branches import (
     StagedChange,
     branch_of,
     chain,
+    commit_metadata,
     drop_stage,
     make_branch,
     remove_branch,
@@ -30,8 +32,7 @@ from message_lifecycle.stores.iceberg.branches import (
     undo_ref,
 )
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.data_files import planned_files
-from message_lifecycle.stores.iceberg.failures import engine_failures
+from message_lifecycle.stores.iceberg.data_files import delete_rows, planned_files
 from message_lifecycle.stores.iceberg.fence import (
     Ancestor,
     Judge,
@@ -44,12 +45,11 @@ from message_lifecycle.stores.iceberg.fence import (
     only_appends_since,
     properties,
 )
+from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import CANCELLED_MARKERS, MARKERS, PARENT_PLAN_ID, REMOVED, STAGED_AS, STAGED_PLAN_ID, UNDOES
 from message_lifecycle.stores.iceberg.marks import MarkersNow, sealed
 from message_lifecycle.stores.iceberg.read import IcebergReader, published_by, removed_rows
-from message_lifecycle.stores.iceberg.row_deletes import delete_rows
-from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
-from message_lifecycle.stores.iceberg.table_metadata import commit_metadata
+from message_lifecycle.stores.iceberg.session import engine, engine_failures, forget_cached, java_table
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -93,8 +93,6 @@ class IcebergStore(IcebergReader, ChangeStore):
 
     def _engine(self, plan: Plan) -> SparkSession:
         """Spark is needed for rows alone: what only drops whole files is done by Iceberg's library."""
-        from message_lifecycle.stores.iceberg.session import engine
-
         return self._session() if plan.parent is not None or removed_by_row(plan) else engine(self._session)
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:

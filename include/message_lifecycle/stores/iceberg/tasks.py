@@ -14,10 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from message_lifecycle.model.errors import LifecycleError, code_of
-from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE, Resources
+from message_lifecycle.model.errors import LifecycleError, Unavailable, code_of
+from message_lifecycle.model.message import ViewReason
+from message_lifecycle.stores.iceberg.compaction import MEBIBYTE, CompactionJob, PartitionJob, PartitionResult, Resources
 from message_lifecycle.stores.iceberg.java import Jvm
 from message_lifecycle.stores.iceberg.session import local_cores
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,3 +83,58 @@ def _done(work: Callable[[Item, Resources], Made], share: Resources, item: Item)
         return work(item, share)
     except (LifecycleError, duckdb.Error, OSError) as error:
         return Failed(kind=code_of(error), reason=str(error))
+
+
+# The kernel in tasks: one per topic partition, values in and values out.
+
+
+def compaction_failed(partition: int, kind: str, reason: str) -> Unavailable:
+    """A task could not do its partition; the view is as it was."""
+    return Unavailable(
+        f"compacting partition {partition} failed ({kind}): {reason} The view is as it was; mend that and run again.",
+        code="CompactionFailed",
+    )
+
+
+def run(session: SparkSession, job: CompactionJob, *, memory_bytes: int = MEMORY_BYTES) -> list[PartitionResult]:
+    """Write the new files of every partition; a commit makes them the view. Raises CompactionFailed, and then leaves no file behind."""
+    # In names of their own: a task takes these with it, and no other partition.
+    rules, data_folder, run = job.rules, job.data_folder, job.run
+
+    def compact(partition: PartitionJob, share: Resources) -> PartitionResult:
+        from message_lifecycle.stores.iceberg.compaction.kernel import compact
+
+        return compact(partition, rules, share, data_folder=data_folder, run=run)
+
+    try:
+        found = in_tasks(
+            session,
+            job.partitions,
+            compact,
+            memory_bytes=memory_bytes,
+            read_bytes_per_second=job.read_bytes_per_second,
+            write_bytes_per_second=job.write_bytes_per_second,
+        )
+    except BaseException:  # whatever broke it off, nobody will commit what it wrote
+        discard(job)
+        raise
+    for partition, failed in zip(job.partitions, found, strict=True):
+        if isinstance(failed, Failed):
+            discard(job)
+            raise compaction_failed(partition.partition, failed.kind, failed.reason)
+    return [one for one in found if isinstance(one, PartitionResult)]
+
+
+def discard(job: CompactionJob) -> None:
+    """Take away what a run has written that will not be committed."""
+    for path in local_path(job.data_folder).glob(f"partition=*/{job.run}-*"):
+        path.unlink(missing_ok=True)
+
+
+def totals(results: Sequence[PartitionResult]) -> dict[ViewReason, int]:
+    """Counts by reason over all partitions; only reasons that occurred."""
+    found: dict[ViewReason, int] = {}
+    for result in results:
+        for reason, count in result.removed.items():
+            found[reason] = found.get(reason, 0) + count
+    return found

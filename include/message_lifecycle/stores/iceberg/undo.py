@@ -12,21 +12,21 @@ import numpy as np
 
 from message_lifecycle.model.change import RemoveRows, RestoreRows
 from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.message import Place
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import Place
-from message_lifecycle.model.settings import Value
+from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.iceberg import change, fence
 from message_lifecycle.stores.iceberg import evidence_files as frames
 from message_lifecycle.stores.iceberg.branches import branch_of, drop_stage
-from message_lifecycle.stores.iceberg.data_files import copied_from, copies, digest_of, originals, vectors_of
+from message_lifecycle.stores.iceberg.data_files import copied_from, copies, digest_of, originals, vectors_of, within, write_vectors
 from message_lifecycle.stores.iceberg.data_rows import Longs, Positions, Vectors, read_rows, vectors_in
 from message_lifecycle.stores.iceberg.evidence_files import files_of_both
+from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.read import removed_rows
-from message_lifecycle.stores.iceberg.row_deletes import within, write_vectors
-from message_lifecycle.stores.iceberg.session import Java, java_table
+from message_lifecycle.stores.iceberg.session import java_table
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 from message_lifecycle.stores.iceberg.undo_sources import Live, given, marked
 

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from message_lifecycle.model.change import RemoveRows, RestoreRows
+from message_lifecycle.model.change import Effect, Range, RemoveRows, RestoreRows, Returning
 from message_lifecycle.model.errors import undo_source_gone
+from message_lifecycle.model.message import Place, ranges_text
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import Place, ranges_text
-from message_lifecycle.model.undo import Effect, Range, Returning
 from message_lifecycle.stores.iceberg.branches import undo_ref
+from message_lifecycle.stores.iceberg.data_files import within
 from message_lifecycle.stores.iceberg.data_rows import Longs, Vectors, read_rows
-from message_lifecycle.stores.iceberg.layout import END_OFFSETS, PARENT_PLAN_ID, PLAN_ID, of_plan, offsets_of, summary_of
+from message_lifecycle.stores.iceberg.layout import END_OFFSETS, PARENT_PLAN_ID, PLAN_ID, ancestors, of_plan, offsets_of, summary_of
 from message_lifecycle.stores.iceberg.manifests import files_of
-from message_lifecycle.stores.iceberg.row_deletes import within
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
@@ -82,8 +81,6 @@ def returned(table: Table, plan: Plan) -> Effect:
 
 def given(table: Table, plan_id: str) -> tuple[Range, ...]:
     """Offsets that the plan's markers were given: those between the ends of its two commits (MRK-4)."""
-    from message_lifecycle.stores.iceberg.layout import ancestors
-
     for snapshot in ancestors(table):
         if _property(snapshot, PARENT_PLAN_ID) == plan_id:
             parent = None if snapshot.parent_snapshot_id is None else table.snapshot_by_id(snapshot.parent_snapshot_id)
@@ -148,8 +145,6 @@ class _Taken:
 
 def source_of(table: Table, plan: Plan) -> Snapshot:
     """The snapshot that holds what the plan took: the one just before it, or the head of the branch that an erasure has made of it."""
-    from message_lifecycle.stores.iceberg.layout import ancestors
-
     commit = next((snapshot for snapshot in ancestors(table) if _property(snapshot, PLAN_ID) == plan.plan_id), None)
     ref = table.refs().get(undo_ref(plan.plan_id))
     found_id = None if ref is None else ref.snapshot_id
@@ -163,8 +158,6 @@ def source_of(table: Table, plan: Plan) -> Snapshot:
 
 def has_committed(table: Table, plan_id: str) -> bool:
     """Whether the plan has had its commit on this table: one that an erasure has ended since has left the branch that undo takes from."""
-    from message_lifecycle.stores.iceberg.layout import ancestors
-
     return undo_ref(plan_id) in table.refs() or any(_property(snapshot, PLAN_ID) == plan_id for snapshot in ancestors(table))
 
 

@@ -1,18 +1,88 @@
-"""The views beside a topic's table, which hide dead messages from every reader at once: written by Iceberg's library, read without a JVM."""
+"""The views beside a topic's table: the rules as SQL, the views written and read; and scratch streams taken away with their views."""
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, SparkUnavailable, TableBusy
+from message_lifecycle.model.instants import INT64_MIN, After, Both, Either, Known, Never, Not, Rule, TimeColumn
 from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.failures import engine_failures
 from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown
-from message_lifecycle.stores.iceberg.layout import CATALOG
+from message_lifecycle.stores.iceberg.layout import CATALOG, DELETED, LATEST, LIVE, STREAM_PROPERTY
 from message_lifecycle.stores.iceberg.pointers import Place
-from message_lifecycle.stores.iceberg.session import engine
+from message_lifecycle.stores.iceberg.session import engine, engine_failures
+from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from message_lifecycle.stores.iceberg.catalog import Tables
+
+# Rules about messages, rendered as Spark SQL for reads: as text, because a view keeps text.
+#
+# Either side of a rule is written out, never negated as a whole: so each condition is true or false where a column is null, and Spark
+# can hand it to the scan, which then leaves out files by their bounds.
+
+
+NOW = "unix_micros(current_timestamp())"
+
+
+def holds(rule: Rule, as_of: str = NOW) -> str:
+    """Condition: the rule holds. `as_of`: SQL of whole microseconds, from 0 to below INT64_MAX, in which nothing here overflows."""
+    return _side(rule, as_of, holding=True)
+
+
+def holds_not(rule: Rule, as_of: str = NOW) -> str:
+    """The opposite of `holds`, true where a time is unknown."""
+    return _side(rule, as_of, holding=False)
+
+
+def _side(rule: Rule, as_of: str, *, holding: bool) -> str:
+    match rule:
+        case After(column, us):
+            # The bound moves, not the time: a sum with a stored time could overflow, and no scan understands it.
+            bound = f"timestamp_micros({as_of} - {us}L)"
+            return f"({_known(column)} AND {column} <= {bound})" if holding else f"({_unknown(column)} OR {column} > {bound})"
+        case Never():
+            return "(never IS NOT NULL AND never)" if holding else "(never IS NULL OR NOT never)"
+        case Known(column):
+            return f"({_known(column)})" if holding else f"({_unknown(column)})"
+        case Not(inner):
+            return _side(inner, as_of, holding=not holding)
+        case Either(rules):
+            return _joined(rules, as_of, holding=holding, by="OR" if holding else "AND")
+        case Both(rules):
+            return _joined(rules, as_of, holding=holding, by="AND" if holding else "OR")
+        case never:
+            assert_never(never)
+
+
+def _joined(rules: tuple[Rule, ...], as_of: str, *, holding: bool, by: str) -> str:
+    # Of none: what leaves the others as they are.
+    if not rules:
+        return "true" if by == "AND" else "false"
+    return "(" + f" {by} ".join(_side(inner, as_of, holding=holding) for inner in rules) + ")"
+
+
+def _unknown(column: TimeColumn) -> str:
+    return " OR ".join((f"{column} IS NULL", *(f"{column} = timestamp_micros({time})" for time in _unknown_times(column))))
+
+
+def _known(column: TimeColumn) -> str:
+    return " AND ".join((f"{column} IS NOT NULL", *(f"{column} <> timestamp_micros({time})" for time in _unknown_times(column))))
+
+
+def _unknown_times(column: TimeColumn) -> tuple[str, ...]:
+    # Spark reads the least number only as a text.
+    first = f"bigint('{INT64_MIN}')"
+    return ("0L", first) if column == "append_time" else (first,)
+
+
+# The views beside a topic's table, which hide dead messages from every reader at once: written by Iceberg's library, read without a JVM.
+
 
 # How Iceberg says that another process was first: it made the view, took its name for a table, wrote it anew, or dropped it.
 _OVERTAKEN = ("AlreadyExistsException", "CommitFailedException", "NoSuchViewException")
@@ -88,3 +158,30 @@ def _written(java: Jvm, place: Place, text: str, *, new: bool) -> Java:
         view = view.withLocation(f"{warehouse}/{uuid.uuid4()}")
     # Spark matches the query's columns to the schema by these names.
     return view.withProperty("spark.query-column-names", ",".join(field.name for field in SCHEMA.fields))
+
+
+# Scratch streams taken away whole: tables, views and files, without Spark, for its own DROP looks at every file first.
+
+
+def drop_stream(catalog: Catalog, namespace: str) -> None:
+    """All that is in the namespace, and the namespace; it is no error when there is none. Files that are not local stay where they are."""
+    if not catalog.namespace_exists(namespace):
+        return
+    for name in catalog.list_tables(namespace):
+        location = catalog.load_table(name).location()
+        catalog.drop_table(name)
+        if is_local(location):
+            shutil.rmtree(local_path(location), ignore_errors=True)
+        for kind in (LIVE, LATEST):
+            drop((namespace, f"{name[-1]}__{kind}"))
+    catalog.drop_namespace(namespace)
+
+
+def drop_deleted(tables: Tables, streams: str) -> None:
+    """Tables of deleted topics of streams that begin so."""
+    for place, location in tables.pointers.all(DELETED):
+        found = tables.at(place, location)
+        if found.properties.get(STREAM_PROPERTY, "").startswith(streams):
+            tables.catalog.drop_table(place)
+            if is_local(str(found.content["location"])):
+                shutil.rmtree(local_path(str(found.content["location"])), ignore_errors=True)

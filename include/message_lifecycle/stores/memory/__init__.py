@@ -1,1 +1,310 @@
 """The reference store: a log in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from uuid import uuid4
+
+from message_lifecycle.model.change import Effect, Range, Returning
+from message_lifecycle.model.erasure import KeyMatch
+from message_lifecycle.model.errors import UnknownTopic, invalid_append, is_a_document_topic, topic_exists
+from message_lifecycle.model.facts import ActiveSegment, CopyState, LogState
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Marker, Message, NewMessage, RowAnswer, RowQuestion, digest, is_marker
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Published, Staged, StagedMarkers
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.request import Request
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import Policy, topic_settings
+from message_lifecycle.model.topic import role_of
+from message_lifecycle.operations.admission import ERASED, Refusal, new_in_origin
+from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Copied, Given, Topic
+from message_lifecycle.stores.memory import rows
+from message_lifecycle.stores.memory.evidence import evidence_of
+from message_lifecycle.stores.memory.rows import due_rows, markers_of, owed, removed_by, requested_rows, superseded_by
+from message_lifecycle.stores.memory.tables import (
+    Made,
+    Position,
+    Table,
+    TopicTables,
+    Version,
+    append,
+    apply,
+    difference,
+    in_order,
+    seal,
+    segments,
+)
+
+# The reference store: a log in memory, with snapshots, a staged change and a fenced commit, as plainly as they can be written.
+#
+# Every other store is held to it. It implements all the seams of `ports` at once, because there is nothing in between.
+
+
+class MemoryStore(ChangeStore):
+    """Topics, MessageReader, MessageWriter, Copier and MessageStore. `tables`: all that there is, by topic."""
+
+    def __init__(self) -> None:
+        self.tables: dict[TopicName, TopicTables] = {}
+
+    def of(self, name: TopicName) -> TopicTables:
+        """Raises UnknownTopic."""
+        if name not in self.tables:
+            raise UnknownTopic(str(name))
+        return self.tables[name]
+
+    def log_of(self, name: TopicName) -> Table[Version]:
+        """Raises UnknownTopic, IsADocumentTopic."""
+        tables = self.of(name)
+        if tables.of_documents:
+            raise is_a_document_topic(str(name))
+        return tables.log
+
+    # Topics
+
+    def create(self, name: TopicName, *, partitions: int, settings: Mapping[str, Value], ledger: tuple[str, int]) -> Topic:
+        if name in self.tables:
+            raise topic_exists(str(name))
+        topic = Topic(name=name, uuid=str(uuid4()), partitions=partitions, role=role_of(settings), settings=dict(settings), ledger=ledger)
+        first = Version(
+            end_offsets=dict.fromkeys(range(partitions), 0),
+            active={partition: ActiveSegment(base_offset=0) for partition in range(partitions)},
+        )
+        log = Table(kind="log", uuid=topic.uuid, empty=first, first=1)
+        log.write(first)
+        self.tables[name] = TopicTables(topic=topic, log=log, changes=Table(kind="log", uuid=topic.uuid, empty={}))
+        return topic
+
+    def alter(self, name: TopicName, settings: Mapping[str, Value | None]) -> Topic:
+        tables = self.of(name)
+        merged = {**tables.topic.settings, **settings}
+        kept = {key: value for key, value in merged.items() if value is not None}
+        tables.topic = replace(tables.topic, settings=topic_settings(kept, where=f"topic {name}"))
+        return tables.topic
+
+    def describe(self, name: TopicName) -> Topic:
+        return self.of(name).topic
+
+    def list(self, stream: str | None = None) -> Sequence[TopicName]:
+        return sorted(name for name in self.tables if stream is None or name.stream == stream)
+
+    def live_view(self, name: TopicName, policy: Policy) -> str | None:  # noqa: ARG002  # nobody reads it but through us
+        return None
+
+    # MessageReader
+
+    def log(self, name: TopicName, *, late_after: Instant | None = None) -> LogState:
+        table = self.log_of(name)
+        return LogState(
+            topic=name,
+            table_uuid=table.uuid,
+            snapshot_id=table.snapshot_id,
+            end_offsets=dict(table.head.end_offsets),
+            segments=tuple(segments(table.head, late_after)),
+            purged_through=dict(table.head.purged_through),
+        )
+
+    def end_offsets(self, name: TopicName) -> Mapping[int, int]:
+        return dict(self.log_of(name).head.end_offsets)
+
+    def rows(self, log: LogState, question: RowQuestion) -> RowAnswer:
+        return due_rows(self.of(log.topic).log.at(log.snapshot_id), question)
+
+    def requested(self, log: LogState, request: Request, *, as_of: Instant) -> RowAnswer:
+        return requested_rows(self.of(log.topic).log.at(log.snapshot_id), request, as_of)
+
+    def removed_by_others(self, log: LogState, since: int) -> tuple[int, ...] | None:
+        assert log.snapshot_id is not None
+        later = [commit for commit in self.of(log.topic).log.commits if since < commit.snapshot_id <= log.snapshot_id]
+        return tuple(commit.snapshot_id for commit in later if commit.takes and commit.plan_id is None)
+
+    def marker(self, name: TopicName) -> str:
+        tables = self.of(name)
+        return f"{tables.log.snapshot_id}/{tables.changes.snapshot_id}"
+
+    def messages(
+        self,
+        name: TopicName,
+        *,
+        partition: int | None = None,
+        start: int = 0,
+        after: Mapping[int, int] | None = None,
+        at: LogState | None = None,
+    ) -> Iterator[Message]:
+        table = self.log_of(name)
+        version = table.head if at is None else table.at(at.snapshot_id)
+        for message in in_order(version.messages):
+            if message.offset >= max(start, (after or {}).get(message.partition, -1) + 1) and partition in (None, message.partition):
+                yield message
+
+    def published(self, plan: Plan) -> Published | None:
+        return self.of(plan.topic).main.published(plan.plan_id)
+
+    def effect(self, plan: Plan) -> Effect:
+        log = self.of(plan.topic).log
+        if plan.parent is not None:
+            return rows.returned(log.head, plan)
+        found = log.carrying(plan.plan_id)
+        return Effect() if found is None else Effect(files=found.files)
+
+    def marker_offsets(self, name: TopicName, plan_id: str) -> Sequence[Range]:
+        log = self.of(name).log
+        found = log.carrying(plan_id)
+        return () if found is None else rows.given(log.at(log.source_of(plan_id)), found.version)
+
+    def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
+        table = self.of(plan.topic).log
+        source_id = table.source_of(plan.plan_id)
+        assert source_id is not None, "the first version of a log is empty, and no plan's"
+        before, head = table.at(source_id), table.at(log.snapshot_id)
+        return rows.returning(before, head, plan, staged.superseded, source_id=source_id, own=tuple(own), without=tuple(without))
+
+    # MessageWriter
+
+    def append(
+        self, name: TopicName, messages: Iterable[NewMessage], policy: Policy, forbidden: KeyMatch | None = None
+    ) -> Sequence[Position | Refusal]:
+        table = self.log_of(name)
+        if self.of(name).topic.role == "mirror":
+            raise invalid_append(f"topic {name} is a mirror; it takes messages from its origin alone")
+        version = table.head.copy()
+        given = [append(version, message, policy, forbidden) for message in messages]
+        table.write(version)
+        return given
+
+    def seal(self, name: TopicName, partition: int) -> None:
+        table = self.of(name).log
+        version = table.head.copy()
+        seal(version, partition)
+        table.write(version)
+
+    def foreign_delete(self, name: TopicName, offsets: Sequence[Position]) -> None:
+        table = self.of(name).log
+        table.write(table.head.without(offsets), takes=True)
+
+    # Copier
+
+    def copied(self, name: TopicName) -> CopyState:
+        return self.of(name).log.head.copy_state
+
+    def copy(
+        self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int], forbidden: KeyMatch | None = None
+    ) -> Copied:
+        tables = self.of(name)
+        mirror, version = tables.topic.role == "mirror", tables.log.head.copy()
+        last = new_in_origin(name, origin, version.copy_state)
+        of_origin = in_order(self.of(origin.topic).log.at(origin.snapshot_id).messages)
+        new = [message for message in of_origin if message.offset > version.copied.get(message.partition, -1)]
+        given = [append(version, _copy_of(message, version, mirror=mirror), policy, forbidden) for message in new]
+        version.copied |= last
+        version.copied_from = origin.table_uuid
+        if mirror:
+            _end_as_origin(version, origin)
+        tables.log.write(version)
+        tables.touch(ledger)
+        erased = given.count(ERASED)
+        return Copied(copied=dict(version.copied), rows=len(new) - erased, erased=erased)
+
+    # MessageStore
+
+    def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:
+        table = self.of(plan.topic).log
+        table.require(plan)
+        if plan.is_empty:
+            return super().stage(plan)
+        assert plan.requirements.snapshot_id is not None
+        if plan.plan_id not in table.staged:
+            table.staged[plan.plan_id] = Made(version=_applied(table, plan.requirements.snapshot_id, plan))
+        return Staged(plan_id=plan.plan_id, branch=plan.plan_id, snapshot_id=-plan.requirements.snapshot_id)
+
+    def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
+        table, base = self.of(plan.topic).log, plan.requirements.snapshot_id
+        # From the removal without markers: a run that died here may have staged some.
+        before, after = table.at(base), _applied(table, base, plan)
+        gone = owed(table, plan.on_log.sweep) if plan.on_log.sweep else removed_by(before, after, plan)
+        made = markers_of(before, after, gone, plan, policy)
+        staged = replace(staged, markers=StagedMarkers(count=len(made), digest=digest(made), superseded=superseded_by(made, after, plan)))
+        table.staged[plan.plan_id] = Made(version=_applied(table, base, plan, staged), markers=made)
+        return staged
+
+    def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
+        tables, table = self.of(plan.topic), self.of(plan.topic).log
+        before, made = table.at(plan.requirements.snapshot_id), table.staged.get(staged.plan_id)
+        after = before if made is None else _with_markers(made.version, made.markers, policy)
+        if plan.parent is not None:
+            source = None if plan.on_log.source_id is None else table.at(plan.on_log.source_id)
+            return rows.log_evidence(before, after, source, plan, tuple(self.marker_offsets(plan.topic, plan.parent)))
+        return evidence_of(before, after, plan, policy, staged, owed(table, plan.on_log.sweep), tables.view.head.horizons)
+
+    def publish(self, verdict: Verdict, given: Given) -> Published:
+        plan = verdict.plan
+        tables, table = self.of(plan.topic), self.of(plan.topic).log
+        done = table.published(plan.plan_id)
+        if done is not None:
+            return done
+        table.require(plan)
+        table.refuse_removals(plan)  # first: it names the rival, also where that has swept what was staged
+        made, base = table.made_by(plan), table.at(plan.requirements.snapshot_id).messages
+        # A message that came since the plan makes its key's new marker needless (MRK-3). The older marker goes all the same (MRK-5).
+        came = difference(base, table.head.messages).came
+        arrived = {message.key for message in came.values() if not is_marker(message.headers)}
+        kept = tuple(marker for marker in made.markers if marker.key not in arrived)
+        version = _applied(table, table.snapshot_id, plan, verdict.staged)
+        judged, goes = difference(base, made.version.messages).gone, difference(table.head.messages, version.messages).gone
+        assert judged.keys() == goes.keys(), "what goes is what the gate has seen go"
+        tables.touch(given.ledger())
+        done = Published(
+            plan_id=plan.plan_id,
+            snapshot_id=table.next_id,
+            removed=verdict.staged.removed(plan),
+            markers=len(kept),
+            cancelled_markers=len(made.markers) - len(kept),
+            restored=plan.restored_rows,
+        )
+        return table.publish(_with_markers(version, kept, Policy.of_values(plan.policy)), done, files=plan.selection.files)
+
+    def discard(self, plan: Plan) -> None:
+        self.of(plan.topic).log.staged.pop(plan.plan_id, None)
+
+
+def _applied(table: Table[Version], snapshot_id: int | None, plan: Plan, staged: Staged | None = None) -> Version:
+    """That version after the plan's change, with the older markers that what is `staged` replaces."""
+    older = () if staged is None else staged.superseded
+    source = None if plan.on_log.source_id is None else table.at(plan.on_log.source_id)
+    return apply(table.at(snapshot_id), replace(plan.on_log, mark=(*plan.on_log.mark, *older)), source)
+
+
+def _with_markers(version: Version, markers: Iterable[Marker], policy: Policy) -> Version:
+    after = version.copy()
+    for marker in markers:
+        append(after, marker.message(), policy)
+    return after
+
+
+def _copy_of(message: Message, version: Version, *, mirror: bool) -> NewMessage:
+    # A segment that the mirror has closed by itself takes no more messages: the rest of the origin's starts another.
+    active = version.active.get(message.partition, ActiveSegment(base_offset=0))
+    return NewMessage(
+        append_time=message.append_time,
+        key=message.key,
+        value=message.value,
+        partition=message.partition,
+        headers=message.headers,
+        event_time=message.event_time,
+        offset=message.offset if mirror else None,
+        segment=max(message.segment, active.base_offset) if mirror else None,
+        origin_offset=message.offset,
+    )
+
+
+def _end_as_origin(version: Version, origin: LogState) -> None:
+    """A mirror's log ends where its origin's does, and its last segment is closed where the origin's is (MSG-5)."""
+    closed = {(segment.partition, segment.base_offset) for segment in origin.segments if segment.sealed}
+    for partition, end in origin.end_offsets.items():
+        version.end_offsets[partition] = max(end, version.end_offsets.get(partition, 0))
+        active = version.active.setdefault(partition, ActiveSegment(base_offset=0))
+        if (partition, active.base_offset) in closed:
+            seal(version, partition)

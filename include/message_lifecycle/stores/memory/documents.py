@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from message_lifecycle.folds import Fold, fold_of
-from message_lifecycle.folds.replay import fold_document, proof
-from message_lifecycle.model.change import Commit, SnapshotDocument
+from message_lifecycle.folds import Fold, fold_document, fold_of, proof
+from message_lifecycle.model.change import Commit, DocumentsBefore, SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot, StagedDocuments
 from message_lifecycle.model.errors import PlanConflict, not_a_document_topic
 from message_lifecycle.model.instants import Instant
@@ -16,14 +15,12 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.undo import DocumentsBefore
 from message_lifecycle.operations.document_reading import check_next
 from message_lifecycle.operations.snapshot_with_purge import needs_more
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.memory import undo
-from message_lifecycle.stores.memory.store import MemoryStore
-from message_lifecycle.stores.memory.table import Changes, Made, SnapshotRow, Snapshots, TopicTables, epoch_of, states_of
+from message_lifecycle.stores.memory import MemoryStore, rows
+from message_lifecycle.stores.memory.tables import Changes, Made, SnapshotRow, Snapshots, TopicTables, epoch_of, states_of
 
 # What the gate judges of documents in memory: each proved again from what is stored and staged, whatever staging said (SNP-6).
 
@@ -276,7 +273,7 @@ class MemoryDocuments:
         left, kept = changes if after is None else after.version, snapshots if made is None else made.version
         if plan.parent is not None:
             then = tables.changes.at(plan.on_changes.source_id), tables.snapshots.at(plan.on_snapshots.source_id)
-            return undo.documents_evidence(plan, (changes, left, then[0]), (snapshots, kept, then[1]))
+            return rows.documents_evidence(plan, (changes, left, then[0]), (snapshots, kept, then[1]))
         blocked = set[str]() if made is None else {document for document, _ in made.blocked}
         return documents_evidence(plan, _fold(plan), before=(changes, snapshots), after=(left, kept), blocked=blocked)
 

@@ -13,19 +13,28 @@ from message_lifecycle.model.document import Change
 from message_lifecycle.model.erasure import ErasedTable, HeldFile, KeyInTable, Matches, TableKind
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Message
+from message_lifecycle.model.message import Message, offsets_of, ranges_text
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import offsets_of, ranges_text
-from message_lifecycle.model.settings import Policy, Value
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.archive.parquet import ParquetArchive, archive_of, erase_archive, key_in_archive, told_in_archive
-from message_lifecycle.stores.memory.log import Position, by_segment, file_of, segment_of
-from message_lifecycle.stores.memory.store import MemoryStore
-from message_lifecycle.stores.memory.table import Changes, SnapshotRow, Snapshots, Table, TopicTables
-from message_lifecycle.stores.memory.undo import placed
+from message_lifecycle.stores.archive import ParquetArchive, archive_of, erase_archive, key_in_archive, told_in_archive
+from message_lifecycle.stores.memory import MemoryStore
+from message_lifecycle.stores.memory.rows import placed
+from message_lifecycle.stores.memory.tables import (
+    Changes,
+    Position,
+    SnapshotRow,
+    Snapshots,
+    Table,
+    TopicTables,
+    by_segment,
+    file_of,
+    segment_of,
+)
 
 # What an erasure finds, shows to the gate and takes where messages are looked at one by one: in memory, and in logs of records.
 

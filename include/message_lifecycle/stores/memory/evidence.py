@@ -8,21 +8,38 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import get_args
 
-from message_lifecycle.model.instants import INT64_MAX, Instant
-from message_lifecycle.model.marker import REASON_HEADER, ROLLUP_HEADER, Marker, causes_none, digest, go_duration, is_marker
-from message_lifecycle.model.marker import REASONS as MARKER_REASONS
-from message_lifecycle.model.message import Message
+from message_lifecycle.model.instants import INT64_MAX, TTL_HEADER, Instant, Limits, holds
+from message_lifecycle.model.message import (
+    NOTHING,
+    REASON_HEADER,
+    ROLLUP_HEADER,
+    LimitReason,
+    Marker,
+    Message,
+    RemovalReason,
+    causes_none,
+    digest,
+    go_duration,
+    is_marker,
+    offsets_of,
+)
+from message_lifecycle.model.message import REASONS as MARKER_REASONS
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import LimitReason, RemovalReason, offsets_of
-from message_lifecycle.model.rules import Limits, holds
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.ttl import TTL_HEADER
-from message_lifecycle.model.view import NOTHING
-from message_lifecycle.operations import age_rules
-from message_lifecycle.stores.memory.log import Position, Version, by_segment, file_of, in_order, position_of, segment_of, segments
+from message_lifecycle.operations import expiry
 from message_lifecycle.stores.memory.rows import Gone, told_already
-from message_lifecycle.stores.memory.table import difference
+from message_lifecycle.stores.memory.tables import (
+    Position,
+    Version,
+    by_segment,
+    difference,
+    file_of,
+    in_order,
+    position_of,
+    segment_of,
+    segments,
+)
 
 _LIMITS: tuple[LimitReason, ...] = get_args(LimitReason)
 
@@ -61,7 +78,7 @@ class _Look:
         self._made = [m for m in in_order(found.came) if m.offset >= before.end_offsets[m.partition] and is_marker(m.headers)]
         self._marked = Counter(marker.key for marker in self._made)
         self._differs = [*found.came, *found.changed]
-        self._rules = {"expiry": age_rules.expiry(policy), "ttl": age_rules.ttl(policy), "retention_age": age_rules.retention_age(policy)}
+        self._rules = {"expiry": expiry.expiry(policy), "ttl": expiry.ttl(policy), "retention_age": expiry.retention_age(policy)}
         # A request takes what a person names, and nothing by the rules.
         self._acts = "retention_age" in plan.reasons
         self._ages = [reason for reason in self._rules if reason in plan.reasons]
@@ -98,7 +115,7 @@ class _Look:
 
     def _is_kept(self, message: Message) -> bool:
         """Whether its own TTL keeps it longer than its segment."""
-        rule = age_rules.kept_by_own_ttl(self._policy)
+        rule = expiry.kept_by_own_ttl(self._policy)
         return rule is not None and holds(rule, message, self._plan.as_of)
 
     def _is_active(self, place: Position) -> bool:

@@ -25,8 +25,8 @@ from message_lifecycle.model.tables import (
 )
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.memory.store import MemoryStore
-from message_lifecycle.stores.memory.table import Table, TopicTables
+from message_lifecycle.stores.memory import MemoryStore
+from message_lifecycle.stores.memory.tables import Table, TopicTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,30 +6,23 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
-from message_lifecycle.model.change import CompactPartition
+from message_lifecycle.model.change import CompactPartition, ReturningView
 from message_lifecycle.model.errors import PlanConflict, topic_without_keys
 from message_lifecycle.model.facts import LogState
-from message_lifecycle.model.instants import INT64_MIN, Instant
-from message_lifecycle.model.marker import is_marker
-from message_lifecycle.model.message import Message
+from message_lifecycle.model.instants import INT64_MIN, Instant, Rule, holds, holds_from
+from message_lifecycle.model.message import NOTHING, Message, Outlived, StagedView, Tail, ViewReason, ViewRow, ViewState, is_marker
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import ViewReason
-from message_lifecycle.model.rules import Rule, holds, holds_from
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.undo import ReturningView
-from message_lifecycle.model.view import NOTHING, Outlived, StagedView, Tail, ViewRow, ViewState
-from message_lifecycle.operations import age_rules
-from message_lifecycle.operations.compaction import settings_hash_after
-from message_lifecycle.operations.compaction_fold import FoldRules, fold, rules_of
+from message_lifecycle.operations import expiry
+from message_lifecycle.operations.compaction import FoldRules, fold, rules_of, settings_hash_after
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.memory.log import in_order
-from message_lifecycle.stores.memory.store import MemoryStore
-from message_lifecycle.stores.memory.table import Made, Table, ViewVersion, difference
-from message_lifecycle.stores.memory.undo import named_by, placed, returning_view
-from message_lifecycle.stores.memory.undo import view_evidence as undo_evidence
+from message_lifecycle.stores.memory import MemoryStore
+from message_lifecycle.stores.memory.rows import named_by, placed, returning_view
+from message_lifecycle.stores.memory.rows import view_evidence as undo_evidence
+from message_lifecycle.stores.memory.tables import Made, Table, ViewVersion, difference, in_order
 
 # What the gate judges of a compacted view in memory: each key looked at by itself, by the rules as they read.
 
@@ -37,7 +30,7 @@ from message_lifecycle.stores.memory.undo import view_evidence as undo_evidence
 def view_evidence(
     before: Sequence[ViewRow], tail: Sequence[Message], after: Sequence[ViewRow], plan: Plan, policy: Policy
 ) -> Mapping[str, object]:
-    """The frames of `gates.compaction`. `after`: the staged view as it will be read."""
+    """The frames of `gates.messages`. `after`: the staged view as it will be read."""
     parts = [_Part(action, before, tail, after, plan, policy).row() for action in plan.on_view.compact]
     view_rows = sum(not row.remembered for row in before)
     shown = placed(row for row in after if not row.remembered)
@@ -167,7 +160,7 @@ class _Part:
 
 
 def _ages(policy: Policy) -> tuple[Rule | None, ...]:
-    return age_rules.expiry(policy), age_rules.ttl(policy), age_rules.retention_age(policy)
+    return expiry.expiry(policy), expiry.ttl(policy), expiry.retention_age(policy)
 
 
 def apply(before: ViewVersion, plan: Plan, tail: Sequence[Message], source: ViewVersion | None) -> Made[ViewVersion]:

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import ClassVar, NoReturn
 
-from message_lifecycle.model.backends import Backend
-from message_lifecycle.model.change import SnapshotDocument
+from message_lifecycle.model.change import DocumentsBefore, ReturningView, SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import unsupported_limit
 from message_lifecycle.model.facts import CopyState, LogState
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import LooseFiles, LooseQuestion, TableHistory
-from message_lifecycle.model.undo import DocumentsBefore, ReturningView
-from message_lifecycle.model.view import Outlived, Tail, ViewRow, ViewState
+from message_lifecycle.model.topic import Backend
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Copied, Given
 

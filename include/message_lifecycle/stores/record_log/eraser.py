@@ -14,21 +14,20 @@ from types import MappingProxyType
 from message_lifecycle.model.erasure import ErasedTable, KeyInTable, Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import ranges_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import ranges_of
-from message_lifecycle.model.settings import Policy, Value
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.erasure import tells_key
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
-from message_lifecycle.stores.archive.parquet import ParquetArchive, archive_of, beside, erase_archive, key_in_archive, told_in_archive
+from message_lifecycle.stores.archive import ParquetArchive, archive_of, beside, erase_archive, key_in_archive, told_in_archive
 from message_lifecycle.stores.memory import eraser
 from message_lifecycle.stores.memory.eraser import held_files, named, of_key
-from message_lifecycle.stores.record_log.head import Head
-from message_lifecycle.stores.record_log.log import DamagedRecords, RecordLog, RecordLogs, Removal
-from message_lifecycle.stores.record_log.store import Evidence, as_rows, published_by, require
-from message_lifecycle.stores.record_log.versions import merged, version_of
+from message_lifecycle.stores.record_log import DamagedRecords, Head, RecordLog, RecordLogs, Removal
+from message_lifecycle.stores.record_log.store import Evidence, as_rows, merged, published_by, require, version_of
 
 
 class RecordLogEraser(ChangeStore):

@@ -19,8 +19,8 @@ import orjson
 from message_lifecycle.model.errors import damaged_log
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Header, Message, known_time
+from message_lifecycle.stores.record_log import Removal
 from message_lifecycle.stores.record_log.disk import Disk, open_to_append, open_to_read
-from message_lifecycle.stores.record_log.log import Removal
 
 Met = TypeVar("Met")
 _FIELDS = frozenset(("partition", "offset", "append_time", "event_time", "key", "value", "headers", "segment", "origin_offset"))

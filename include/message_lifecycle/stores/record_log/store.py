@@ -1,45 +1,98 @@
-"""Topics, MessageReader, MessageWriter and MessageStore over any record log: the verbs run on it as they do on tables.
-
-A plan is staged as what it is: the names of the messages that go, on one state of the log. The gate judges the log with and
-without them, by the reference store's own rules; publishing takes exactly them, in one step of the backend, and only while
-nothing else has gone since. Messages that were appended meanwhile lie past the plan's ends and stay (DEL-4).
-"""
+"""The store over any record log, and how the reference store sees one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from uuid import uuid4
 
-from message_lifecycle.model.backends import check_operation, check_policy
+from message_lifecycle.model.change import Effect, Range, Returning
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import PlanConflict, invalid_append, log_replaced, not_undoable
 from message_lifecycle.model.facts import ActiveSegment, LogState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Message, NewMessage
+from message_lifecycle.model.message import Message, NewMessage, RowAnswer, RowQuestion
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
-from message_lifecycle.model.rows import RowAnswer, RowQuestion
-from message_lifecycle.model.settings import Policy, Value, resolve, topic_settings
-from message_lifecycle.model.undo import Effect, Range, Returning
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import Policy, resolve, topic_settings
+from message_lifecycle.model.topic import check_operation, check_policy
 from message_lifecycle.operations.admission import Refusal, admission, admit
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given, Topic
 from message_lifecycle.stores.memory.evidence import evidence_of
-from message_lifecycle.stores.memory.log import Version, segments
 from message_lifecycle.stores.memory.rows import due_rows, requested_rows
-from message_lifecycle.stores.record_log.head import Commit, Head
-from message_lifecycle.stores.record_log.log import RecordLogs, Removal
-from message_lifecycle.stores.record_log.versions import merged, removal_of, version_of, without
+from message_lifecycle.stores.memory.tables import Version, segments
+from message_lifecycle.stores.record_log import Commit, Head, RecordLogs, Removal
+
+# A record log as the reference store sees one, so that its rules and its evidence serve both.
+
+
+def version_of(messages: Iterable[Message], end_offsets: Mapping[int, int], segments: Mapping[int, int]) -> Version:
+    """The log up to those ends. `segments`: base offset of each partition's segment that takes messages now."""
+    found = {(m.partition, m.offset): m for m in messages if m.offset < end_offsets.get(m.partition, 0)}
+    version = Version(
+        messages=found,
+        end_offsets=dict(end_offsets),
+        active={partition: ActiveSegment(base_offset=segments.get(partition, 0)) for partition in end_offsets},
+    )
+    ordered = (found[position] for position in sorted(found))
+    for place, group in groupby(ordered, key=lambda message: (message.partition, message.segment)):
+        inside = list(group)
+        times = [message.append_time for message in inside]
+        known = [time for time in times if time is not None]
+        version.written[place] = known
+        newest = max(known) if len(known) == len(times) else None
+        active = version.active[place[0]]
+        if place[1] < active.base_offset:
+            version.sealed[place] = (inside[-1].offset, newest, len(inside))
+        else:
+            active.join(size=0, rows=len(inside), newest_at=newest, any_unknown=newest is None)
+    return version
+
+
+def removal_of(plan: Plan, rows: int) -> Removal:
+    """What the plan names, merged to runs; `rows` of them are there."""
+    named: dict[int, list[range]] = {}
+    for partition, run in plan.on_log.taken():
+        named.setdefault(partition, []).append(run)
+    return Removal(plan_id=plan.plan_id, offsets={partition: merged(runs) for partition, runs in named.items()}, rows=rows)
+
+
+def merged(runs: Iterable[range]) -> tuple[range, ...]:
+    """Ascending; neighbours are one run."""
+    found: list[range] = []
+    for run in sorted(runs, key=lambda run: run.start):
+        if found and run.start <= found[-1].stop:
+            found[-1] = range(found[-1].start, max(found[-1].stop, run.stop))
+        else:
+            found.append(run)
+    return tuple(found)
+
+
+def without(version: Version, removal: Removal) -> Version:
+    """The same log when the removal is done."""
+    takes = removal.taker()
+    kept = {position: message for position, message in version.messages.items() if not takes(*position)}
+    return Version(messages=kept, end_offsets=version.end_offsets, active=version.active, sealed=version.sealed, written=version.written)
+
+
+# Topics, MessageReader, MessageWriter and MessageStore over any record log: the verbs run on it as they do on tables.
+#
+# A plan is staged as what it is: the names of the messages that go, on one state of the log. The gate judges the log with and
+# without them, by the reference store's own rules; publishing takes exactly them, in one step of the backend, and only while
+# nothing else has gone since. Messages that were appended meanwhile lie past the plan's ends and stay (DEL-4).
+
 
 Position = tuple[int, int]
 Evidence = Mapping[str, object]
 
 
 def as_rows(evidence: Evidence) -> Evidence:
-    """Frames as lists of dicts, which `gates.plain` judges."""
+    """Frames as lists of dicts, which `gates.suite` judges."""
     return evidence
 
 

@@ -1,22 +1,23 @@
-"""RecordLog over Redis: one stream a partition and one hash a topic, changed together by one script each time.
-
-The hash holds the head, and how many entries each stream should have; a script goes on only while the head is, byte for byte, the one
-that its caller has seen. The lock saves work and is given back by itself when its holder dies; what makes changes safe is that check.
-"""
+"""Topics as Redis streams: the connection, one topic's log, and all topics of a server."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 import redis
-from redis.exceptions import LockNotOwnedError
+from redis.backoff import NoBackoff
+from redis.exceptions import LockNotOwnedError, NoPermissionError
 from redis.lock import Lock
+from redis.retry import Retry
 
 from message_lifecycle.model.errors import (
+    BackendUnavailable,
+    CommitUnknown,
     PlanConflict,
     TableBusy,
     UnknownTopic,
@@ -25,13 +26,94 @@ from message_lifecycle.model.errors import (
     invalid_append,
     log_locked,
     log_replaced,
+    topic_exists,
 )
+from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.message import Message
-from message_lifecycle.stores.record_log.head import Head, head_of
-from message_lifecycle.stores.record_log.log import Removal
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.topic import Backend
+from message_lifecycle.stores.record_log import Head, Removal, head_of
 from message_lifecycle.stores.redis_streams import layout
-from message_lifecycle.stores.redis_streams.layout import Field, TopicKeys, Trim, fields_of, id_of, message_of, offset_of, trim_of
-from message_lifecycle.stores.redis_streams.server import named_errors
+from message_lifecycle.stores.redis_streams.layout import (
+    DEFAULT_PREFIX,
+    Field,
+    TopicKeys,
+    Trim,
+    fields_of,
+    id_of,
+    message_of,
+    offset_of,
+    topics_key,
+    trim_of,
+)
+
+# A connection to Redis, and its errors as ours: what is away is Unavailable, what was sent and not answered may have been done.
+
+
+ANSWER_SECONDS = 60.0
+"""A script that trims a million entries keeps the server for less than a second; the rest is for slow networks."""
+CONNECT_SECONDS = 5.0
+
+
+def _no_password() -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Where a server is and how to enter; the password is asked for when a client is made. `name`: of the backend, for errors."""
+
+    name: str
+    url: str
+    username: str | None = None
+    password: Callable[[], str | None] = _no_password
+    ca_file: Path | None = None
+
+    def connect(self) -> redis.Redis:
+        """A client that has not connected yet."""
+        tls = {"ssl_ca_certs": str(self.ca_file)} if self.ca_file is not None else {}
+        client = redis.Redis.from_url(
+            self.url, username=self.username, password=self.password(),
+            # The library's own way of trying again would send a command twice that may have been carried out.
+            retry=Retry(NoBackoff(), 0), socket_timeout=ANSWER_SECONDS, socket_connect_timeout=CONNECT_SECONDS, protocol=2, **tls,
+        )  # fmt: skip
+        # As pairs in their order: a message may have one header twice, of which the library's dictionary would keep one.
+        client.set_response_callback("XRANGE", lambda entries, **_: entries)
+        return client
+
+
+@contextmanager
+def named_errors(backend: str, topic: str, key: str, *, doing: str | None = None) -> Iterator[None]:
+    """Errors of the library under our names. `doing`: what changes something; without an answer nobody knows whether it was done.
+
+    Raises BackendUnavailable, CommitUnknown, ForeignKey."""
+    try:
+        yield
+    except redis.AuthenticationError as error:
+        raise BackendUnavailable(backend, f"it refuses us: {error}", "Check username and password of the backend") from error
+    except NoPermissionError as error:
+        raise BackendUnavailable(backend, f"this user may not do that: {error}", "Grant the user the topic's keys and commands") from error
+    except (redis.ReadOnlyError, redis.OutOfMemoryError, redis.BusyLoadingError) as error:
+        raise BackendUnavailable(backend, str(error), "Nothing was changed; try again when it is mended") from error
+    except redis.InvalidResponse as error:
+        raise BackendUnavailable(backend, f"what answers there is no Redis: {error}", "Check its address") from error
+    except (redis.ConnectionError, redis.TimeoutError) as error:
+        if doing is not None:
+            raise CommitUnknown(doing) from error
+        raise BackendUnavailable(backend, str(error), "Check its address, and that it runs") from error
+    except redis.ResponseError as error:
+        if "WRONGTYPE" in str(error):
+            raise foreign_key(topic, key, "is of another type than a topic's") from error
+        if "NOAUTH" in str(error):
+            raise BackendUnavailable(backend, f"it refuses us: {error}", "Check username and password of the backend") from error
+        raise
+
+
+# RecordLog over Redis: one stream a partition and one hash a topic, changed together by one script each time.
+#
+# The hash holds the head, and how many entries each stream should have; a script goes on only while the head is, byte for byte, the one
+# that its caller has seen. The lock saves work and is given back by itself when its holder dies; what makes changes safe is that check.
+
 
 PAGE = 1_000
 """Entries asked for at once."""
@@ -225,3 +307,99 @@ class RedisLog:
 
     def _errors(self, key: str, *, doing: str | None = None) -> Any:
         return named_errors(self._backend, str(self._keys.name), key, doing=doing)
+
+
+# The topics of one Redis server, and who reads them through consumer groups.
+
+
+LOCK_SECONDS = 10.0
+WAIT_SECONDS = 30.0
+
+
+class RedisLogs:
+    """RecordLogs over one server. `client`: the tests' own, to die between two commands."""
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        client: redis.Redis | None = None,
+        lock_seconds: float = LOCK_SECONDS,
+        wait_seconds: float = WAIT_SECONDS,
+    ) -> None:
+        self._name, self._prefix = server.name, prefix
+        self._client = server.connect() if client is None else client
+        self._lock_seconds, self._wait_seconds = lock_seconds, wait_seconds
+
+    @property
+    def backend(self) -> Backend:
+        return "redis_streams"
+
+    def names(self) -> Sequence[TopicName]:
+        with named_errors(self._name, "(all)", topics_key(self._prefix)):
+            found: Any = self._client.smembers(topics_key(self._prefix))
+            names = sorted(TopicName.parse(text.decode()) for text in found)
+            # A name is put down first: of a creation that died there is nothing else.
+            return [name for name in names if self._client.exists(self._keys(name).topic)]
+
+    def create(self, name: TopicName, head: Head) -> None:
+        keys = self._keys(name)
+        with named_errors(self._name, str(name), keys.topic):
+            self._client.sadd(topics_key(self._prefix), str(name))
+        streams = keys.streams(range(head.partitions))
+        with named_errors(self._name, str(name), keys.topic, doing=f"creating topic {name}"):
+            told: Any = self._client.eval(layout.CREATE, 1 + len(streams), keys.topic, *streams, text_of(head))
+        if told == b"there":
+            raise topic_exists(str(name))
+        if told != b"done":
+            raise foreign_key(str(name), told.decode(), "is there, and the topic is not")
+
+    def open(self, name: TopicName) -> RedisLog:
+        keys = self._keys(name)
+        with named_errors(self._name, str(name), keys.topic):
+            if not self._client.exists(keys.topic):
+                raise UnknownTopic(str(name))
+        return RedisLog(self._client, keys, backend=self._name, lock_seconds=self._lock_seconds, wait_seconds=self._wait_seconds)
+
+    def progress(self, name: TopicName) -> Sequence[Progress]:
+        """Consumer groups as readers: each needs everything from its oldest entry on that is pending or not delivered yet. Redis tells
+        no time of it, so a group never falls silent; `XGROUP DESTROY` ends its claim. A stream that a group was not made for is none that
+        it reads: nothing of that partition is kept for it. Raises UnknownTopic."""
+        keys, head = self._keys(name), self.open(name).head()
+        needs: dict[tuple[bytes, int], int] = {}
+        for partition in range(head.partitions):
+            key = keys.stream(partition)
+            with named_errors(self._name, str(name), key):
+                groups: Any = self._client.xinfo_groups(key) if self._client.exists(key) else []
+                for group in groups:
+                    needed = offset_of(group["last-delivered-id"]) + 1
+                    if group["pending"]:
+                        pending: Any = self._client.xpending(key, group["name"])
+                        needed = min(needed, offset_of(pending["min"] or group["last-delivered-id"]))
+                    needs[group["name"], partition] = needed
+        return [
+            Progress(
+                consumer=_reader(group), partition=partition, at=None, offset=needs.get((group, partition), head.end_offsets[partition]) - 1
+            )
+            for group in sorted({group for group, _ in needs})
+            for partition in range(head.partitions)
+        ]
+
+    def drop(self, name: TopicName) -> None:
+        """All of the topic, for scratch ones."""
+        keys, partitions = self._keys(name), self.open(name).head().partitions
+        with named_errors(self._name, str(name), keys.topic, doing=f"dropping topic {name}"):
+            self._client.delete(keys.topic, keys.lock, *keys.streams(range(partitions)))
+            self._client.srem(topics_key(self._prefix), str(name))
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _keys(self, name: TopicName) -> TopicKeys:
+        return TopicKeys(prefix=self._prefix, name=name)
+
+
+def _reader(group: bytes) -> str:
+    """As plans name it, apart from the consumers that the ledger knows."""
+    return f"group {group.decode(errors='replace')}"

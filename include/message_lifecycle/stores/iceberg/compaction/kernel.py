@@ -16,20 +16,11 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from message_lifecycle.model.marker import REASON_HEADER
-from message_lifecycle.model.rows import ViewReason
-from message_lifecycle.stores.iceberg.compaction import rule_duckdb
-from message_lifecycle.stores.iceberg.compaction.connection import opened
-from message_lifecycle.stores.iceberg.compaction.job import (
-    InputFile,
-    NewFile,
-    NewVector,
-    PartitionJob,
-    PartitionResult,
-    Resources,
-    Rules,
-)
-from message_lifecycle.stores.iceberg.compaction.relations import (
+from message_lifecycle.model.message import REASON_HEADER, ViewReason
+from message_lifecycle.stores.iceberg import relations
+from message_lifecycle.stores.iceberg.compaction import InputFile, NewFile, NewVector, PartitionJob, PartitionResult, Resources, Rules
+from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_here, write_vectors
+from message_lifecycle.stores.iceberg.relations import (
     FIELD_IDS,
     NO_MESSAGES,
     OFFSET,
@@ -38,9 +29,9 @@ from message_lifecycle.stores.iceberg.compaction.relations import (
     literal,
     live_rows,
     local_file,
+    opened,
     path_list,
 )
-from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_here, write_vectors
 
 if TYPE_CHECKING:
     import duckdb
@@ -131,7 +122,7 @@ class _Kernel:
         job, rules = self.job, self.rules
         ages = rules.ages if any(file.may_be_due for file in job.tail) else ()
         # Why a row is dead: its place among the reasons from 1 on, 0: it is not.
-        cases = " ".join(f"WHEN {rule_duckdb.holds(rule, rules.as_of)} THEN {at}" for at, (_, rule) in enumerate(ages, 1))
+        cases = " ".join(f"WHEN {relations.holds(rule, rules.as_of)} THEN {at}" for at, (_, rule) in enumerate(ages, 1))
         why = f"CASE {cases} ELSE 0 END" if ages else "0"
         # One number tells the offset and why its row is dead: one maximum is quicker than a row's other columns by the greatest.
         wide, base = ("HUGEINT" if job.through >= 1 << 60 else "BIGINT"), len(ages) + 1
@@ -171,10 +162,10 @@ class _Kernel:
             chosen = [view[file] for file in suspects]
             self._register("suspect_gone", {at: marks.all(file) for at, file in enumerate(suspects)})
             due = f"FROM {live_rows(chosen, 'suspect_gone', self.scheme)} WHERE"
-            past = rule_duckdb.due("delete_horizon", rules.as_of)
+            past = relations.due("delete_horizon", rules.as_of)
             told = "false"
             for reason, rule in rules.ages:
-                holds = rule_duckdb.holds(rule, rules.as_of)
+                holds = relations.holds(rule, rules.as_of)
                 self._mark(marks, reason, suspects, f"{due} {holds} AND NOT {told}")
                 told = f"({told} OR {holds})"
             self._mark(marks, "tombstoned", suspects, f"{due} coalesce({past}, false) AND NOT {told}")
@@ -196,7 +187,7 @@ class _Kernel:
         # What a tombstone is can be asked of winners alone, because the question needs their flag: before the join it would be
         # asked of every row.
         until, tombstone = self.rules.tombstones_until, f"(keyed AND {self._tombstone()})"
-        stamp = "NULL" if until is None else f"CASE WHEN {tombstone} THEN {rule_duckdb.instant(until)} END"
+        stamp = "NULL" if until is None else f"CASE WHEN {tombstone} THEN {relations.instant(until)} END"
         return (
             f"SELECT {TOPIC_COLUMNS}, {stamp}::TIMESTAMPTZ AS delete_horizon, NULL::BOOLEAN AS remembered "
             f"FROM {self._tail()} JOIN winners USING ({OFFSET}) WHERE {self._in_tail()}"

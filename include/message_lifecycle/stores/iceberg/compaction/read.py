@@ -9,25 +9,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from message_lifecycle.model.change import RemoveRows
+from message_lifecycle.model.change import RemoveRows, ReturningView
 from message_lifecycle.model.errors import CompactedTableMissing, PlanConflict, undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import NOTHING, Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.undo import ReturningView
-from message_lifecycle.model.view import NOTHING, Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.compaction.inputs import columns_of, files_by_partition, unreadable_file, vectors_by_file
-from message_lifecycle.stores.iceberg.compaction.job import InputFile
-from message_lifecycle.stores.iceberg.compaction.relations import database
-from message_lifecycle.stores.iceberg.compaction.view_table import state_of
-from message_lifecycle.stores.iceberg.data_rows import FileRows, Vectors, messages_of, micros, read_rows, rows_in_order
+from message_lifecycle.stores.iceberg.compaction import InputFile
+from message_lifecycle.stores.iceberg.compaction.view_table import (
+    columns_of,
+    files_by_partition,
+    state_of,
+    unreadable_file,
+    vectors_by_file,
+)
+from message_lifecycle.stores.iceberg.data_files import within
+from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Vectors, messages_of, micros, read_rows, rows_in_order
 from message_lifecycle.stores.iceberg.evidence_files import longs
 from message_lifecycle.stores.iceberg.layout import COMPACTED
 from message_lifecycle.stores.iceberg.manifests import files_of
-from message_lifecycle.stores.iceberg.row_deletes import within
-from message_lifecycle.stores.iceberg.rule_columns import UNKNOWN
+from message_lifecycle.stores.iceberg.relations import database
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 

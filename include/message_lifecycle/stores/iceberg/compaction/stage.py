@@ -12,28 +12,25 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import topic_without_keys
-from message_lifecycle.model.marker import REASON_HEADER
+from message_lifecycle.model.message import REASON_HEADER, StagedView, ViewReason
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rows import ViewReason
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.view import StagedView
-from message_lifecycle.operations.compaction_fold import FoldRules, rules_of
-from message_lifecycle.stores.iceberg import change, rule_sql
+from message_lifecycle.operations.compaction import FoldRules, rules_of
+from message_lifecycle.stores.iceberg import change, view_file
 from message_lifecycle.stores.iceberg.branches import branch_of
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
-from message_lifecycle.stores.iceberg.compaction import removals, view_table
-from message_lifecycle.stores.iceberg.compaction.commit import commit, written_paths
-from message_lifecycle.stores.iceberg.compaction.engine import discard, totals
-from message_lifecycle.stores.iceberg.compaction.engine import run as engine_run
-from message_lifecycle.stores.iceberg.compaction.inputs import UnreadableDeletes, partition_job, sources
-from message_lifecycle.stores.iceberg.compaction.job import CompactionJob, Rules
-from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA
-from message_lifecycle.stores.iceberg.document import is_local, local_path
+from message_lifecycle.stores.iceberg.compaction import CompactionJob, Rules, removals, view_table
+from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA, UnreadableDeletes, partition_job, sources
+from message_lifecycle.stores.iceberg.data_files import commit, written_paths
+from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, STAGED_PLAN_ID
-from message_lifecycle.stores.iceberg.session import Java, java_table, sql_table
+from message_lifecycle.stores.iceberg.session import java_table, sql_table
+from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
+from message_lifecycle.stores.iceberg.tasks import discard, totals
+from message_lifecycle.stores.iceberg.tasks import run as engine_run
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -243,7 +240,7 @@ def judged(rows: DataFrame, rules: FoldRules) -> DataFrame:
     as_of = f"{rules.as_of}L"
     cases = [
         f"WHEN coalesce(remembered, false) THEN CASE WHEN delete_horizon <= timestamp_micros({as_of}) THEN 'tombstoned' END",
-        *(f"WHEN {rule_sql.holds(rule, as_of)} THEN '{reason}'" for reason, rule in rules.ages),
+        *(f"WHEN {view_file.holds(rule, as_of)} THEN '{reason}'" for reason, rule in rules.ages),
         f"WHEN key IS NULL THEN {'NULL' if rules.retain_null_key else _text('null_key')}",
         f"WHEN (deletes AND delete_horizon IS NULL) OR delete_horizon <= timestamp_micros({as_of}) THEN 'tombstoned'",
     ]

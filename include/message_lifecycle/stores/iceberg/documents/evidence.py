@@ -14,18 +14,18 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.change import snapshot_at
-from message_lifecycle.stores.iceberg.compaction.job import Resources
-from message_lifecycle.stores.iceberg.compaction.relations import database
+from message_lifecycle.stores.iceberg.columns import CHANGES
+from message_lifecycle.stores.iceberg.columns import SNAPSHOTS as SNAPSHOT_ROWS
+from message_lifecycle.stores.iceberg.compaction import Resources
+from message_lifecycle.stores.iceberg.documents import DocumentFile, Folder, ProofBucket, Proved, files_at, of_buckets
 from message_lifecycle.stores.iceberg.documents import tables as places
-from message_lifecycle.stores.iceberg.documents.columns import CHANGES
-from message_lifecycle.stores.iceberg.documents.columns import SNAPSHOTS as SNAPSHOT_ROWS
-from message_lifecycle.stores.iceberg.documents.inputs import DocumentFile, Folder, ProofBucket, Proved, files_at, of_buckets
-from message_lifecycle.stores.iceberg.documents.proof import relate_differences
+from message_lifecycle.stores.iceberg.documents.fold import prove_bucket, relate_differences
 from message_lifecycle.stores.iceberg.documents.relations import register_pairs, relate_changes, relate_snapshots
 from message_lifecycle.stores.iceberg.documents.stage import Part, by_bucket, each_bucket, folder_of, parts_of, source_files
 from message_lifecycle.stores.iceberg.documents.tables import reading
 from message_lifecycle.stores.iceberg.evidence_files import longs
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS, summary_of
+from message_lifecycle.stores.iceberg.relations import database
 
 if TYPE_CHECKING:
     import duckdb
@@ -87,8 +87,6 @@ def _rows(tables: Tables, plan: Plan, staged: Staged) -> list[int]:
 
 
 def _prove(folder: Folder, bucket: ProofBucket, resources: Resources) -> Proved:
-    from message_lifecycle.stores.iceberg.documents.proof import prove_bucket
-
     return prove_bucket(folder, bucket, resources)
 
 

@@ -1,35 +1,44 @@
-"""A task of staging: a bucket's documents folded one after the other, their new snapshots written, and what goes marked (SNP-4, SNP-10).
-
-DuckDB brings states and changes in order of (document, server_seq), a few documents at a time and beyond memory where they must be, and
-one document's state is folded at a time: so neither a document of many changes nor many documents need room.
-"""
+"""Documents folded in tasks, and the proof of what was folded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from message_lifecycle.folds import Fold, fold_of
-from message_lifecycle.folds.replay import Folded, fold_document
+from message_lifecycle.folds import Fold, Folded, fold_document, fold_of, proof
 from message_lifecycle.model.change import SnapshotDocument
-from message_lifecycle.stores.iceberg.compaction.connection import opened
-from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE, NewFile, Resources, Written
-from message_lifecycle.stores.iceberg.document import local_path
-from message_lifecycle.stores.iceberg.documents import relations
-from message_lifecycle.stores.iceberg.documents.columns import BUCKET, SNAPSHOTS
-from message_lifecycle.stores.iceberg.documents.inputs import FoldBucket, FoldedBucket, Folder, FoldJob
-from message_lifecycle.stores.iceberg.documents.marking import Marking
-from message_lifecycle.stores.iceberg.documents.read import digest_of
-from message_lifecycle.stores.iceberg.documents.relations import Stored, relate_changes, relate_snapshots, streamed_in_order
+from message_lifecycle.stores.iceberg.columns import BUCKET, SNAPSHOTS
+from message_lifecycle.stores.iceberg.compaction import MEBIBYTE, NewFile, Resources, Written
+from message_lifecycle.stores.iceberg.documents import (
+    DocumentFile,
+    FoldBucket,
+    FoldedBucket,
+    Folder,
+    FoldJob,
+    ProofBucket,
+    Proved,
+    relations,
+)
+from message_lifecycle.stores.iceberg.documents.relations import Marking, Stored, relate_changes, relate_snapshots, streamed_in_order
+from message_lifecycle.stores.iceberg.documents.tables import digest_of
+from message_lifecycle.stores.iceberg.puffin import Positions, marked
+from message_lifecycle.stores.iceberg.relations import all_rows, opened
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 if TYPE_CHECKING:
     import duckdb
+
+# A task of staging: a bucket's documents folded one after the other, their new snapshots written, and what goes marked (SNP-4, SNP-10).
+#
+# DuckDB brings states and changes in order of (document, server_seq), a few documents at a time and beyond memory where they must be, and
+# one document's state is folded at a time: so neither a document of many changes nor many documents need room.
 
 
 # A bound text compares as its bytes do, here as in Python.
@@ -189,3 +198,175 @@ class SnapshotFile:
         arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=_SCHEMA))
         self._rows, self._bytes = [], 0
+
+
+# A task of the gate: what was staged of a bucket is proved again, from the tables alone and not from what staging said (SNP-6).
+#
+# Every document is folded anew, from the last snapshot below its newest one, over the changes as they were; and its newest snapshot, as
+# staged, over those that are left. What differs between the tables before and after is counted by the places of rows, file by file.
+
+
+BASE, NEWEST, BEFORE, LEFT = range(4)
+"""Kinds of rows in the stream, in its order: the state to go on from, the newest one as staged, changes before, changes left."""
+_NONE = np.empty(0, np.int64)
+
+
+def prove_bucket(folder: Folder, bucket: ProofBucket, resources: Resources) -> Proved:
+    """Raises what DuckDB and the file system raise, CorruptVector and NotLocal."""
+    with opened(resources) as (connection, _):
+        relate_changes(connection, "changes", bucket.changes)
+        relate_changes(connection, "staged_changes", bucket.staged_changes)
+        relate_snapshots(connection, "snapshots", bucket.snapshots)
+        relate_snapshots(connection, "staged_snapshots", bucket.staged_snapshots)
+        relations.register(connection, bucket.documents)
+        relate_differences(connection, "changes_differ", bucket.changes, bucket.staged_changes, "document, server_seq")
+        columns = "document, server_seq, epoch, digest"
+        relate_differences(connection, "snapshots_differ", bucket.snapshots, bucket.staged_snapshots, columns)
+        connection.execute(HEADS)
+        totals = {name: connection.execute(query).fetchall()[0][0] for name, query in TOTALS.items()}
+        unproved = tuple(_unproved(connection, folder, bucket))
+    return Proved(totals=(("planned", len(bucket.documents)), *totals.items()), unproved=unproved)
+
+
+def _unproved(connection: duckdb.DuckDBPyConnection, folder: Folder, bucket: ProofBucket) -> Iterator[tuple[str, str]]:
+    """Documents whose proof fails, and why."""
+    fold, documents = fold_of_folder(folder), {action.document: action for action in bucket.documents}
+    newest = dict(relations.newest_of(connection, "staged_snapshots"))
+    for document, rows in streamed_in_order(connection, STREAM):
+        action = documents.pop(document)
+        parts = _Parts(rows)
+        base, snapshot = parts.state(BASE), parts.state(NEWEST)
+        if action.after and base is None:
+            yield document, f"the snapshot at server_seq {action.after} is not stored as it was made"
+            continue
+        reason = proof(
+            action,
+            fold,
+            newest=newest.get(document, 0),
+            base=base,
+            snapshot=snapshot,
+            changes=parts.of(BEFORE),
+            left=parts.of(LEFT),
+        )
+        if reason is not None:
+            yield document, reason
+    for document in documents:
+        yield document, "nothing of it is stored"
+
+
+class _Parts:
+    """One document's rows in order of their kind, taken kind by kind as the proof goes through them once."""
+
+    def __init__(self, rows: Iterator[Stored]) -> None:
+        self._rows = rows
+        self._next: Stored | None = next(rows, None)
+
+    def state(self, kind: int) -> bytes | None:
+        """None: there is none, or it is not what was written."""
+        found: bytes | None = None
+        for row in self.of(kind):
+            found = row.payload if row.payload is not None and digest_of(row.payload) == row.digest else None
+        return found
+
+    def of(self, kind: int) -> Iterator[Stored]:
+        # What a proof leaves of the kinds before is passed over.
+        while self._next is not None and self._next.kind <= kind:
+            row, self._next = self._next, next(self._rows, None)
+            if row.kind == kind:
+                yield row
+
+
+def relate_differences(
+    connection: duckdb.DuckDBPyConnection, name: str, before: Sequence[DocumentFile], after: Sequence[DocumentFile], columns: str
+) -> None:
+    """The table `name`: rows that are live before alone (`came` false), or after alone. A file's content never changes, so places tell."""
+    was, now = {file.file.path: file for file in before}, {file.file.path: file for file in after}
+    differing = [path for path in {**was, **now} if path not in was or path not in now or was[path].file.vector != now[path].file.vector]
+    files = [was.get(path) or now[path] for path in differing]
+    rows: list[tuple[int, bool, Positions]] = []
+    for at, path in enumerate(differing):
+        live_before, live_after = _live(was.get(path)), _live(now.get(path))
+        rows.append((at, False, np.setdiff1d(live_before, live_after)))
+        rows.append((at, True, np.setdiff1d(live_after, live_before)))
+    if not files:
+        connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {columns}, true AS came FROM {_like(name)} WHERE false")
+        return
+    places = {
+        "file": np.concatenate([np.full(len(positions), at, np.int64) for at, _, positions in rows]),
+        "row": np.concatenate([_NONE, *(positions for _, _, positions in rows)]),
+        "came": np.concatenate([np.full(len(positions), came) for _, came, positions in rows]),
+    }
+    connection.register("places", pa.table(places))
+    connection.execute(
+        f"CREATE TEMP TABLE {name} AS SELECT {columns}, came FROM {all_rows([file.file for file in files])} AS f "
+        "JOIN places ON f.file_index = places.file AND f.file_row_number = places.row"
+    )
+    connection.unregister("places")
+
+
+def _like(name: str) -> str:
+    return name.removesuffix("_differ")
+
+
+def _live(file: DocumentFile | None) -> Positions:
+    if file is None:
+        return _NONE
+    every = np.arange(file.rows, dtype=np.int64)
+    return every if file.file.vector is None else np.setdiff1d(every, marked(file.file.vector))
+
+
+# Questions of the proof, over `changes` and `snapshots` as they were, both as `staged_`, what differs in them, and `plan`.
+
+
+HEADS = """
+CREATE TEMP TABLE heads AS
+SELECT document, max(server_seq) FILTER (WHERE digest IS NOT NULL) AS newest, max(epoch) AS epoch FROM staged_snapshots GROUP BY document;
+CREATE TEMP TABLE old_epochs AS SELECT document, max(epoch) AS epoch FROM snapshots GROUP BY document;
+CREATE TEMP TABLE ends AS SELECT document, max(server_seq) AS seq FROM changes GROUP BY document;
+CREATE TEMP TABLE left_over AS
+SELECT document, min(server_seq) AS first, max(server_seq) AS last, count(*) AS stored, count(DISTINCT server_seq) AS each
+FROM staged_changes GROUP BY document
+"""
+
+STREAM = """
+SELECT document, 0::TINYINT AS kind, server_seq, state AS content, digest FROM snapshots JOIN plan USING (document)
+WHERE digest IS NOT NULL AND server_seq = after
+UNION ALL
+SELECT document, 1::TINYINT, server_seq, state, digest FROM staged_snapshots JOIN heads USING (document) SEMI JOIN plan USING (document)
+WHERE digest IS NOT NULL AND server_seq = newest
+UNION ALL
+SELECT document, 2::TINYINT, server_seq, payload, NULL FROM changes JOIN plan USING (document) WHERE server_seq > after
+UNION ALL
+SELECT document, 3::TINYINT, server_seq, payload, NULL FROM staged_changes JOIN heads USING (document) SEMI JOIN plan USING (document)
+WHERE server_seq > coalesce(newest, 0)
+"""
+"""As `proof` takes it."""
+
+_NEW_ROW = (
+    "(d.digest IS NOT NULL AND d.server_seq = plan.snapshot OR d.digest IS NULL AND plan.snapshot IS NULL "
+    "AND plan.purge_before > plan.purge_from AND d.server_seq = heads.newest)"
+)
+_GOES = (
+    "(d.digest IS NOT NULL AND (d.document, d.server_seq) IN (SELECT (document, server_seq) FROM planned_drops) "
+    "OR d.digest IS NULL AND (plan.snapshot IS NOT NULL OR plan.purge_before > plan.purge_from))"
+)
+
+TOTALS: Mapping[str, str] = {
+    "snapshots_made": "SELECT count(*) FROM snapshots_differ WHERE came AND digest IS NOT NULL",
+    "snapshots_dropped": "SELECT count(*) FROM snapshots_differ WHERE NOT came AND digest IS NOT NULL",
+    "purged": "SELECT count(*) FROM changes_differ WHERE NOT came",
+    "unnamed": "SELECT count(*) FROM changes_differ AS d LEFT JOIN plan ON plan.document = d.document AND d.server_seq >= purge_from "
+    "AND d.server_seq < purge_before WHERE came OR plan.document IS NULL",
+    "holes": "SELECT count(*) FROM plan LEFT JOIN left_over USING (document) LEFT JOIN heads USING (document) "
+    "WHERE CASE WHEN stored IS NULL THEN coalesce(newest, 0) < seq "
+    "ELSE last <> seq OR stored <> last - first + 1 OR each <> stored OR first > coalesce(newest, 0) + 1 END",
+    "ahead": "SELECT count(*) FROM snapshots_differ AS d LEFT JOIN ends USING (document) "
+    "WHERE came AND digest IS NOT NULL AND server_seq > coalesce(seq, 0)",
+    "epochs_wrong": "SELECT count(*) FROM plan LEFT JOIN heads USING (document) LEFT JOIN old_epochs USING (document) "
+    "WHERE coalesce(heads.epoch, 0) - coalesce(old_epochs.epoch, 0) <> (purge_before > purge_from)::INT",
+    "uncovered": "SELECT count(DISTINCT document) FROM changes_differ LEFT JOIN heads USING (document) "
+    "WHERE NOT came AND server_seq > coalesce(newest, 0)",
+    "snapshots_unnamed": "SELECT count(*) FROM snapshots_differ AS d LEFT JOIN plan USING (document) LEFT JOIN heads USING (document) "
+    f"WHERE NOT coalesce(CASE WHEN came THEN d.epoch = plan.epoch AND {_NEW_ROW} ELSE {_GOES} END, false)",
+}
+"""One number each; see `evidence`."""

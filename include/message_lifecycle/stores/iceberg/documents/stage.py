@@ -19,27 +19,19 @@ from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.branches import branch_of, drop_stage, make_branch
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.change import snapshot_at
-from message_lifecycle.stores.iceberg.compaction.commit import commit
-from message_lifecycle.stores.iceberg.compaction.job import Resources, Written
-from message_lifecycle.stores.iceberg.compaction.relations import database
+from message_lifecycle.stores.iceberg.columns import BUCKET, bucket_of
+from message_lifecycle.stores.iceberg.compaction import Resources, Written
 from message_lifecycle.stores.iceberg.compaction.removals import Holding, bring_back
-from message_lifecycle.stores.iceberg.document import local_path
+from message_lifecycle.stores.iceberg.data_files import commit
+from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, FoldedBucket, Folder, FoldJob, files_at, of_buckets
 from message_lifecycle.stores.iceberg.documents import tables as places
-from message_lifecycle.stores.iceberg.documents.columns import BUCKET, bucket_of
-from message_lifecycle.stores.iceberg.documents.inputs import (
-    DocumentFile,
-    FoldBucket,
-    FoldedBucket,
-    Folder,
-    FoldJob,
-    files_at,
-    of_buckets,
-)
-from message_lifecycle.stores.iceberg.documents.marking import Going, places_of
-from message_lifecycle.stores.iceberg.documents.relations import relate_changes, relate_snapshots
+from message_lifecycle.stores.iceberg.documents.relations import Going, places_of, relate_changes, relate_snapshots
 from message_lifecycle.stores.iceberg.documents.tables import FoldingFailed, reading
+from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS, STAGED_PLAN_ID
-from message_lifecycle.stores.iceberg.session import Java, forget_cached, java_table
+from message_lifecycle.stores.iceberg.relations import database
+from message_lifecycle.stores.iceberg.session import forget_cached, java_table
+from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.tasks import Failed, in_tasks
 
 if TYPE_CHECKING:

@@ -1,22 +1,29 @@
-"""The two tables of a document topic: where they lie, and which snapshots of theirs a plan builds on."""
+"""The tables of a topic of documents: where they lie, and what is read of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.document import DocumentTables
-from message_lifecycle.model.errors import Unavailable
+from message_lifecycle.model.change import DocumentsBefore, SnapshotDocument
+from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
+from message_lifecycle.model.errors import Unavailable, undo_source_gone
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY, Tables
 from message_lifecycle.stores.iceberg.change import required_head
+from message_lifecycle.stores.iceberg.documents import DocumentFile, files_at, holding
+from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import SCRATCH_PROPERTY, SNAPSHOTS, STREAM_PROPERTY, TOPIC_PROPERTY
-from message_lifecycle.stores.iceberg.session import Java
 
 if TYPE_CHECKING:
-    from message_lifecycle.stores.iceberg.document import TableDocument
+    from message_lifecycle.stores.iceberg.table_folder import TableDocument
+
+# The two tables of a document topic: where they lie, and which snapshots of theirs a plan builds on.
 
 
 OF_PROPERTY = "lifecycle._changes-table"
@@ -25,8 +32,7 @@ OF_PROPERTY = "lifecycle._changes-table"
 
 def create(tables: Tables, name: TopicName) -> None:
     """Make the table of snapshots, empty, where there is none. It travels with the topic: same undo window."""
-    from message_lifecycle.stores.iceberg import new_table
-    from message_lifecycle.stores.iceberg.documents import columns
+    from message_lifecycle.stores.iceberg import columns, new_table
 
     if snapshots_document(tables, name) is not None:
         return
@@ -123,3 +129,146 @@ def reading(table: str) -> Iterator[None]:
     # Not every error of DuckDB: a question that is wrong is our own mistake.
     except (duckdb.OperationalError, duckdb.InvalidInputException, duckdb.DataError, OSError) as error:
         raise UnreadableDocuments(table, f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
+
+
+# Documents read without a JVM: their state by one aggregate over both tables, their changes and snapshots file by file.
+
+
+_STATES = """
+WITH stored AS (
+    SELECT document, min(server_seq) AS first, max(server_seq) AS last,
+        min(server_seq) FILTER (WHERE cut IS NULL OR "at" IS NULL OR epoch_us("at") >= cut) AS younger
+    FROM (FROM changes LEFT JOIN own USING (document) SELECT changes.*, CASE WHEN own.found THEN own.cut ELSE {cut} END AS cut)
+    GROUP BY document
+), kept AS (
+    SELECT document, max(server_seq) AS last, max(epoch) AS epoch,
+        list_sort(coalesce(list(server_seq) FILTER (WHERE digest IS NOT NULL), [])) AS seqs
+    FROM snapshots GROUP BY document
+)
+SELECT document, greatest(coalesce(stored.last, 0), coalesce(kept.last, 0)), first, coalesce(seqs, []), coalesce(epoch, 0), younger
+FROM stored FULL JOIN kept USING (document){only} ORDER BY document
+"""
+
+
+class IcebergDocumentReader:
+    """`ports.Documents`, but for what comes in."""
+
+    def __init__(self, tables: Tables | None = None) -> None:
+        self._tables = tables or Tables()
+
+    def tables(self, name: TopicName) -> DocumentTables:
+        return tables_of(self._tables, name)
+
+    def states(
+        self,
+        name: TopicName,
+        tables: DocumentTables,
+        *,
+        older_than: Instant | None = None,
+        own: Mapping[str, Instant | None] | None = None,
+        only: Collection[str] | None = None,
+    ) -> Sequence[DocumentState]:
+        """Raises UnreadableDocuments, UnreadableDeletes."""
+        import pyarrow as pa
+
+        from message_lifecycle.stores.iceberg.documents.relations import relate_changes, relate_snapshots
+        from message_lifecycle.stores.iceberg.relations import database
+
+        changes = self._files(name, "", tables.changes_id)
+        snapshots = [] if tables.snapshots_uuid is None else self._files(name, SNAPSHOTS, tables.snapshots_id)
+        if only is not None:
+            changes, snapshots = _holding_any(changes, only), _holding_any(snapshots, only)
+        own = own or {}
+        cuts = {
+            "document": pa.array(own, pa.string()),
+            "cut": pa.array([None if cut is None else int(cut) for cut in own.values()], pa.int64()),
+            "found": pa.array([True] * len(own), pa.bool_()),
+        }
+        with reading(str(name)), database() as connection:
+            relate_changes(connection, "changes", changes)
+            relate_snapshots(connection, "snapshots", snapshots)
+            connection.register("own", pa.table(cuts))
+            connection.register("wanted", pa.table({"document": pa.array(only or (), pa.string())}))
+            cut = "NULL::BIGINT" if older_than is None else str(int(older_than))
+            semi = "" if only is None else " SEMI JOIN wanted USING (document)"
+            found = connection.execute(_STATES.format(cut=cut, only=semi)).fetchall()
+        return [
+            DocumentState(document=document, seq=seq, first=first, snapshots=tuple(seqs), epoch=epoch, younger=younger)
+            for document, seq, first, seqs, epoch, younger in found
+        ]
+
+    def changes(self, name: TopicName, document: str, *, after: int = 0) -> Iterator[Change]:
+        """Raises UnreadableDocuments, UnreadableDeletes."""
+        from message_lifecycle.stores.iceberg.documents.relations import relate_changes, streamed
+        from message_lifecycle.stores.iceberg.relations import database, literal
+
+        files = _holding_any(self._files(name, "", self._tables.of_documents(name).current_id), [document], after=after)
+        if not files:
+            return
+        with reading(str(name)), database() as connection:
+            relate_changes(connection, "changes", files)
+            query = (
+                'SELECT server_seq, client, epoch_us("at"), payload FROM changes '
+                f"WHERE document = {literal(document)} AND server_seq > {after} ORDER BY server_seq"
+            )
+            for seq, client, at, payload in streamed(connection, query):
+                yield Change(document=document, server_seq=seq, client=client, at=None if at is None else Instant(at), payload=payload)
+
+    def snapshots(self, name: TopicName, document: str, *, server_seq: int | None = None) -> Sequence[Snapshot]:
+        """Raises DamagedSnapshot, UnreadableDocuments, UnreadableDeletes."""
+        from message_lifecycle.stores.iceberg.documents.relations import relate_snapshots
+        from message_lifecycle.stores.iceberg.relations import database
+
+        place = snapshots_document(self._tables, name)
+        files = (
+            [] if place is None else _holding_any(self._files(name, SNAPSHOTS, place.current_id), [document], after=(server_seq or 1) - 1)
+        )
+        if not files:
+            return ()
+        one = "" if server_seq is None else f"AND server_seq = {server_seq} "
+        with reading(str(name)), database() as connection:
+            relate_snapshots(connection, "snapshots", files)
+            rows = connection.execute(
+                "SELECT server_seq, epoch, state, digest FROM snapshots "
+                f"WHERE document = ? AND digest IS NOT NULL {one}ORDER BY server_seq",
+                [document],
+            ).fetchall()
+        for seq, _, state, digest in rows:
+            if state is None or digest_of(state) != digest:
+                raise damaged_snapshot(name.table(SNAPSHOTS), document, seq)
+        return [Snapshot(document=document, server_seq=seq, epoch=epoch, state=state) for seq, epoch, state, _ in rows]
+
+    def before(self, plan: Plan, taken: Sequence[SnapshotDocument]) -> DocumentsBefore:
+        from message_lifecycle.stores.iceberg.undo_sources import source_of
+
+        now = self.tables(plan.topic)
+        if now.snapshots_uuid is None:
+            raise undo_source_gone(plan.plan_id, "the table of its snapshots is not there any more")
+        purged, dropped = any(action.purged for action in taken), any(action.dropped for action in taken)
+        changes_id = source_of(self._tables.load(plan.topic), plan).snapshot_id if purged else None
+        snapshots_id = source_of(self._tables.load(plan.topic, kind=SNAPSHOTS), plan).snapshot_id if dropped else None
+        then = replace(now, changes_id=changes_id, snapshots_id=snapshots_id)
+        try:
+            states = self.states(plan.topic, then, only={action.document for action in taken})
+        except UnreadableDocuments as lost:
+            raise undo_source_gone(plan.plan_id, f"a file of the tables' history cannot be read: {lost.reason}") from lost
+        return DocumentsBefore(changes_id=changes_id, snapshots_id=snapshots_id, states={state.document: state for state in states})
+
+    def _files(self, name: TopicName, kind: str, snapshot_id: int | None) -> list[DocumentFile]:
+        self._tables.of_documents(name)
+        table = self._tables.load(name, kind=kind)
+        with reading(".".join(table.name())):
+            return files_at(table, None if snapshot_id is None else table.snapshot_by_id(snapshot_id))
+
+
+def digest_of(state: bytes) -> str:
+    """What is kept beside a stored state, to tell later that it is the same."""
+    return hashlib.sha256(state).hexdigest()
+
+
+def _holding_any(files: Sequence[DocumentFile], documents: Collection[str], *, after: int = 0) -> list[DocumentFile]:
+    """Files that may hold one of the documents."""
+    from message_lifecycle.stores.iceberg.columns import bucket_of
+
+    found = {file.file.path: file for document in documents for file in holding(files, document, bucket_of(document), after=after)}
+    return list(found.values())

@@ -17,26 +17,28 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from message_lifecycle.stores.iceberg.branches import undo_ref
+from message_lifecycle.stores.iceberg.branches import Document, document_of, undo_ref
 from message_lifecycle.stores.iceberg.compaction.view_table import DUE_AT, HORIZONS, MEMORIES, SETTINGS
-from message_lifecycle.stores.iceberg.erasure.heads import MAIN, Heads, UndoWindow, ancestors
-from message_lifecycle.stores.iceberg.erasure.held_rows import opened, tells_of_gone
-from message_lifecycle.stores.iceberg.erasure.manifest_files import (
+from message_lifecycle.stores.iceberg.erasure import MAIN, Heads, UndoWindow, ancestors
+from message_lifecycle.stores.iceberg.erasure.rewrite import (
     ADDED,
     EXISTING,
     Entry,
     Fields,
     Manifest,
     Manifests,
+    NewFile,
+    NewVector,
+    Replacements,
+    opened,
+    tells_of_gone,
     write_list,
     write_manifest,
 )
-from message_lifecycle.stores.iceberg.erasure.rewrite import NewFile, NewVector, Replacements
 from message_lifecycle.stores.iceberg.history import snapshot_ids, words_in
 from message_lifecycle.stores.iceberg.java import Java, Jvm
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER, STATE_KEYS
 from message_lifecycle.stores.iceberg.session import engine
-from message_lifecycle.stores.iceberg.table_metadata import Document, document_of
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -1,8 +1,4 @@
-"""Data files written again without the rows of an erased key: all other rows in their order, with every column as it was.
-
-Rows that a deletion vector marks as removed stay in the file, for an undo may bring them back; the vector is made anew for the new
-positions. A file of which nothing is left is not written.
-"""
+"""Manifests, the rows of a key in a data file, and data files written again without them."""
 
 from __future__ import annotations
 
@@ -10,21 +6,293 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pyiceberg.avro.file import AvroFile, AvroOutputFile
+from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_LIST_FILE_SCHEMAS, DataFileContent, ManifestContent, ManifestEntryStatus
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+from pyiceberg.types import IntegerType, LongType, NestedField, StructType
 
+from message_lifecycle.model.erasure import TABLE_KINDS, Matches, TableKind
 from message_lifecycle.model.errors import unsupported_erasure
-from message_lifecycle.stores.iceberg.data_rows import Positions, vectors_in
-from message_lifecycle.stores.iceberg.document import is_local, local_path
-from message_lifecycle.stores.iceberg.erasure.held_rows import opened
+from message_lifecycle.operations.erasure import tells_key
+from message_lifecycle.stores.iceberg.data_rows import Longs, Positions, vectors_in
 from message_lifecycle.stores.iceberg.puffin import puffin_file
+from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+
+# Manifests and lists of manifests as they stand, and written again: by Iceberg's specification of format 3, without a JVM.
+#
+# PyIceberg writes neither for format 3. Iceberg's own library writes them as it takes files out, and then keeps entries of what went, with
+# bounds that tell keys; its writer takes files one by one, each by a dozen calls from here. What a record holds is carried over field by
+# field; fields are found by their ids, so that it does not matter which writer wrote them.
+
+
+EXISTING: int = ManifestEntryStatus.EXISTING.value
+ADDED: int = ManifestEntryStatus.ADDED.value
+DELETED: int = ManifestEntryStatus.DELETED.value
+DATA = DataFileContent.DATA.value
+POSITION_DELETES = DataFileContent.POSITION_DELETES.value
+OF_DATA: int = ManifestContent.DATA.value
+_LIST = Schema(*MANIFEST_LIST_FILE_SCHEMAS[2].fields, NestedField(520, "first_row_id", LongType(), required=False))
+_LISTED = [field.name for field in _LIST.fields]
+_FILE = [field.name for field in DATA_FILE_TYPE[3].fields]
+_HEADER = ("schema", "schema-id", "partition-spec", "partition-spec-id", "content")
+Fields = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A file in a manifest. `file`: its fields by the specification's names. Sequence numbers and row ids are told outright, also where
+    the manifest leaves them to be inherited."""
+
+    status: int
+    snapshot_id: int
+    sequence_number: int | None
+    file_sequence_number: int | None
+    file: Fields
+
+    @property
+    def path(self) -> str:
+        return str(self.file["file_path"])
+
+    @property
+    def live(self) -> bool:
+        return self.status != DELETED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """`listed`: its fields in the list; `header` and `entry_schema`: as it was written."""
+
+    listed: Fields
+    header: Mapping[str, str]
+    entry_schema: Schema
+    entries: tuple[Entry, ...]
+
+    @property
+    def path(self) -> str:
+        return str(self.listed["manifest_path"])
+
+    @property
+    def of_data(self) -> bool:
+        return bool(self.listed["content"] == OF_DATA)
+
+
+class Manifests:
+    """Each manifest is read once, however many snapshots list it."""
+
+    def __init__(self, io: FileIO) -> None:
+        self._io = io
+        self._read: dict[str, Manifest] = {}
+
+    def of(self, manifest_list: str) -> list[Manifest]:
+        """The manifests of one snapshot."""
+        with AvroFile[Record](self._io.new_input(manifest_list), _LIST) as reader:
+            listed = [dict(zip(_LISTED, record._data, strict=True)) for record in reader]
+        return [self._manifest(fields) for fields in listed]
+
+    def _manifest(self, listed: Fields) -> Manifest:
+        path = str(listed["manifest_path"])
+        if path not in self._read:
+            self._read[path] = read_manifest(self._io, listed)
+        return self._read[path]
+
+
+def read_manifest(io: FileIO, listed: Fields) -> Manifest:
+    path = listed["manifest_path"]
+    with AvroFile[Record](io.new_input(path)) as own:
+        written, header = own.schema, dict(own.header.meta)
+    # Partitions are as the table's own: what the manifest says.
+    partition = written.find_field("data_file.partition").field_type
+    schema = entry_schema(partition)
+    entries = []
+    with AvroFile[Record](io.new_input(path), schema) as reader:
+        next_row_id = listed["first_row_id"]
+        for record in reader:
+            status, snapshot_id, sequence_number, file_sequence_number, file = record._data
+            fields = dict(zip(_FILE, file._data, strict=True))
+            inherits = status == ADDED
+            if listed["content"] == OF_DATA:
+                if next_row_id is None:
+                    fields["first_row_id"] = None
+                elif status != DELETED and fields["first_row_id"] is None:
+                    fields["first_row_id"] = next_row_id
+                    next_row_id += fields["record_count"]
+            entries.append(
+                Entry(
+                    status=status,
+                    snapshot_id=listed["added_snapshot_id"] if snapshot_id is None else snapshot_id,
+                    sequence_number=listed["sequence_number"] if sequence_number is None and inherits else sequence_number,
+                    file_sequence_number=listed["sequence_number"] if file_sequence_number is None and inherits else file_sequence_number,
+                    file=fields,
+                )
+            )
+    return Manifest(listed=listed, header=header, entry_schema=schema, entries=tuple(entries))
+
+
+def entry_schema(partition: Any) -> Schema:
+    """Of format 3; `partition`: the type of the table's partitions."""
+    file = StructType(
+        *(NestedField(102, "partition", partition, required=True) if f.name == "partition" else f for f in DATA_FILE_TYPE[3].fields)
+    )
+    return Schema(
+        NestedField(0, "status", IntegerType(), required=True),
+        NestedField(1, "snapshot_id", LongType(), required=False),
+        NestedField(3, "sequence_number", LongType(), required=False),
+        NestedField(4, "file_sequence_number", LongType(), required=False),
+        NestedField(2, "data_file", file, required=True),
+    )
+
+
+def write_manifest(io: FileIO, path: str, like: Manifest, entries: Sequence[Entry], *, snapshot_id: int, sequence_number: int) -> Fields:
+    """Write a manifest that takes the place of `like`; what the list is to say of it, but for row ids."""
+    header = {name: like.header[name] for name in _HEADER if name in like.header} | {"format-version": "3"}
+    output = io.new_output(path)
+    with AvroOutputFile[Record](output, like.entry_schema, "manifest_entry", metadata=header) as writer:
+        writer.write_block([_record(entry) for entry in entries])
+    added = [entry for entry in entries if entry.status == ADDED]
+    kept = [entry for entry in entries if entry.status == EXISTING]
+    numbers = [entry.sequence_number for entry in entries if entry.sequence_number is not None]
+    return {
+        **like.listed,
+        "manifest_path": path,
+        "manifest_length": len(io.new_input(path)),
+        "sequence_number": sequence_number,
+        "min_sequence_number": min(numbers, default=sequence_number),
+        "added_snapshot_id": snapshot_id,
+        "added_files_count": len(added),
+        "existing_files_count": len(kept),
+        "deleted_files_count": 0,
+        "added_rows_count": sum(entry.file["record_count"] for entry in added),
+        "existing_rows_count": sum(entry.file["record_count"] for entry in kept),
+        "deleted_rows_count": 0,
+        "first_row_id": None,
+    }
+
+
+def _record(entry: Entry) -> Record:
+    file = Record(*(entry.file[name] for name in _FILE))
+    return Record(entry.status, entry.snapshot_id, entry.sequence_number, entry.file_sequence_number, file)
+
+
+def write_list(io: FileIO, path: str, manifests: Iterable[Fields], *, snapshot_id: int, sequence_number: int, first_row_id: int) -> None:
+    header = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": "null",
+        "sequence-number": str(sequence_number),
+        "first-row-id": str(first_row_id),
+        "format-version": "3",
+    }
+    with AvroOutputFile[Record](io.new_output(path), _LIST, "manifest_file", metadata=header) as writer:
+        records = [Record(*(fields[name] for name in _LISTED)) for fields in manifests]
+        if records:
+            writer.write_block(records)
+
+
+# The rows of one data file that hold a key, and how they are named: by their offsets, or where they have none of their own, by their
+# positions in the file.
+
+
+_KEYS = ("key", "document")
+"""Columns that are the key: of a message, and of what belongs to a document."""
+_TEXTS = ("reason", "raw")
+"""Columns that may tell a key. A refused row is text, and why it was refused may quote it."""
+_NONE = np.empty(0, np.int64)
+
+
+def rows_with(io: FileIO, path: str, matches: Matches, kind: TableKind) -> Positions:
+    """Positions of the rows of one file that hold the key; of its columns only those are read that may, a row group at a time."""
+    found, before = [], 0
+    text = TABLE_KINDS[kind].of_text
+    names = _TEXTS if text else _KEYS
+    # Each distinct key is asked for once: as Parquet's dictionary has them, they need not be looked for.
+    with opened(io, path, dictionaries=() if text else names) as file:
+        columns = [name for name in names if name in file.schema_arrow.names]
+        for group in range(file.num_row_groups) if columns else ():
+            rows = file.read_row_group(group, columns=columns)
+            masks = [_holding(rows[name], partial(tells_key, matches=matches) if text else matches) for name in columns]
+            found.append(np.flatnonzero(np.logical_or.reduce(masks)).astype(np.int64) + before)
+            before += len(rows)
+    return np.concatenate(found) if found else _NONE
+
+
+def _holding(values: pa.ChunkedArray, matches: Matches) -> np.ndarray:
+    encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+    distinct = {key for chunk in encoded.chunks for key in chunk.dictionary.cast(pa.binary()).to_pylist() if key is not None}
+    hits = [key for key in distinct if matches(key)]
+    if not hits:
+        return np.zeros(len(values), np.bool_)
+    keys = encoded.cast(encoded.type.value_type).cast(pa.binary())
+    return np.asarray(pc.is_in(keys, value_set=pa.array(hits, pa.binary())).to_numpy(), np.bool_)
+
+
+def names_of(file: pq.ParquetFile, kind: TableKind) -> Longs:
+    """What a plan calls the rows of a file: see `by_position`."""
+    if by_position(file, kind):
+        return np.arange(file.metadata.num_rows, dtype=np.int64)
+    return np.asarray(file.read(columns=["offset"])["offset"].to_numpy(), np.int64)
+
+
+def by_position(file: pq.ParquetFile, kind: TableKind) -> bool:
+    """Whether rows are named by where they lie: a refused row has no offset, and a server_seq is one of its document alone."""
+    return TABLE_KINDS[kind].of_text or "offset" not in file.schema_arrow.names
+
+
+class opened:  # a context manager that reads as a word
+    """A Parquet file; of a local one only what is asked for is read."""
+
+    def __init__(self, io: FileIO, path: str, *, dictionaries: Sequence[str] = ()) -> None:
+        """`dictionaries`: columns that are given as such, of those that there are."""
+        self._io, self._path, self._stack, self._dictionaries = io, path, ExitStack(), list(dictionaries)
+
+    def __enter__(self) -> pq.ParquetFile:
+        source: Any
+        if is_local(self._path):
+            source = local_path(self._path)
+        else:
+            source = pa.PythonFile(self._stack.enter_context(self._io.new_input(self._path).open()), mode="r")
+        footer = pq.read_metadata(source) if self._dictionaries else None
+        there = [name for name in self._dictionaries if footer is not None and name in footer.schema.names]
+        return self._stack.enter_context(pq.ParquetFile(source, metadata=footer, read_dictionary=there))
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+def tells_of_gone(manifest: Manifest) -> bool:
+    """Whether it keeps bounds of columns that may tell a key, of files that went: those cannot be searched any more."""
+    told = {
+        field
+        for entry in manifest.entries
+        if not entry.live
+        for bounds in ("lower_bounds", "upper_bounds")
+        for field in entry.file[bounds] or ()
+    }
+    return bool(told) and not told.isdisjoint(_ids_of(manifest, (*_KEYS, *_TEXTS)))
+
+
+def _ids_of(manifest: Manifest, names: tuple[str, ...]) -> set[int]:
+    """Field ids, by the schema that the manifest was written with."""
+    from pyiceberg.schema import Schema
+
+    schema = Schema.model_validate_json(manifest.header["schema"])
+    return {field.field_id for field in schema.fields if field.name in names}
+
+
+# Data files written again without the rows of an erased key: all other rows in their order, with every column as it was.
+#
+# Rows that a deletion vector marks as removed stay in the file, for an undo may bring them back; the vector is made anew for the new
+# positions. A file of which nothing is left is not written.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

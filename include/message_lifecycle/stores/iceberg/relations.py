@@ -1,27 +1,148 @@
-"""Parquet files as relations of DuckDB's SQL, and how the compacted table's columns are written."""
+"""Parquet files as relations of DuckDB's SQL, and rules about messages over their columns."""
 
 from __future__ import annotations
 
 import atexit
 import os
 import shutil
+import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
-from threading import RLock
-from typing import TYPE_CHECKING
+from threading import Lock, RLock
+from typing import TYPE_CHECKING, Any, ClassVar, assert_never
 
 import numpy as np
+from fsspec.implementations.local import LocalFileSystem
 
 from message_lifecycle.model.errors import Unavailable
-from message_lifecycle.stores.iceberg.compaction.job import MEBIBYTE, InputFile
-from message_lifecycle.stores.iceberg.document import is_local, local_path
+from message_lifecycle.model.instants import INT64_MAX, After, Both, Either, Instant, Known, Never, Not, Rule, TimeColumn
+from message_lifecycle.stores.iceberg.compaction import MEBIBYTE, InputFile, Resources
 from message_lifecycle.stores.iceberg.puffin import marked
+from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 
 if TYPE_CHECKING:
     import duckdb
     from pyiceberg.schema import Schema
+
+# A database of one question: what does not fit into memory lies in a scratch file, and goes with it.
+
+
+@contextmanager
+def scratch_database(*, memory: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """`memory`: how much of it is held at once, as DuckDB writes sizes; the rest spills."""
+    import duckdb
+
+    with tempfile.TemporaryDirectory() as folder:
+        settings: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": memory,
+            "temp_directory": folder,
+            "preserve_insertion_order": False,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        }
+        with duckdb.connect(str(Path(folder) / "scratch.duckdb"), config=settings) as connection:
+            yield connection
+
+
+# DuckDB as a task uses it: within its share of the machine, and within the topic's rates.
+
+
+@contextmanager
+def opened(resources: Resources) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
+    """A database in memory, and what the names of the files begin with that it reads and writes."""
+    import duckdb
+
+    with tempfile.TemporaryDirectory(dir=resources.spill_folder) as spill, duckdb.connect(config=_settings(resources, spill)) as connection:
+        if not (resources.read_bytes_per_second or resources.write_bytes_per_second):
+            yield connection, ""
+            return
+        paced = PacedFiles(read_bytes_per_second=resources.read_bytes_per_second, write_bytes_per_second=resources.write_bytes_per_second)
+        connection.register_filesystem(paced)
+        yield connection, SCHEME
+
+
+def _settings(resources: Resources, spill: str) -> dict[str, str | bool | int | float | list[str]]:
+    return {
+        "threads": resources.threads,
+        "memory_limit": f"{resources.memory_bytes}B",
+        "temp_directory": spill,
+        # Nothing is fetched from anywhere.
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+    }
+
+
+# Files read and written no faster than a rate, for the kernel (CMP-11). DuckDB opens them through this where a rate is set, and by
+# itself where none is.
+
+
+SCHEME = "paced://"
+
+
+class Pace:
+    """Lets `bytes_per_second` pass, over all since the first; 0: any number."""
+
+    def __init__(self, bytes_per_second: int) -> None:
+        self._rate, self._lock = bytes_per_second, Lock()
+        self._began: float | None = None
+        self._passed = 0
+
+    def wait(self, size: int) -> None:
+        """Return when these bytes, too, are within the rate."""
+        if not self._rate:
+            return
+        with self._lock:
+            now = time.monotonic()
+            self._began = now if self._began is None else self._began
+            self._passed += size
+            ahead = self._began + self._passed / self._rate - now
+        if ahead > 0:
+            time.sleep(ahead)  # the pace itself
+
+
+class PacedFiles(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """Local files under names that begin with SCHEME."""
+
+    protocol: ClassVar[str] = SCHEME.removesuffix("://")
+    cachable = False
+    """Each has rates of its own."""
+
+    def __init__(self, *, read_bytes_per_second: int, write_bytes_per_second: int) -> None:
+        super().__init__()
+        self._read, self._write = Pace(read_bytes_per_second), Pace(write_bytes_per_second)
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> Any:
+        return super()._strip_protocol(path.removeprefix(SCHEME))
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        return _Paced(super()._open(path, mode=mode, **options), self._read, self._write)
+
+
+class _Paced:
+    """An open file."""
+
+    def __init__(self, file: Any, read: Pace, write: Pace) -> None:
+        self._file, self._read, self._write = file, read, write
+
+    def read(self, size: int = -1) -> bytes:
+        found: bytes = self._file.read(size)
+        self._read.wait(len(found))
+        return found
+
+    def write(self, content: bytes) -> int:
+        self._write.wait(len(content))
+        return int(self._file.write(content))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+# Parquet files as relations of DuckDB's SQL, and how the compacted table's columns are written.
+
 
 OFFSET = '"offset"'
 TOPIC_COLUMNS = f"partition, {OFFSET}, append_time, event_time, key, value, headers, size_bytes, segment, expires_at, never, origin_offset"
@@ -177,3 +298,49 @@ def _before_fork() -> None:
 
 os.register_at_fork(before=_before_fork, after_in_parent=_changing.release, after_in_child=_changing.release)
 atexit.register(_forget)  # DuckDB prints what Python's end finds of it
+
+
+# Rules about messages, rendered as DuckDB's SQL over the columns of a Parquet file.
+#
+# Files hold any int64 as a time, and DuckDB's times are narrower: INT64_MAX reads as `infinity` (never due, as it stands for the end of
+# time), -INT64_MAX as `-infinity`, and INT64_MIN, which stands for unknown, as what lies before even that.
+
+
+_FIRST = -9_223_372_022_400_000_000
+"""The earliest microsecond that DuckDB can name."""
+
+
+def instant(us: int) -> str:
+    return f"make_timestamptz({us})"
+
+
+def due(column: str, as_of: int) -> str:
+    """Condition: the time in the column is known and has come. A time that cannot be named is taken as not come: that keeps data."""
+    bound = min(as_of, INT64_MAX - 1)
+    if bound >= _FIRST:
+        return f"({column} <= {instant(bound)})"
+    return f"({column} <= '-infinity'::TIMESTAMPTZ)" if bound >= -INT64_MAX else "false"
+
+
+def holds(rule: Rule, as_of: Instant) -> str:
+    """Condition: the rule holds; false, never null, where a column is null."""
+    match rule:
+        case After(column, us):
+            return f"({_known(column)} AND {due(column, min(as_of, INT64_MAX - 1) - us)})"
+        case Never():
+            return "coalesce(never, false)"
+        case Known(column):
+            return f"({_known(column)})"
+        case Not(inner):
+            return f"(NOT {holds(inner, as_of)})"
+        case Either(rules):
+            return "(" + " OR ".join(holds(inner, as_of) for inner in rules) + ")" if rules else "false"
+        case Both(rules):
+            return "(" + " AND ".join(holds(inner, as_of) for inner in rules) + ")" if rules else "true"
+        case never:
+            assert_never(never)
+
+
+def _known(column: TimeColumn) -> str:
+    known = f"{column} IS NOT NULL AND {column} >= '-infinity'::TIMESTAMPTZ"
+    return f"{known} AND {column} <> {instant(0)}" if column == "append_time" else known

@@ -1,8 +1,4 @@
-"""A person asks that a key be gone everywhere. The key itself goes no further than `ask`: what is kept and passed on is its keyed hash.
-
-A forbidden key is refused from the moment the request is recorded. What was on its way in by then comes in, and is found: an erasure
-waits for it before it searches, and is published only while nothing is on its way.
-"""
+"""What a person asks for by name: legal holds, a compaction now, whole topics, the erasure of a key."""
 
 from __future__ import annotations
 
@@ -12,22 +8,221 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from secrets import token_hex
 
-from message_lifecycle.app import steps
-from message_lifecycle.app.copying import line_of
+from message_lifecycle.app import changes, steps
 from message_lifecycle.app.erasure_secret import match_of, secret_for_request
-from message_lifecycle.app.operations.deleted_reclaim import is_gone, lost
+from message_lifecycle.app.operations import reclaim
 from message_lifecycle.app.operations.erasure import INTAKE, eraser_of, forget_former, writers_waited_for
+from message_lifecycle.app.operations.reclaim import is_gone, lost
+from message_lifecycle.app.operations.registry import Scheduled, named
+from message_lifecycle.app.operations.topics import undo_until
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.steps import Approver
+from message_lifecycle.app.topics import line_of
+from message_lifecycle.app.views.state import View, when
 from message_lifecycle.model.erasure import ErasureRequest
-from message_lifecycle.model.errors import LifecycleError, code_of, nothing_to_erase, unusable_key
+from message_lifecycle.model.errors import (
+    CompactionRunning,
+    InvalidName,
+    LifecycleError,
+    NothingDeleted,
+    Unavailable,
+    UnknownTopic,
+    code_of,
+    compacted_table_there,
+    invalid_hold,
+    nothing_to_erase,
+    unknown_document,
+    unknown_partition,
+    unusable_key,
+)
+from message_lifecycle.model.facts import HeldKey, HeldRange, HeldTopic, Hold, What, held_key
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.names import TopicName, normalise_name
+from message_lifecycle.model.outcome import Outcome, PlanRecord
 from message_lifecycle.model.plan import Operation
-from message_lifecycle.model.records import PlanRecord
-from message_lifecycle.model.request import EraseKey
-from message_lifecycle.model.tables import Deletion
+from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted
+from message_lifecycle.model.tables import DeletedTopic, Deletion
+from message_lifecycle.ports import Topic
+
+# Placing and releasing legal holds (DEL-8).
+
+
+def place_hold(s: Services, name: TopicName, *, by: str, why: str, key: bytes | None = None, offsets: HeldRange | None = None) -> Hold:
+    """Hold the topic, or of it the messages of a key (of a topic of documents: the document of that name), or a range of offsets.
+
+    A publish of the topic that is in flight is waited for, as long as it takes; whatever is published after it heeds the hold.
+    Raises UnknownTopic, LedgerMismatch, InvalidHold, UnknownPartition, UnknownDocument, InvalidName."""
+    topic = _standing_or_deleted(s, name)
+    s.ledger.check(name, topic.ledger)
+    if key is not None and offsets is not None:
+        raise invalid_hold("what", "a key and offsets", "the topic, or a key, or a range of offsets of one partition")
+    if isinstance(topic, Deletion):
+        pass  # of what it has nobody but an undo knows more
+    elif "fold" in topic.settings:
+        key = _document(s, name, key, offsets)
+    elif offsets is not None and offsets.partition not in (ends := s.reader.end_offsets(name)):
+        raise unknown_partition(str(name), offsets.partition, sorted(ends))
+    hold_id = token_hex(8)
+    what: What = held_key(hold_id, key) if key is not None else offsets if offsets is not None else HeldTopic()
+    with s.ledger.lock(name, wait_seconds=None):
+        return s.ledger.add_hold(
+            Hold(hold_id=hold_id, topic=name, what=what, placed_by=by.strip(), why=why.strip(), placed_at=s.ledger.now())
+        )
+
+
+def _standing_or_deleted(s: Services, name: TopicName) -> Topic | Deletion:
+    """A deleted topic can be held as well: it could go for good. Raises UnknownTopic."""
+    try:
+        return s.topics.describe(name)
+    except UnknownTopic:
+        found = None if s.stores.move is None else next((one for one in s.stores.move.deletions() if one.topic == name), None)
+        if found is None:
+            raise
+        return found
+
+
+def release_hold(s: Services, hold_id: str, *, by: str, why: str) -> Hold:
+    """What it kept may go with the next run. Raises UnknownHold, InvalidHold, HoldReleased."""
+    return s.ledger.release_hold(hold_id, by=by.strip(), why=why.strip())
+
+
+def standing(s: Services, name: TopicName, *, key: bytes | None = None, offsets: HeldRange | None = None) -> Hold | None:
+    """The hold on just that which stands; None: there is none."""
+    for hold in s.ledger.holds(name):
+        same = hold.what.key == key if isinstance(hold.what, HeldKey) else key is None and hold.what == (offsets or HeldTopic())
+        if same:
+            return hold
+    return None
+
+
+def _document(s: Services, name: TopicName, key: bytes | None, offsets: HeldRange | None) -> bytes | None:
+    if offsets is not None:
+        raise invalid_hold(
+            "offsets", f"{offsets.partition}:{offsets.first}", f"the topic {name}, or one of its documents by name: it has no offsets"
+        )
+    if key is None:
+        return None
+    try:
+        document = normalise_name(key.decode())
+    except UnicodeDecodeError:
+        raise InvalidName(repr(key), "a document's name is text in UTF-8") from None
+    if not s.documents.states(name, s.documents.tables(name), only=[document]):
+        raise unknown_document(str(name), document)
+    return document.encode()
+
+
+# Compaction by hand: one topic, now, whether it asks for compaction or not (CMP-10).
+
+
+_WORK: Scheduled = "compaction"
+
+
+def begin_anew(s: Services, name: TopicName) -> None:
+    """Forget that the topic had a view, so that the next compaction takes the log for all there is.
+
+    Raises UnknownTopic; CompactedTableThere while there is a view, CompactedTableMissing while there is a damaged one."""
+    s.topics.describe(name)
+    if s.stores.view.view(name) is not None:
+        raise compacted_table_there(str(name), f"{name.namespace}.{name.table('compacted')}")
+    s.ledger.set_accepted_view(name, None)
+
+
+def compact(s: Services, name: TopicName, *, as_of: Instant, approver: Approver | None = None) -> Outcome:
+    """All steps for one topic. What fails is written down as an outcome, for the topic's status is told by it (CMP-10)."""
+    before = s.ledger.open_plan(name)
+    try:
+        return steps.run(s, name, as_of=as_of, approver=approver, work=_WORK)
+    except (Unavailable, CompactionRunning):
+        raise
+    except LifecycleError as error:
+        _note_failure(s, name, as_of, error, None if before is None else before.plan.plan_id)
+        raise
+
+
+def _note_failure(s: Services, name: TopicName, as_of: Instant, error: LifecycleError, before: str | None) -> None:
+    """A plan that this run has made is closed, or the cleaner would wait for it; another's is left to its own run."""
+    told = f"{error.code}: {error}"
+    left = s.ledger.open_plan(name)
+    own = left is not None and named(_WORK).is_of(left.plan, _WORK) and left.plan.plan_id != before
+    if own and left is not None and changes.published(s, left.plan) is None:
+        steps.close(s, left.plan, "failed", told)
+    else:
+        s.ledger.record_run_outcome(None, Outcome(name="failed", operation=_WORK, topic=name, as_of=as_of, detail=told))
+
+
+# What a person asks about whole topics: delete one, show those that were deleted, and let one go for good (DEL-7).
+
+
+def delete_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome:
+    """All steps, with the person's word; a topic that was deleted before changes nothing, and the plan that did it is named.
+
+    Raises UnknownTopic, NotDeletable, HeldByLegalHold."""
+    _finish(s, name)
+    try:
+        s.topics.describe(name)
+        word = True, by, text
+        return steps.run(s, name, as_of=s.ledger.now(), approver=lambda _plan, _report: word, work=DeleteTopic(), requested_by=by)
+    except UnknownTopic:
+        # Also where another run has deleted it while this one waited for its turn.
+        before = next((one for one in _deletions(s) if one.topic == name), None)
+        if before is None:
+            raise
+        done = s.ledger.record(before.plan_id).plan
+        return Outcome(name="no_op", operation="topic_delete", topic=name, as_of=done.as_of, first_plan_id=before.plan_id)
+
+
+def _finish(s: Services, name: TopicName) -> None:
+    """Of a run that died between its commit and its outcome, the outcome is written."""
+    open_ = s.ledger.open_plan(name)
+    if open_ is not None and open_.plan.moved("away") and s.stores.move is not None and s.stores.move.published(open_.plan) is not None:
+        steps.verify(s, open_.plan.plan_id)
+
+
+def deleted_topics(s: Services) -> list[DeletedTopic]:
+    """The newest first."""
+    return [found for one in _deletions(s) if s.stores.move is not None and (found := s.stores.move.deleted(one.plan_id)) is not None]
+
+
+def _deletions(s: Services) -> Sequence[Deletion]:
+    return () if s.stores.move is None else s.stores.move.deletions()
+
+
+def reclaim_deleted(s: Services, plan_id: str, *, as_of: Instant, approver: Approver | None = None, by: str | None = None) -> Outcome:
+    """All steps for the topic that the plan deleted; one that went for good before changes nothing, and the plan that did it is named.
+
+    Raises UnknownPlan, NothingDeleted, UndoWindowOpen, and what planning raises."""
+    deletion = reclaim.deletion_of(s, plan_id)
+    work = ReclaimDeleted(plan_id=deletion.plan_id)
+    try:
+        if reclaim.done_before(s, deletion) is None:
+            return steps.run(s, deletion.topic, as_of=as_of, approver=approver, work=work, requested_by=by)
+    except NothingDeleted:
+        if reclaim.done_before(s, deletion) is None:
+            raise  # else another run has done it while this one was on its way
+    done = reclaim.done_before(s, deletion)
+    assert done is not None, "asked just now"
+    return Outcome(name="no_op", operation="reclaim", topic=deletion.topic, as_of=done.plan.as_of, first_plan_id=done.plan.plan_id)
+
+
+def deleted_view(s: Services, topic: DeletedTopic) -> View:
+    until = undo_until(s, topic)
+    return {
+        "topic": str(topic.topic),
+        "plan_id": topic.plan_id,
+        "deleted_at": when(topic.deleted_at),
+        "undo_until": when(until),
+        "undoable": s.ledger.now() < until,
+        "messages": topic.rows,
+        "bytes": topic.size_bytes,
+        "tables": [table.table or "log" for table in topic.tables],
+    }
+
+
+# A person asks that a key be gone everywhere. The key itself goes no further than `ask`: what is kept and passed on is its keyed hash.
+#
+# A forbidden key is refused from the moment the request is recorded. What was on its way in by then comes in, and is found: an erasure
+# waits for it before it searches, and is published only while nothing is on its way.
+
 
 _ERASURE: tuple[Operation, ...] = ("erasure",)
 _SHORT = 12

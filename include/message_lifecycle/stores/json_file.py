@@ -1,4 +1,4 @@
-"""The topics of a folder: `<stream>/<topic>.jsonl`, both encoded as catalog names are."""
+"""A topic as one file of JSON lines."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
 
-from message_lifecycle.model.backends import Backend
 from message_lifecycle.model.errors import PlanConflict, UnknownTopic, topic_exists
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.topic import Backend
+from message_lifecycle.stores.record_log import Head, HeadRecord, Removal, check_place, head_line, read_head
 from message_lifecycle.stores.record_log.disk import (
     WAIT_SECONDS,
     Disk,
@@ -28,9 +29,10 @@ from message_lifecycle.stores.record_log.disk import (
     streams,
     writing,
 )
-from message_lifecycle.stores.record_log.head import Head, HeadRecord, check_place, head_line, read_head
 from message_lifecycle.stores.record_log.lines import Found, Quarantine, closing, found_none, line_of, rewrite
-from message_lifecycle.stores.record_log.log import Removal
+
+# The topics of a folder: `<stream>/<topic>.jsonl`, both encoded as catalog names are.
+
 
 # One topic in one file: a first line with the log's head, then one message a line in the order of appending.
 #

@@ -1,4 +1,4 @@
-"""A folder of Parquet: one file a plan, `<stream>/<topic>/<plan>.parquet`, with every field of a message."""
+"""Where messages go that are archived instead of deleted (RET-7)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.settings import Value, resolve
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import resolve
 from message_lifecycle.stores.record_log.disk import Disk, check_folder, make_folder, named_failures, open_to_read, root_of, stream_folder
+
+# A folder of Parquet: one file a plan, `<stream>/<topic>/<plan>.parquet`, with every field of a message.
+
 
 SCHEMA = pa.schema(
     [

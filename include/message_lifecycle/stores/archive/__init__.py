@@ -1,1 +1,0 @@
-"""Where messages go that are archived instead of deleted (RET-7)."""

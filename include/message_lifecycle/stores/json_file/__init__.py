@@ -1,1 +1,0 @@
-"""A topic as one file of JSON lines."""

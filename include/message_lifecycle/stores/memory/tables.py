@@ -1,0 +1,403 @@
+"""A topic's tables in memory, as lists of versions; and what a version of the log is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Generic, TypeVar
+from uuid import uuid4
+
+from message_lifecycle.model.change import Commit, SealSegment
+from message_lifecycle.model.document import Change
+from message_lifecycle.model.erasure import KeyMatch, TableKind
+from message_lifecycle.model.errors import PlanConflict, undo_source_gone
+from message_lifecycle.model.facts import ActiveSegment, CopyState, Segment
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import Marker, Message, NewMessage, ViewReason, ViewRow, offsets_of
+from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations.admission import Refusal, admission, admit
+from message_lifecycle.ports import Topic
+
+# A version of the log: messages by their places, and what no removal of messages changes; how a commit makes another of it.
+
+
+Position = tuple[int, int]
+"""(partition, offset), or (partition, base offset of a segment)"""
+
+
+@dataclass(slots=True, kw_only=True)
+class Version:
+    """Written on only by whoever made it, until it is in a table."""
+
+    messages: dict[Position, Message] = field(default_factory=dict)
+    end_offsets: dict[int, int] = field(default_factory=dict)
+    active: dict[int, ActiveSegment] = field(default_factory=dict)
+    # EXP-4: fixed when a segment is sealed (last offset, newest time or None, messages); later removals do not change them.
+    sealed: dict[Position, tuple[int, Instant | None, int]] = field(default_factory=dict)
+    # EXP-4: the known times of all that was ever written to a segment.
+    written: dict[Position, Sequence[Instant]] = field(default_factory=dict)
+    # TTL-6: of a replica, the origin's last offset by partition that was copied, and the uuid of its table.
+    copied: dict[int, int] = field(default_factory=dict)
+    copied_from: str | None = None
+    # CMP-9: the last offset by partition that was purged because the compacted view covers it.
+    purged_through: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def copy_state(self) -> CopyState:
+        return CopyState(offsets=dict(self.copied), origin_uuid=self.copied_from)
+
+    def copy(self) -> Version:
+        """To be written on. Messages are shared: nothing changes one."""
+        return replace(
+            self,
+            messages=dict(self.messages),
+            end_offsets=dict(self.end_offsets),
+            active={partition: replace(segment) for partition, segment in self.active.items()},
+            sealed=dict(self.sealed),
+            written=dict(self.written),
+            copied=dict(self.copied),
+            purged_through=dict(self.purged_through),
+        )
+
+    def without(self, gone: Iterable[Position]) -> Version:
+        after = self.copy()
+        for position in gone:
+            after.messages.pop(position, None)
+        return after
+
+
+def apply(version: Version, change: Commit, source: Version | None) -> Version:
+    """The log after the change: exactly the messages that it names go or come back, and nothing else. `source`: holds what comes back."""
+    named: dict[int, list[range]] = {}
+    for partition, run in change.taken():
+        named.setdefault(partition, []).append(run)
+    after = version.without((p, offset) for p, offset in version.messages if any(offset in run for run in named.get(p, ())))
+    for rows in change.back:
+        assert source is not None, "what comes back says where it lies"
+        for offset in offsets_of(rows.offsets):
+            after.messages[rows.partition, offset] = source.messages[rows.partition, offset]
+        _seal_as_in(source, after, (rows.partition, rows.base_offset))
+    for seal in change.seal:
+        _seal_unless_grown(after, seal)
+    after.purged_through |= {run.partition: run.last_offset for run in change.drop if run.reason == "compacted"}
+    return after
+
+
+def _seal_unless_grown(version: Version, seal: SealSegment) -> None:
+    """A segment that got messages since the plan goes on (EXP-3)."""
+    active = version.active[seal.partition]
+    if active.base_offset == seal.base_offset and version.end_offsets[seal.partition] == seal.next_offset:
+        active.restart(seal.next_offset)
+
+
+def _seal_as_in(source: Version, version: Version, place: Position) -> None:
+    """A segment that was active when it went is sealed: its partition has gone on to another."""
+    then = source.active.get(place[0])
+    if place in version.sealed or place[1] >= version.active[place[0]].base_offset or then is None or then.base_offset != place[1]:
+        return
+    last = max(offset for (partition, offset), message in source.messages.items() if (partition, message.segment) == place)
+    version.sealed[place] = last, None if then.any_unknown else then.newest_at, then.rows
+
+
+def append(version: Version, message: NewMessage, policy: Policy, forbidden: KeyMatch | None = None) -> Position | Refusal:
+    """Onto a version that is being made. Raises InvalidAppend."""
+    own = admission(message, policy, forbidden)
+    if isinstance(own, Refusal):
+        return own
+    partition = message.partition
+    end = version.end_offsets.get(partition, 0)
+    active = version.active.setdefault(partition, ActiveSegment(base_offset=end))
+    before = replace(active)
+    offset, segment = admit(message, end_offset=end, active=active, policy=policy)
+    if before.rows and segment != before.base_offset:
+        _fix_bounds(version, partition, before)
+    stored = message.stored(offset=offset, segment=segment, expires_at=own.expires_at, never=own.never)
+    version.messages[partition, offset] = stored
+    if stored.append_time is not None:
+        version.written[partition, segment] = (*version.written.get((partition, segment), ()), stored.append_time)
+    version.end_offsets[partition] = offset + 1
+    return partition, offset
+
+
+def seal(version: Version, partition: int) -> None:
+    """Close the active segment of a version that is being made, unless it is empty (EXP-3)."""
+    active = version.active.get(partition)
+    if active is not None and active.rows:
+        _fix_bounds(version, partition, active)
+        active.restart(version.end_offsets[partition])
+
+
+def _fix_bounds(version: Version, partition: int, closed: ActiveSegment) -> None:
+    inside = [offset for (p, offset), message in version.messages.items() if p == partition and message.segment == closed.base_offset]
+    newest = None if closed.any_unknown else closed.newest_at
+    version.sealed[partition, closed.base_offset] = (max(inside, default=closed.base_offset), newest, closed.rows)
+
+
+def position_of(message: Message) -> Position:
+    return message.partition, message.offset
+
+
+def segment_of(message: Message) -> Position:
+    return message.partition, message.segment
+
+
+def by_segment(messages: Iterable[Message]) -> Iterator[tuple[Position, list[Message]]]:
+    """`messages`: in order of (partition, offset)."""
+    for place, group in groupby(messages, key=segment_of):
+        yield place, list(group)
+
+
+def in_order(messages: Mapping[Position, Message]) -> list[Message]:
+    return [messages[position] for position in sorted(messages)]
+
+
+def segments(version: Version, late_after: Instant | None) -> Iterator[Segment]:
+    """See `ports.MessageReader.log`."""
+    for (partition, base), messages in by_segment(in_order(version.messages)):
+        known = [message.append_time for message in messages if message.append_time is not None]
+        fixed = version.sealed.get((partition, base))
+        last_offset, newest = _bounds_of_active(version, partition) if fixed is None else fixed[:2]
+        late = 0
+        if newest is not None and late_after is not None and newest > late_after:
+            late = sum(time > late_after for time in known)
+            newest = max((time for time in version.written[partition, base] if time <= late_after), default=None)
+        yield Segment(
+            partition=partition,
+            base_offset=base,
+            last_offset=last_offset,
+            newest_at=newest,
+            oldest_at=min(known, default=None),
+            rows=len(messages),
+            size_bytes=sum(message.size_bytes for message in messages),
+            sealed=fixed is not None or base < version.active[partition].base_offset,
+            files=(file_of((partition, base)),),
+            late_rows=late,
+            never=any(message.never for message in messages),
+            own_ttl=any(message.expires_at is not None for message in messages),
+        )
+
+
+def file_of(place: Position) -> str:
+    """A segment stands for a file here."""
+    return f"{place[0]}/{place[1]}"
+
+
+def _bounds_of_active(version: Version, partition: int) -> tuple[int, Instant | None]:
+    """Last offset and newest time ever taken by the active segment; a removal changes neither, as file bounds do not."""
+    active = version.active[partition]
+    return version.end_offsets[partition] - 1, None if active.any_unknown else active.newest_at
+
+
+# A topic's tables in memory: each is a list of versions, which nothing changes any more but an erasure.
+#
+# stage      the plan's change applied to the version that it was planned on; kept beside the list, where no reader looks
+# publish    the same change applied to the newest version, after what the plan relies on was asked: one more version
+# published  the version that carries the plan's id
+# evidence   the difference between two versions, row by row
+# undo       copies from the version before the one that carries the plan's id
+# erasure    every version is written again without the key
+# move       the tables under no name, or under their own again
+
+
+State = TypeVar("State")
+Place = TypeVar("Place", bound=Hashable)
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed(Generic[State]):
+    """`version`: the table after it. `done`: by the plan that it carries; None: it is of a writer.
+
+    `takes`: rows may have gone. `half`: the plan has a second commit, on another table."""
+
+    snapshot_id: int
+    version: State
+    takes: bool
+    done: Published | None = None
+    files: tuple[str, ...] = ()
+    half: bool = False
+
+    @property
+    def plan_id(self) -> str | None:
+        return None if self.done is None else self.done.plan_id
+
+
+@dataclass(slots=True, kw_only=True)
+class Made(Generic[State]):
+    """What a plan has staged. `markers`: of a log, not in `version` yet. `removed`: from a view, by reason. `blocked`: documents that are
+    left as they are, each with the reason."""
+
+    version: State
+    markers: tuple[Marker, ...] = ()
+    removed: Counter[ViewReason] = field(default_factory=Counter)
+    blocked: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Table(Generic[State]):
+    """`kind`: as erasures name it. `empty`: the version before the first commit. `first`: the id of the first snapshot; those that follow
+    count on."""
+
+    kind: TableKind
+    empty: State
+    uuid: str = field(default_factory=lambda: str(uuid4()))
+    first: int = 0
+    commits: list[Committed[State]] = field(default_factory=list)
+    staged: dict[str, Made[State]] = field(default_factory=dict)
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """None: nothing was ever written."""
+        return self.commits[-1].snapshot_id if self.commits else None
+
+    @property
+    def next_id(self) -> int:
+        return self.first + len(self.commits)
+
+    @property
+    def head(self) -> State:
+        return self.at(self.snapshot_id)
+
+    def at(self, snapshot_id: int | None) -> State:
+        """None: before anything was written."""
+        if snapshot_id is None:
+            return self.empty
+        assert self.knows(snapshot_id), f"snapshot {snapshot_id} is not of this table"
+        return self.commits[snapshot_id - self.first].version
+
+    def knows(self, snapshot_id: int) -> bool:
+        return self.first <= snapshot_id < self.next_id
+
+    def write(self, version: State, *, takes: bool = False) -> None:
+        """A writer's commit."""
+        self.commits.append(Committed(snapshot_id=self.next_id, version=version, takes=takes))
+
+    def publish(self, version: State, done: Published, *, files: tuple[str, ...] = (), half: bool = False) -> Published:
+        """`done`: of the snapshot `next_id`."""
+        self.commits.append(Committed(snapshot_id=self.next_id, version=version, takes=True, done=done, files=files, half=half))
+        return done
+
+    def carrying(self, plan_id: str) -> Committed[State] | None:
+        return next((commit for commit in self.commits if commit.plan_id == plan_id), None)
+
+    def published(self, plan_id: str) -> Published | None:
+        found = self.carrying(plan_id)
+        return None if found is None else found.done
+
+    def source_of(self, plan_id: str) -> int | None:
+        """The snapshot before the plan's commit; None: that was the first. Raises UndoSourceGone."""
+        found = self.carrying(plan_id)
+        if found is None:
+            raise undo_source_gone(plan_id, "its commit is not in the table's history")
+        return found.snapshot_id - 1 if self.knows(found.snapshot_id - 1) else None
+
+    def made_by(self, plan: Plan) -> Made[State]:
+        """Raises PlanConflict."""
+        if plan.plan_id not in self.staged:
+            raise PlanConflict(plan.plan_id, "nothing is staged for it")
+        return self.staged[plan.plan_id]
+
+    def require(self, plan: Plan) -> None:
+        """Raises PlanConflict where it is not the plan's table, or does not know its snapshot."""
+        wanted = plan.requirements
+        if wanted.table_uuid != self.uuid:
+            raise PlanConflict(plan.plan_id, "the topic is another table now")
+        if wanted.snapshot_id is not None and not self.knows(wanted.snapshot_id):
+            raise PlanConflict(plan.plan_id, f"snapshot {wanted.snapshot_id} is gone")
+
+    def refuse_removals(self, plan: Plan) -> None:
+        """Since the plan's snapshot rows may have come; where any went, but for the plan's own, raises PlanConflict (DEL-4)."""
+        since = plan.requirements.snapshot_id
+        for commit in reversed(self.commits):
+            if since is not None and commit.snapshot_id <= since:
+                break
+            if commit.takes and commit.plan_id != plan.plan_id:
+                raise PlanConflict(plan.plan_id, "conflicting delete", rival=commit.plan_id or f"snapshot {commit.snapshot_id}")
+
+    def rewrite(self, without: Callable[[State], State]) -> None:
+        """Every version that can be read back, under its own number; what is staged was made of the old ones."""
+        self.commits = [replace(commit, version=without(commit.version)) for commit in self.commits]
+        self.staged.clear()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewVersion:
+    """A compacted view: rows in order of (partition, offset), and up to where each partition's log is in it."""
+
+    rows: tuple[ViewRow, ...] = ()
+    horizons: Mapping[int, int] = field(default_factory=dict)
+    due_at: Instant | None = None
+    settings_hash: str | None = None
+    """None: no settings have judged anything yet."""
+
+
+Changes = Mapping[str, tuple[Change, ...]]
+"""Ascending, by document."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRow:
+    """`state` None: the epoch was raised, and no snapshot made."""
+
+    server_seq: int
+    epoch: int
+    state: bytes | None
+
+
+Snapshots = Mapping[str, tuple[SnapshotRow, ...]]
+"""In the order in which they came, by document."""
+
+
+def states_of(rows: tuple[SnapshotRow, ...]) -> dict[int, bytes]:
+    """Snapshots by server_seq, ascending."""
+    return {row.server_seq: row.state for row in sorted(rows, key=lambda row: row.server_seq) if row.state is not None}
+
+
+def epoch_of(rows: tuple[SnapshotRow, ...]) -> int:
+    """The first is 0 (SNP-7)."""
+    return max((row.epoch for row in rows), default=0)
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicTables:
+    """All that there is of a topic: a log with its compacted view, or changes of documents with their snapshots."""
+
+    topic: Topic
+    log: Table[Version]
+    view: Table[ViewVersion] = field(default_factory=lambda: Table(kind="view", empty=ViewVersion()))
+    changes: Table[Changes]
+    snapshots: Table[Snapshots] = field(default_factory=lambda: Table[Snapshots](kind="snapshots", empty={}))
+
+    @property
+    def of_documents(self) -> bool:
+        return "fold" in self.topic.settings
+
+    @property
+    def main(self) -> Table[Version] | Table[Changes]:
+        """The one that has the topic's uuid."""
+        return self.changes if self.of_documents else self.log
+
+    def touch(self, ledger: tuple[str, int]) -> None:
+        """A commit of ours was made with that ledger."""
+        self.topic = replace(self.topic, ledger=ledger)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference(Generic[Place, Row]):
+    """Between two versions. `changed`: places that both have, with another row."""
+
+    came: Mapping[Place, Row]
+    gone: Mapping[Place, Row]
+    changed: frozenset[Place]
+
+
+def difference(before: Mapping[Place, Row], after: Mapping[Place, Row]) -> Difference[Place, Row]:
+    return Difference(
+        came={place: row for place, row in after.items() if place not in before},
+        gone={place: row for place, row in before.items() if place not in after},
+        changed=frozenset(place for place, row in after.items() if place in before and before[place] != row),
+    )

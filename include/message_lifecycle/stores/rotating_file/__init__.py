@@ -1,1 +1,0 @@
-"""A topic as a folder of files of JSON lines, of which one takes messages."""
