@@ -50,5 +50,5 @@ def timed(took: dict[str, float], step: str) -> Iterator[None]:
 if __name__ == "__main__":
     print(json.dumps(ours(*sys.argv[1:])))
     sys.stdout.flush()
-    # As an application leaves (`app.boundary`).
+    # As an application leaves (`app.tasks`).
     os._exit(0)

@@ -23,7 +23,7 @@ Judgement = Literal["passed", "blocked", "needs_approval"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedMarkers:
-    """Markers on the branch: how many, their `marker.digest`, and the older markers of their keys, which go with the deletion (MRK-5),
+    """Markers on the branch: how many, their `message.digest`, and the older markers of their keys, which go with the deletion (MRK-5),
     also where a newer message cancels the one that replaces them (MRK-4): then it is the message that makes them obsolete."""
 
     count: int

@@ -197,7 +197,7 @@ def deleted_by(s: Services, deletion: Plan) -> DeletedTopic | None:
 
 
 def _open_erasures(s: Services, found: DeletedTopic) -> list[str]:
-    """No erasure looks into the tables of a deleted topic, and none is done while they stand (see `erasure_requests.unreached`)."""
+    """No erasure looks into the tables of a deleted topic, and none is done while they stand (see `requests.unreached`)."""
     return [
         request.request_id
         for request in s.ledger.erasures()

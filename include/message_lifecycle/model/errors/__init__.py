@@ -1,6 +1,6 @@
 """Every error a person can meet, under one root: what was found, where, what is allowed, what to do.
 
-    LifecycleError          `kinds`: the root, and exit statuses of the `lifecycle` command and of the Spark applications
+    LifecycleError          the root, and exit statuses of the `lifecycle` command and of the Spark applications
       BadInput              something that was given is wrong
       Refused               a rule forbids it now
       Unavailable           a system that is needed does not answer
@@ -12,6 +12,6 @@ They lie by area. `given`: names, settings, times, messages; topics, readers, do
 holds, undo, files that may not go, erasure. `storage`: Spark, the catalog, tables, disks; backends.
 """
 
-from message_lifecycle.model.errors.given import *  # noqa: F403 - an error is imported from here, wherever it lies  # noqa: F403 - as above
+from message_lifecycle.model.errors.given import *  # noqa: F403 - an error is imported from here, wherever it lies
 from message_lifecycle.model.errors.runs import *  # noqa: F403 - as above
 from message_lifecycle.model.errors.storage import *  # noqa: F403 - as above

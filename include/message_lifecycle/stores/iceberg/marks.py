@@ -78,7 +78,7 @@ def _start_over(session: SparkSession, plan: Plan, staged: Staged) -> Staged:
 
 
 def _emptied(log: Table, plan: Plan, staged: Staged) -> tuple[list[dict[str, Any]], Mapping[int, int | None]]:
-    """The rows of `marks_sql.MARKED`, and the newest time of each partition that has one later than the plan's `as_of`."""
+    """The rows of `MARKED`, and the newest time of each partition that has one later than the plan's `as_of`."""
     # Where nothing that goes can cause a marker, the list, which may be most of a log, is not made (DEL-9).
     caused = bool(plan.on_log.drop) or any(rows.reason in REASONS for rows in plan.on_log.mark)
     before_id = plan.requirements.snapshot_id
