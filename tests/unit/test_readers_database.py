@@ -89,6 +89,20 @@ def test_an_answer_that_nobody_reads_to_its_end_leaves_nothing(folder: Path) -> 
     assert list(folder.iterdir()) == []
 
 
+def test_a_folder_that_somebody_has_left_in_its_place_or_taken_away_is_no_hindrance(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with database():
+        assert relations._shared is not None
+    relations._shared.spill.mkdir()
+    with database() as connection:
+        connection.execute(SPILLING)
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.rmtree", lambda *_, **__: None)  # it cannot be taken away
+        with database() as connection:
+            assert connection.execute("SELECT 1").fetchall() == [(1,)]
+    with database() as connection:
+        connection.execute(SPILLING)
+
+
 TOTAL, EXPECTED = "SELECT sum(range) FROM range(10000000)", [(49_999_995_000_000,)]
 
 

@@ -266,9 +266,13 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
 
     with _changing:
         shared = _shared = _shared or _Shared()
+        if not shared.asked:
+            try:
+                shared.spill.mkdir(mode=0o700)
+            except OSError:  # whoever tidies up temporary folders was there: a new database has a new one
+                shared = _shared = _Shared()
+                shared.spill.mkdir(mode=0o700)
         shared.asked += 1
-        if shared.asked == 1:
-            shared.spill.mkdir(mode=0o700)
     try:
         with shared.root.cursor() as session:
             yield session
@@ -279,7 +283,7 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
         with _changing:
             shared.asked -= 1
             if not shared.asked:
-                shutil.rmtree(shared.spill)
+                shutil.rmtree(shared.spill, ignore_errors=True)
 
 
 def _forget(shared: _Shared | None = None) -> None:
