@@ -46,7 +46,7 @@ def with_frame(frames: Mapping[str, object], name: str, rows: Sequence[Mapping[s
 FRAME = "archive"
 
 
-# Of a plan that archives (`Plan.archives`).
+# For a plan that archives (`Plan.archives`): written, compared, required, dropped.
 
 
 def archive(s: Services, plan: Plan) -> None:
@@ -75,7 +75,7 @@ def forget(plan: Plan) -> None:
     _archive(plan).drop(plan.topic, plan.plan_id)
 
 
-# Of a topic whose keys are looked for.
+# For a topic that is searched for a key: which archives took something of it.
 
 
 def lost(s: Services, name: TopicName) -> list[Path]:

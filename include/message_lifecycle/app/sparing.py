@@ -21,7 +21,7 @@ from message_lifecycle.model.document import ACCEPTED_OWN, OwnSettings, Synced
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict
 from message_lifecycle.model.facts import Facts, HeldKey, HeldRange, HeldTopic, Hold, LogState, Progress, Spared, SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, of_datetime, seconds
-from message_lifecycle.model.message import RowAnswer, Tail, ViewState, offsets_of, ranges_of
+from message_lifecycle.model.message import Tail, ViewState, offsets_of, ranges_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Staged
 from message_lifecycle.model.plan import Held, Operation, Plan
@@ -31,7 +31,6 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.topic import check_documents
 from message_lifecycle.operations import compaction
 from message_lifecycle.operations.expiry import READER
-from message_lifecycle.operations.planning import SparedRows, spare
 from message_lifecycle.operations.snapshot_with_purge import EVERY_DOCUMENT, CameBack, DocumentFacts, came_back
 
 if TYPE_CHECKING:
@@ -123,11 +122,6 @@ def undone_detail(known: Undone) -> str:
     return (
         f"plan {known.plan_id}, which took it, was undone by plan {known.undone_by}; `lifecycle undo {known.plan_id} --release` lets it go"
     )
-
-
-def held_rows(s: Services, log: LogState, found: RowAnswer) -> tuple[SparedRows, ...]:
-    """Which of the messages that were found a legal hold keeps."""
-    return spare(found, SparedOffsets(spared_of(s, log, holds_of(s, log.topic))))[1]
 
 
 def held_documents(holds: Iterable[Hold]) -> dict[str, str]:

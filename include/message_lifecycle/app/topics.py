@@ -1,4 +1,4 @@
-"""Creating and altering topics: the table, and what the ledger must know of them."""
+"""Topics made and altered; the views beside them kept as the settings say; sources and mirrors copied from their origins (MSG-5)."""
 
 from __future__ import annotations
 

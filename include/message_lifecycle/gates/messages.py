@@ -37,8 +37,6 @@ from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 
-# What operations on messages are held to, a suite each: pure functions of plan, stage and policy (DEL-2).
-#
 # A suite counts rows before it judges them.
 
 

@@ -86,8 +86,6 @@ def ledger_not_empty(place: str, found: str) -> Refused:
     )
 
 
-# Plans, what is staged, reports, approvals and outcomes as JSON text and back, strictly; also those of earlier versions.
-#
 # To: the model's canonical JSON. From: pydantic over the model's own dataclasses; a wrong type, a missing or an unknown field
 # is CorruptRecord, for a deed that is read only in part may be another deed.
 #

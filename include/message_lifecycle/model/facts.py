@@ -181,8 +181,6 @@ def _joined(texts: Iterable[str]) -> str:
     return runs_text(joined)
 
 
-# What a plan is made from: one topic's log by its segments, and who still needs its messages.
-#
 # A segment is a run of a partition's log that expires as a whole; where one ends is decided here (EXP-3, EXP-4).
 
 

@@ -14,9 +14,6 @@ from message_lifecycle.model.message import StagedView
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Held, Operation, Plan
 
-# How a run ended, for one topic (DEL-2), and what stands between plan and publish.
-
-
 OutcomeName = Literal["published", "no_op", "blocked", "needs_approval", "refused", "starved", "lapsed", "superseded", "failed"]
 Judgement = Literal["passed", "blocked", "needs_approval"]
 

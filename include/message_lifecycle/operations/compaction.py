@@ -1,4 +1,6 @@
-"""Compaction of a topic: what its view takes up at `as_of`, and the fold that says which messages a view has."""
+"""Compaction of a topic: what its view takes up at `as_of` (CMP-1, CMP-4, CMP-5, CMP-7), and the fold that says which messages a view has. The
+log itself stays as it is (CMP-9).
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,6 @@ from message_lifecycle.model.settings import ACTS_ON_VIEW, Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.operations.expiry import Barriers, barriers
 from message_lifecycle.operations.planning import drop, empty_plan_of_log, tightened_text
-
-# Compaction of a topic: what its view has to take up at `as_of` (CMP-1, CMP-4, CMP-5, CMP-7). The log itself stays as it is (CMP-9).
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,9 +31,6 @@ from message_lifecycle.operations import expiry
 from message_lifecycle.operations.expiry import Barriers, Expired, Walk, barriers
 from message_lifecycle.operations.planning import SparedRows, drop, empty_plan_of_log, removal_of, spare, tightened_text
 
-# A plan of what rules take from a log: whole segments, then single messages, until the budget is spent (DEL-1, DEL-9, EXP-7).
-
-
 # What one pass may still take (EXP-7).
 
 
@@ -68,6 +65,9 @@ class Budget:
         self.rows_taken += rows
         self.bytes_taken += size_bytes
         return True
+
+
+# A plan of what rules take from a log: whole segments, then single messages, until the budget is spent (DEL-1, DEL-9, EXP-7).
 
 
 _REASONS: tuple[str, ...] = (*get_args(AgeReason), *get_args(LimitReason))

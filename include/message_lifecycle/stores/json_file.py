@@ -31,9 +31,6 @@ from message_lifecycle.stores.record_log.disk import (
 )
 from message_lifecycle.stores.record_log.lines import Found, Quarantine, closing, found_none, line_of, rewrite
 
-# The topics of a folder: `<stream>/<topic>.jsonl`, both encoded as catalog names are.
-
-
 # One topic in one file: a first line with the log's head, then one message a line in the order of appending.
 #
 # An append goes to the end of the file and is durable when it returns. Everything else writes the file anew beside the old one,
@@ -150,6 +147,9 @@ class JsonFileLog:
             seen.modified_ns = status.st_mtime_ns
             self._seen = seen
             return seen
+
+
+# The topics of a folder: `<stream>/<topic>.jsonl`, both encoded as catalog names are.
 
 
 class JsonFiles:

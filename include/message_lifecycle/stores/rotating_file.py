@@ -91,9 +91,6 @@ def leftovers(folder: Path, manifest: Manifest) -> list[Path]:
     return sorted(path for path in folder.iterdir() if _LINES.fullmatch(path.name) and path.name not in manifest.files)
 
 
-# The topics of a folder: `<stream>/<topic>/`, both encoded as catalog names are.
-
-
 # One topic in a folder of files: appends go to the last one, until it has `max_bytes`; then the next one begins.
 #
 # The manifest names the files. New ones are on disk before it names them, old ones go after it has ceased to: so at every moment it
@@ -383,6 +380,9 @@ def _touches(removal: Removal, found: Found) -> bool:
         if partition in found.bounds
         for run in runs
     )
+
+
+# The topics of a folder: `<stream>/<topic>/`, both encoded as catalog names are.
 
 
 MAX_BYTES = 64 * 1024 * 1024

@@ -25,9 +25,6 @@ from message_lifecycle.model.errors import EXIT_BAD_INPUT, EXIT_INTERNAL, Lifecy
 __all__ = ["main"]
 
 
-# `main`: the one place that turns errors into a message and an exit status.
-
-
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 PROGRAM = "lifecycle"

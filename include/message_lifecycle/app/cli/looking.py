@@ -1,6 +1,4 @@
-"""What is, what was done, and why: `lifecycle status`; `explain`, why a message is still there or which plan removed it; `backends`, what each
-can hold of a policy (RET-6).
-"""
+"""What is, what was done, and why: `lifecycle status`, `explain` and `backends` (RET-6); and `ledger`: past runs and plans, and its backup."""
 
 from __future__ import annotations
 

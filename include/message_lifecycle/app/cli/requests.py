@@ -1,6 +1,4 @@
-"""What a person asks for by name: `lifecycle message`, `key`, `topic truncate` (MRK-2, PRG-1), and `undo`, which takes a published plan back or
-lets what came back go again (DEL-7).
-"""
+"""What a person asks for by name: `lifecycle message`, `key`, `topic truncate` (MRK-2, PRG-1); `undo` (DEL-7); `hold` (DEL-8)."""
 
 from __future__ import annotations
 

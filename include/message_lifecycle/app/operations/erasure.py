@@ -19,7 +19,7 @@ from message_lifecycle.model.facts import HeldKey, Hold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import offsets_of
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published, Staged
+from message_lifecycle.model.outcome import PlanRecord, Published, Staged
 from message_lifecycle.model.plan import Plan, Requirements
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.model.settings import Policy
@@ -30,7 +30,6 @@ from message_lifecycle.operations.verdict import Verdict
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
     from message_lifecycle.gates.suite import Suite
-    from message_lifecycle.model.outcome import PlanRecord
     from message_lifecycle.ports import ChangeStore, Eraser, Given
 
 INTAKE = ("ingest", "copy")

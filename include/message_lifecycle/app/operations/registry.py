@@ -16,7 +16,7 @@ from message_lifecycle.model import plan as plans
 from message_lifecycle.model.change import Commit
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Staged
+from message_lifecycle.model.outcome import Check, Outcome, PlanRecord, Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
 from message_lifecycle.model.settings import Policy
@@ -26,7 +26,6 @@ from message_lifecycle.ports import ChangeStore, Given, Topic
 if TYPE_CHECKING:
     from message_lifecycle.app.due import Asked, Due
     from message_lifecycle.model.facts import Hold
-    from message_lifecycle.model.outcome import Check, Outcome, PlanRecord, Published
     from message_lifecycle.operations.verdict import Verdict
 
 # What a person is told of a plan that waits for a word, line by line, as Markdown.

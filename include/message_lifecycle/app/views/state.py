@@ -1,4 +1,4 @@
-"""How single values are written in every view, and whether each topic is cleaned as it should be."""
+"""Outcomes, holds and erasures as every view writes them; and whether each topic is cleaned as it should be."""
 
 from __future__ import annotations
 
@@ -17,10 +17,6 @@ from message_lifecycle.model.outcome import Outcome, PlanSummary
 from message_lifecycle.model.plan import Held, Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.topic import origin_of
-
-# How single values are written in every view, and what the ledger keeps beside plans: outcomes of past runs, legal holds, and requests of
-# erasure, of whose key there is nothing but its keyed hash.
-
 
 View = dict[str, Any]
 

@@ -1,6 +1,4 @@
-"""The kinds of errors; and what was given to us wrong: names, settings, times, messages, scenarios; topics, their readers, documents,
-views.
-"""
+"""The kinds of errors, and errors about what was given: names, settings, times, messages; readers, documents, views."""
 
 from __future__ import annotations
 
@@ -49,14 +47,11 @@ def code_of(error: object) -> str:
     return error.code if isinstance(error, LifecycleError) else type(error).__name__
 
 
-# What was given to us: names, settings, times, messages, scenarios; topics, their readers, documents and compacted views.
+# Names, settings, times, messages, scenarios.
 
 
 # Of a longer list the first and the last are told.
 _SHOWN = 10
-
-
-# Names, settings, times, messages, scenarios.
 
 
 class InvalidName(BadInput):

@@ -244,13 +244,12 @@ class IcebergTopics:
     def live_view(self, name: TopicName, policy: Policy) -> str | None:
         """A scenario's topic has none, and one of documents has none. Beside the errors of `ports.Topics` raises CatalogUnavailable where the catalog keeps no views."""
         from message_lifecycle.stores.iceberg import view_file
-        from message_lifecycle.stores.iceberg import view_file as rule_sql
         from message_lifecycle.stores.iceberg.columns import SCHEMA
 
         if self._scratch or FOLD_PROPERTY in self._tables.document(name).properties:
             return None
         columns = ", ".join(field.name for field in SCHEMA.fields)
-        text = f"SELECT {columns} FROM {sql_table(name)} WHERE {rule_sql.holds_not(expiry.hidden(policy))}"
+        text = f"SELECT {columns} FROM {sql_table(name)} WHERE {view_file.holds_not(expiry.hidden(policy))}"
         place = name.namespace, name.table(LIVE)
         location = self._tables.pointers.one(place)
         if location is None or view_file.text_of(self._tables.at(place, location).content, place=place) != text:
@@ -275,14 +274,11 @@ class IcebergTopics:
 
 def _shape(settings: Mapping[str, Value], partitions: int) -> tuple[Mapping[str, str], Layout, LogSummary]:
     """Properties, layout and first state of a new topic's table: of messages, or of documents' changes (SNP-10)."""
+    from message_lifecycle.stores.iceberg import columns
     from message_lifecycle.stores.iceberg.new_table import Layout
 
     if "fold" in settings:
-        from message_lifecycle.stores.iceberg import columns as of_documents
-
-        return of_documents.CHANGES_PROPERTIES, of_documents.CHANGES, LogSummary()
-    from message_lifecycle.stores.iceberg import columns
-
+        return columns.CHANGES_PROPERTIES, columns.CHANGES, LogSummary()
     each = range(partitions)
     empty = LogSummary(end_offsets=dict.fromkeys(each, 0), active={p: ActiveSegment(base_offset=0) for p in each})
     return TABLE_PROPERTIES, Layout(schema=columns.SCHEMA, spec=columns.PARTITION_SPEC, order=columns.SORT_ORDER), empty

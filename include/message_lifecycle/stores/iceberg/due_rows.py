@@ -41,8 +41,6 @@ def due_rows(
 ) -> RowAnswer:
     """See `ports.MessageReader.rows`. `unsealed`: segments that still take messages. `ends`: by partition, where files begin that are not
     looked at, such as those of markers that a staged change has added."""
-    from message_lifecycle.stores.iceberg.manifests import files_of
-
     snapshot = table.snapshot_by_id(snapshot_id)
     if snapshot is None:
         raise PlanConflict("not yet made", f"its snapshot {snapshot_id} is gone")

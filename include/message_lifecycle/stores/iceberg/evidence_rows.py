@@ -23,7 +23,7 @@ from message_lifecycle.model.instants import Either
 from message_lifecycle.model.message import NOTHING, Beyond, DueRows, Place, Reason, RowQuestion
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations import expiry as age_rules
+from message_lifecycle.operations import expiry
 from message_lifecycle.stores.iceberg.data_files import within
 from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Positions, Vectors, keys_at, read_rows
 from message_lifecycle.stores.iceberg.due_rows import due_rows
@@ -122,13 +122,13 @@ def _still(io: FileIO, path: str, entry: DueRows, was: Positions, now: Positions
 def _question(plan: Plan, policy: Policy, expired: frozenset[Place]) -> RowQuestion:
     """As the settings read, without anybody's bounds: what is held counts neither as left nor twice (DEL-9)."""
     assert policy.limits is not None
-    expiry, ttl, age = age_rules.expiry(policy), age_rules.ttl(policy), age_rules.retention_age(policy)
-    reasons = [Reason(name="retention_age", rule=age)] if age is not None else []
-    lapsed = [rule for rule in (expiry, ttl) if rule is not None]
+    by_expiry, by_ttl, by_age = expiry.expiry(policy), expiry.ttl(policy), expiry.retention_age(policy)
+    reasons = [Reason(name="retention_age", rule=by_age)] if by_age is not None else []
+    lapsed = [rule for rule in (by_expiry, by_ttl) if rule is not None]
     if "expiry" in plan.reasons:
-        reasons = [Reason(name="ttl", rule=ttl), *reasons] if ttl is not None else reasons
-        reasons = [Reason(name="expiry", rule=expiry, segments=expired), *reasons] if expiry is not None else reasons
-        lapsed = [expiry] if expiry is not None else []
+        reasons = [Reason(name="ttl", rule=by_ttl), *reasons] if by_ttl is not None else reasons
+        reasons = [Reason(name="expiry", rule=by_expiry, segments=expired), *reasons] if by_expiry is not None else reasons
+        lapsed = [by_expiry] if by_expiry is not None else []
     beyond = Beyond(limits=policy.limits, lapsed=Either(tuple(lapsed)) if lapsed else None)
     return RowQuestion(as_of=plan.as_of, reasons=tuple(reasons), beyond=beyond)
 

@@ -1,4 +1,4 @@
-"""Blocks of messages on their way in, in Spark's Python workers: numbered, and told apart where their key is forbidden."""
+"""Messages on their way in: numbered in Spark's Python workers, and told apart where their key is forbidden."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Offsets and segments for a block of messages at a time (MSG-4, EXP-3).
 #
 # `ActiveSegment.take` is the rule; this is the same rule over arrays, because a log of millions of messages cannot be fed
-# through it one by one (a property test holds the two equal). It runs in Spark's Python workers: nothing here needs Spark, and
+# through it one by one (a property test holds the two equal). It runs in Spark's Python workers and imports no Spark;
 # what is kept from block to block is one `ActiveSegment` and the next offset per partition.
 
 
@@ -101,8 +101,6 @@ def number(batches: Iterator[pa.RecordBatch], base: LogSummary, rules: CutRules)
 
     Needs `partition`, `append_time` (microseconds) and `size_bytes`; all messages of a partition come here, in log order.
     """
-    import pyarrow as pa
-
     ends = dict(base.end_offsets)
     active = {partition: replace(segment) for partition, segment in base.active.items()}
     for batch in batches:

@@ -12,7 +12,7 @@ from pyiceberg.avro import reader as avro
 from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.avro.resolver import resolve_reader
-from pyiceberg.manifest import DATA_FILE_TYPE, DataFileContent, ManifestContent, ManifestEntryStatus
+from pyiceberg.manifest import DATA_FILE_TYPE, DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StructType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
@@ -23,7 +23,6 @@ from message_lifecycle.stores.iceberg.table_folder import location_prefix
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO, InputFile
-    from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 

@@ -1,4 +1,4 @@
-"""Parquet files as relations of DuckDB's SQL, and rules about messages over their columns."""
+"""DuckDB: its databases (one a question, a task or a process), Parquet files as relations of them, and rules over their columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import mkdtemp
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, ClassVar, assert_never
 
@@ -239,7 +238,7 @@ class _Shared:
     def __init__(self) -> None:
         import duckdb
 
-        self.asked, self.spill = 0, Path(mkdtemp())
+        self.asked, self.spill = 0, Path(tempfile.mkdtemp())
         settings: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": f"{MEMORY_BYTES}B",
             "temp_directory": str(self.spill),

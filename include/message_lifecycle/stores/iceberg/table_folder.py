@@ -80,11 +80,6 @@ class TableDocument:
         return next((summary[key] for summary in self.summaries() if key in summary), None)
 
 
-# The files below a table's location: listed, and removed by name. Nothing outside of it is ever touched, and no link is followed.
-#
-# Hadoop keeps a checksum beside each local file, `.NAME.crc`: its own kind of deletion takes both, so what names files here may, too.
-
-
 # How plans name data files: relative to the table's location, so that a plan is the same wherever the table lies.
 
 
@@ -158,6 +153,11 @@ class Within:
     def may_hold(self, path: str) -> bool:
         """Whether a path that cannot be normalised might lie here, by its beginning or by steps that lead elsewhere."""
         return path.startswith((self._as_given, self._prefix)) or "/../" in path or "/./" in path
+
+
+# The files below a table's location: listed, and removed by name. Nothing outside of it is ever touched, and no link is followed.
+#
+# Hadoop keeps a checksum beside each local file, `.NAME.crc`: its own kind of deletion takes both, so what names files here may, too.
 
 
 _CHECKSUM = ".crc"

@@ -1,4 +1,4 @@
-"""The reference store: a log in memory."""
+"""The reference store: a log in memory, with snapshots, a staged change and a fenced commit, as plainly as they can be written."""
 
 from __future__ import annotations
 
@@ -39,8 +39,6 @@ from message_lifecycle.stores.memory.tables import (
     segments,
 )
 
-# The reference store: a log in memory, with snapshots, a staged change and a fenced commit, as plainly as they can be written.
-#
 # Every other store is held to it. It implements all the seams of `ports` at once, because there is nothing in between.
 
 

@@ -36,7 +36,6 @@ from message_lifecycle.stores.iceberg.table_folder import absolute, location_pre
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
@@ -81,7 +80,6 @@ class IcebergViewReader:
     def places_of(
         self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes]
     ) -> Sequence[tuple[int, int, bytes | None]]:
-        import pyarrow as pa
         import pyarrow.compute as pc
 
         found: list[tuple[int, int, bytes | None]] = []

@@ -17,27 +17,21 @@ from message_lifecycle.model.message import ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import segments
 from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY, Tables
-from message_lifecycle.stores.iceberg.columns import PARTITION
+from message_lifecycle.stores.iceberg.columns import PARTITION, SORT_ORDER
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
-from message_lifecycle.stores.iceberg.columns import SORT_ORDER as SORT_ORDER
 from message_lifecycle.stores.iceberg.compaction import InputFile, PartitionJob, Rules, Vector
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, SCRATCH_PROPERTY, STREAM_PROPERTY, TOPIC_PROPERTY, offsets_of
 from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES as TOPIC_PROPERTIES
 from message_lifecycle.stores.iceberg.new_table import Layout
 from message_lifecycle.stores.iceberg.new_table import create as create_table
-from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
+from message_lifecycle.stores.iceberg.table_folder import TableDocument, absolute, location_prefix
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
-
-    from message_lifecycle.stores.iceberg.table_folder import TableDocument
-
-# The table of a compacted view: where it lies, and what its newest commit says of it (CMP-4).
-
 
 # The compacted table in Iceberg's terms: a topic's columns, and what compaction itself has to remember.
 
@@ -59,6 +53,9 @@ PARTITION_SPEC = PartitionSpec(PartitionField(PARTITION, 1000, IdentityTransform
 LAYOUT = Layout(schema=SCHEMA, spec=PARTITION_SPEC, order=SORT_ORDER, first=TOPIC_SCHEMA)
 
 TABLE_PROPERTIES: Mapping[str, str] = {**TOPIC_PROPERTIES, "write.metadata.metrics.column.delete_horizon": "full"}
+
+
+# The table of a compacted view: where it lies, and what its newest commit says of it (CMP-4).
 
 
 RAW_PROPERTY = "lifecycle._raw-table"
