@@ -24,11 +24,10 @@ _IMPORTED = ["tests.past_and_die", "tests.spark.run_and_die", "message_lifecycle
 
 @dataclass(frozen=True, slots=True)
 class Forked:
-    """As `subprocess.Popen`, as far as the suites ask. `afterwards` is called once it has ended."""
+    """As `subprocess.Popen`, as far as the suites ask."""
 
     process: ForkServerProcess
     folder: Path
-    afterwards: Callable[[], None]
 
     def communicate(self, timeout: float) -> tuple[str, str]:
         self.process.join(timeout)
@@ -36,7 +35,6 @@ class Forked:
         if not in_time:  # nothing of it stays in the way of other tests
             self.process.kill()
             self.process.join()
-        self.afterwards()
         assert in_time, "it did not end in time"
         told = (self.folder / "out").read_text(), (self.folder / "err").read_text()
         shutil.rmtree(self.folder)
@@ -54,14 +52,12 @@ def _server() -> ForkServerContext:
     return context
 
 
-def start(
-    work: Callable[[list[str]], int], arguments: list[str], environment: Mapping[str, str], afterwards: Callable[[], None] = lambda: None
-) -> Forked:
+def start(work: Callable[[list[str]], int], arguments: list[str], environment: Mapping[str, str]) -> Forked:
     """`work` is a function of a module; its result is the exit status."""
     folder = Path(mkdtemp(prefix="forked-"))
     process = _server().Process(target=_run, args=(work, arguments, dict(environment), folder), daemon=True)
     process.start()
-    return Forked(process, folder, afterwards)
+    return Forked(process, folder)
 
 
 def _run(work: Callable[[list[str]], int], arguments: list[str], environment: dict[str, str], folder: Path) -> None:

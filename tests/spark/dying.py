@@ -20,7 +20,7 @@ def start(arguments: list[str], environment: dict[str, str]) -> Forked:
     assert gateway is not None
     given = gateway.gateway_parameters
     of_java = {"PYSPARK_GATEWAY_PORT": str(given.port), "PYSPARK_GATEWAY_SECRET": str(given.auth_token)}
-    return forked.start(_run, arguments, {**environment, **of_java}, take_calls_back)
+    return forked.start(_run, arguments, {**environment, **of_java})
 
 
 def _run(arguments: list[str]) -> int:
@@ -30,14 +30,3 @@ def _run(arguments: list[str]) -> int:
     of_java = gateway.jvm.JavaSparkContext.fromSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
     SparkContext(gateway=gateway, jsc=of_java)
     run_application(lambda: main(arguments))
-
-
-def take_calls_back() -> None:
-    """Java asks the fence of whoever said last that it listens: the tests' process again, where it did before."""
-    from py4j.java_gateway import JavaObject
-
-    gateway = SparkContext._gateway
-    if gateway is None or vars(gateway).get("_callback_server") is None:
-        return
-    java = JavaObject("GATEWAY_SERVER", gateway._gateway_client)
-    java.resetCallbackClient(java.getCallbackClient().getAddress(), gateway._python_proxy_port)

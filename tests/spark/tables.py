@@ -76,6 +76,7 @@ def unheard_operations(session: SparkSession, real: Java, *, made: bool, by: str
     error = {
         "CommitStateUnknownException": lambda: jvm.org.apache.iceberg.exceptions.CommitStateUnknownException(lost),
         "UncheckedSQLException": lambda: jvm.org.apache.iceberg.jdbc.UncheckedSQLException("Database Connection failed", none),
+        "CommitFailedException": lambda: jvm.org.apache.iceberg.exceptions.CommitFailedException("Another commit came first", none),
         "AlreadyExistsException": lambda: jvm.org.apache.iceberg.exceptions.AlreadyExistsException("Table already exists", none),
     }[by]()
     given = gateway.new_array(jvm.Object, 3)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from message_lifecycle.model.settings import resolve
 from message_lifecycle.stores.iceberg import java, session, view_file
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergSnapshots
-from message_lifecycle.stores.iceberg.fence import Ancestor, fenced_commit
+from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit
 from message_lifecycle.stores.iceberg.session import engine, java_table, sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
 
@@ -137,34 +137,47 @@ def test_a_view_that_cannot_be_told_to_the_catalog_says_so(lake: Lake, no_spark:
         lake.topics.live_view(name, lake.policy(name))
 
 
+class Catalog:
+    """A table's, to which something happens when it is told to commit."""
+
+    def __init__(self, table: java.Java, happens: Callable[[], object]) -> None:
+        self._table, self._operations, self._happens = table, table.operations(), happens
+
+    def newTransaction(self) -> java.Java:  # the names here are Iceberg's
+        return self._table.newTransaction()
+
+    def operations(self) -> Catalog:
+        return self
+
+    def commit(self, base: java.Java, changed: java.Java) -> None:
+        self._happens()
+        self._operations.commit(base, changed)
+
+
+def appending(on: java.Java, _walk: Walk) -> Iterator[java.Java]:
+    yield on.newAppend()
+
+
 def test_a_commit_that_is_not_back_by_the_deadline_is_unknown(lake: Lake, no_spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "DEADLINE_SECONDS", 3)
     java.end()
     impatient = engine(_nobody)
-    update = java_table(impatient, lake.topic()).newAppend()
-
-    def hangs(_walk: object) -> None:
-        time.sleep(6)  # the call that hangs: past its deadline
-
+    jvm: java.Java = impatient._jvm
+    hangs = Catalog(java_table(impatient, lake.topic()), lambda: jvm.java.lang.Thread.sleep(6000))  # past its deadline
     with pytest.raises(CommitUnknown, match="a deed"):
-        fenced_commit(impatient, [(update, hangs)], what="a deed")
+        fenced_commit(hangs, lambda _walk: None, appending, what="a deed")
 
 
 def test_a_commit_whose_java_dies_is_unknown(lake: Lake, no_spark: SparkSession) -> None:
-    update = java_table(no_spark, lake.topic()).newAppend()
-
-    def dies(_walk: object) -> Iterator[Ancestor] | None:
-        os.kill(_pid(no_spark), signal.SIGKILL)
-        return None
-
+    dies = Catalog(java_table(no_spark, lake.topic()), lambda: os.kill(_pid(no_spark), signal.SIGKILL))
     with pytest.raises(CommitUnknown, match="a deed"):
-        fenced_commit(no_spark, [(update, dies)], what="a deed")
+        fenced_commit(dies, lambda _walk: None, appending, what="a deed")
 
 
 def test_a_java_that_has_ended_is_told_nothing_more(no_spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     jvm: java.Java = no_spark._jvm
     kept = [jvm.java.lang.Object() for _ in range(3)]
-    port = session.gateway_of(no_spark).gateway_parameters.port
+    port = _port(no_spark)
     java.end()
     with caplog.at_level("DEBUG", logger="py4j"):
         del kept
@@ -176,7 +189,7 @@ def test_nobody_without_the_secret_is_heard(no_spark: SparkSession) -> None:
     from py4j.java_gateway import GatewayParameters, JavaGateway
     from py4j.protocol import Py4JError
 
-    port = session.gateway_of(no_spark).gateway_parameters.port
+    port = _port(no_spark)
     for secret in (None, "guessed"):
         other = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=secret))
         with pytest.raises(Py4JError):
@@ -239,6 +252,11 @@ def test_settings_are_read_as_spark_reads_them(tmp_path: Path, monkeypatch: pyte
         "spark.sql.catalog.lake.jdbc.password": "a\\b c",
         "spark.empty": "",
     }
+
+
+def _port(found: SparkSession) -> int:
+    of_process: java.Java = found
+    return int(of_process.gateway.gateway_parameters.port)
 
 
 def _pid(found: SparkSession) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
 from types import ModuleType
@@ -13,21 +14,33 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from tests.errors import raises
-from tests.spark.lake import EXPIRY_S, Lake, Rows
+from tests.ledgers import StandingClock
+from tests.spark.documents import Documents, typed
+from tests.spark.lake import EXPIRY_S, SECOND, Lake, Rows
+from tests.spark.landing import Landing, json_lines
 from tests.spark.tables import unheard, unheard_operations
 from tests.verdicts import by
 
+from message_lifecycle.app import steps
+from message_lifecycle.app.reading import read_compacted
+from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.errors import CommitUnknown
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.stores.iceberg import new_table
+from message_lifecycle.stores.iceberg import append, new_table
 from message_lifecycle.stores.iceberg import store as of_log
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
+from message_lifecycle.stores.iceberg.compaction import store as of_view
+from message_lifecycle.stores.iceberg.documents import store as of_documents
 from message_lifecycle.stores.iceberg.java import Java
-from message_lifecycle.stores.iceberg.layout import PLAN_ID
+from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID
 from message_lifecycle.stores.iceberg.session import java_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
+from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
 pytestmark = pytest.mark.spark
 
@@ -43,7 +56,9 @@ EACH = pytest.mark.parametrize("word", [UNKNOWN, LOST])
 def losing(module: ModuleType, *, made: bool, by: str) -> Iterator[None]:
     """The answers to commits on the module's tables are lost."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(module, "java_table", lambda session, name: unheard(session, java_table(session, name), made=made, by=by))
+        patched.setattr(
+            module, "java_table", lambda session, name, **of: unheard(session, java_table(session, name, **of), made=made, by=by)
+        )
         yield
 
 
@@ -118,6 +133,112 @@ def test_a_branch_of_unknown_result_is_named_and_made_anew(lake: Lake, made: boo
     assert lake.offsets(name) == [3]
 
 
+# An answer that was lost, after which a database is told again, and finds that another commit came first: its own (DEL-4).
+
+
+REFUSED = "CommitFailedException"
+MINUTE = 60 * SECOND
+
+
+def is_whole(name: TopicName, kind: str = "") -> bool:
+    """Every file that the table's metadata name is there."""
+    table = Tables().load(name, kind=kind)
+    named = {snapshot.manifest_list for snapshot in table.snapshots()}
+    gone = {path for path in named if not table.io.new_input(path).exists()}
+    for snapshot in table.snapshots():
+        for manifest in () if snapshot.manifest_list in gone else snapshot.manifests(table.io):
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+            gone |= {
+                path
+                for path in (manifest.manifest_path, *(entry.data_file.file_path for entry in entries))
+                if not table.io.new_input(path).exists()
+            }
+    return not gone
+
+
+@pytest.mark.parametrize("came", [(), (4,)], ids=["as staged", "made again"])
+def test_a_publish_that_meets_its_own_commit_leaves_the_table_whole(lake: Lake, came: tuple[int, ...]) -> None:
+    name, plan = planned(lake)
+    judged = verdict(lake, plan)
+    for offset in came:
+        lake.append(name, Rows(base=offset, times=(YOUNG,)))
+    with losing(of_log, made=True, by=REFUSED):
+        published = lake.store().publish(judged, by(LEDGER))
+    assert is_whole(name)
+    assert (published.removed, commits_of(name, plan)) == ((("expiry", 3),), 1)
+    assert published == lake.reader.published(plan) == lake.store().publish(judged, by(LEDGER))
+    assert lake.offsets(name) == [3, *came]
+
+
+@pytest.mark.parametrize("sweep", [False, True], ids=["with a removal", "alone"])
+def test_markers_that_meet_their_own_commit_leave_the_table_whole(lake: Lake, sweep: bool) -> None:
+    clock = StandingClock()
+    s, name = lake.services(clock), TopicName.parse(f"{lake.stream}/marked {sweep}")
+    create_topic(s, name, partitions=1, settings={"subject_delete_marker_ttl": 90, "max_removed_fraction": 1.0})
+    made = [NewMessage(append_time=Instant(MINUTE), key=key, value=b"v", headers=(("Nats-TTL", b"60s"),)) for key in (b"a", b"b")]
+    IcebergWriter(lambda: lake.session).append(name, made, policy_of(s, name))
+    if sweep:  # what another writer removes gets them later
+        assert steps.run(s, name, as_of=Instant(MINUTE), work="marker_generation").name == "no_op"
+        lake.delete(name, "true")
+    clock.now = Instant(3 * MINUTE)
+    plan = steps.plan(s, name, as_of=clock.now, work="marker_generation" if sweep else "message_cleaner").plan
+    steps.stage(s, plan.plan_id)
+    steps.mark(s, plan.plan_id)
+    if steps.gate(s, plan.plan_id).judgement == "needs_approval":
+        steps.approve(s, plan.plan_id, granted=True, by="tester", text="as expected")
+    with losing(of_log, made=True, by=REFUSED):
+        steps.publish(s, plan.plan_id)
+    assert is_whole(name)
+    outcome = steps.verify(s, plan.plan_id)
+    assert (outcome.name, outcome.markers, commits_of(name, plan)) == ("published", 2, 1)
+    assert lake.offsets(name) == [2, 3]
+
+
+def test_a_compaction_that_meets_its_own_commit_leaves_the_view_whole(lake: Lake) -> None:
+    s, name = lake.services(), TopicName.parse(f"{lake.stream}/compacted")
+    create_topic(s, name, partitions=1, settings={"max_removed_fraction": 1.0})
+    made = [NewMessage(append_time=Instant(SECOND), key=b"a", value=b"v", segment=segment) for segment in (0, 0, 2)]
+    IcebergWriter(lambda: lake.session).append(name, made, policy_of(s, name))
+    plan = steps.plan(s, name, as_of=Instant(100 * SECOND), work="compaction").plan
+    steps.stage(s, plan.plan_id)
+    if steps.gate(s, plan.plan_id).judgement == "needs_approval":
+        steps.approve(s, plan.plan_id, granted=True, by="tester", text="as expected")
+    with losing(of_view, made=True, by=REFUSED):
+        steps.publish(s, plan.plan_id)
+    assert is_whole(name, COMPACTED)
+    assert steps.verify(s, plan.plan_id).name == "published"
+    assert [message.offset for message in read_compacted(s, name)] != []
+
+
+@pytest.fixture
+def landing(lake: Lake, tmp_path: Path) -> Landing:
+    return Landing(lake, tmp_path)
+
+
+def test_an_ingest_that_meets_its_own_commit_leaves_the_tables_whole(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = landing.topic()
+    folder = landing.source(a_jsonl=json_lines(("a", "1", "2024-05-01T12:00:00Z")) + "no json\n")
+    commit = append.commit_staged
+
+    def lost(stage: append.Stage, written: append.Written, **named: Any) -> None:
+        commit(replace(stage, table=unheard(stage.session, stage.table, made=True, by=REFUSED)), written, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(append, "commit_staged", lost)
+        result = landing.take(name, folder)
+    assert (is_whole(name), is_whole(name, append.KIND)) == (True, True)
+    assert (result.rows, [message.offset for message in landing.messages(name)], len(landing.quarantine(name))) == (1, [0], 1)
+    assert landing.take(name, folder).files == ()
+
+
+def test_changes_that_meet_their_own_commit_keep_their_files(lake: Lake) -> None:
+    topic = Documents.on(lake)
+    with losing(of_documents, made=True, by=REFUSED):
+        topic.add(*typed("one", 1, 3))
+    assert is_whole(topic.name)
+    assert topic.stored("one") == [1, 2, 3]
+
+
 # A topic's creation: Iceberg's transaction would delete what it has written where it takes the commit for refused.
 
 
@@ -147,7 +268,7 @@ def create(lake: Lake, monkeypatch: pytest.MonkeyPatch, *, made: bool, by: str) 
     return name
 
 
-def is_whole(name: TopicName) -> bool:
+def is_empty_and_whole(name: TopicName) -> bool:
     table = Tables().load(name)
     snapshot = table.current_snapshot()
     return snapshot is not None and snapshot.manifests(table.io) == []
@@ -156,7 +277,7 @@ def is_whole(name: TopicName) -> bool:
 @pytest.mark.parametrize("word", [UNKNOWN, LOST, TAKEN])
 def test_a_topic_that_was_made_though_the_answer_was_lost_is_whole(lake: Lake, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
     name = create(lake, monkeypatch, made=True, by=word)
-    assert is_whole(name)
+    assert is_empty_and_whole(name)
     lake.append(name, Rows(base=0, times=(1, 2)))
     assert lake.offsets(name) == [0, 1]
 
@@ -178,7 +299,7 @@ def test_a_topic_that_cannot_be_looked_up_stays_unknown_and_loses_no_file(lake: 
         patched.setattr(new_table, "uuid_at", gone)
         create(lake, monkeypatch, made=True, by=word)
     (name,) = set(lake.topics.list(lake.stream)) - before
-    assert is_whole(name)
+    assert is_empty_and_whole(name)
 
 
 def test_a_topic_that_another_process_makes_first_is_told_as_there(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,4 +315,4 @@ def test_a_topic_that_another_process_makes_first_is_told_as_there(lake: Lake, m
     with monkeypatch.context() as patched, raises("TopicExists"):
         patched.setattr(new_table, "_begun", overtaken)
         lake.topics.create(name, partitions=1, settings={}, ledger=LEDGER)
-    assert (lake.topics.describe(name).partitions, is_whole(name)) == (2, True)
+    assert (lake.topics.describe(name).partitions, is_empty_and_whole(name)) == (2, True)

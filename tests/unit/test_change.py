@@ -14,7 +14,7 @@ from message_lifecycle.model.settings import Policy
 from message_lifecycle.ports import NOTHING_GIVEN, Given
 from message_lifecycle.stores.iceberg import change, fence
 from message_lifecycle.stores.iceberg.change import TableStore, Update, appends_pass, head_is, required_head, staged_change
-from message_lifecycle.stores.iceberg.fence import Ancestor, Judge, main_ancestors
+from message_lifecycle.stores.iceberg.fence import Ancestor, Judge, Walk, main_ancestors
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
 from tests.unit.test_commits import Table
 from tests.unit.test_fence import BASE, OTHER, Snapshot
@@ -60,13 +60,13 @@ def store(steps: list[str]) -> Store:
 def committing(monkeypatch: pytest.MonkeyPatch, table: Table, *before: Snapshot, ends: Exception | None = None) -> None:
     """Commits are made on this table, after these of others."""
 
-    def commit(_session: object, updates: list[tuple[Told, Judge]], **_: object) -> None:
+    def commit(on: Table, judge: Judge, make: Callable[[Table, Walk], Iterator[Told]], **_: object) -> None:
         table.comes(*before)
         table.refresh()
-        for update, judge in updates:
-            judge(lambda: main_ancestors(table))
-            if ends is not None:
-                raise ends
+        judge(lambda: main_ancestors(table))
+        if ends is not None:
+            raise ends
+        for update in make(on, lambda: main_ancestors(table)):
             table.comes(Snapshot(9, "delete", update))
 
     monkeypatch.setattr(fence, "fenced_commit", commit)
@@ -74,7 +74,7 @@ def committing(monkeypatch: pytest.MonkeyPatch, table: Table, *before: Snapshot,
 
 
 def made(condition: Judge = lambda _walk: None) -> Update:
-    return Update(update=Told(), condition=condition, tells={"more": "said"})
+    return Update(update=lambda _: Told(), condition=condition, tells={"more": "said"})
 
 
 def test_one_that_is_there_is_told_and_nothing_is_made(store: Store, steps: list[str]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError
 
-from message_lifecycle.model.errors import PlanConflict
-from message_lifecycle.stores.iceberg.fence import AlreadyPublished, Ancestor, Fence, newest_state, only_appends_since
+from message_lifecycle.model.errors import CommitRefused, CommitUnknown, PlanConflict, TableBusy
+from message_lifecycle.stores.iceberg import branches
+from message_lifecycle.stores.iceberg.fence import AlreadyPublished, Ancestor, Walk, fenced_commit, newest_state, only_appends_since
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, PLAN_ID, LogSummary
 
 BASE, MINE, OTHER = 1, "mine", "another's"
@@ -35,35 +36,134 @@ def newest_first(*came: Snapshot) -> Iterator[Ancestor]:
     return (Ancestor(snapshot) for snapshot in (*reversed(came), Snapshot(BASE)))
 
 
-class NoAncestors:
-    def iterator(self) -> Any:
-        raise AssertionError("nobody walks them here")
+class Attempts:
+    """A table on a catalog before which another commit comes each of these times; every transaction begins on the newest. What is committed
+    to one of them is `made` when its metadata are."""
+
+    def __init__(self, others: int = 0) -> None:
+        self.head, self.tries, self.made, self._others = Head(BASE), 0, list[str](), others
+
+    def newTransaction(self) -> Attempt:  # the names here are Iceberg's
+        return Attempt(self.head)
+
+    def operations(self) -> Attempts:
+        return self
+
+    def commit(self, base: Head, changed: list[str]) -> None:
+        self.tries += 1
+        if self.tries <= self._others:
+            self.head = Head(base.snapshotId() + 1)
+            raise came_first()
+        self.made += changed
+
+    def current(self) -> None: ...
+
+
+class Head(Snapshot):
+    """A table's metadata, as far as main's newest snapshot goes."""
+
+    def currentSnapshot(self) -> Head:
+        return self
+
+    def parentId(self) -> None: ...
+
+
+class Attempt:
+    def __init__(self, base: Head) -> None:
+        self._base, self._made = base, list[str]()
+
+    def startMetadata(self) -> Head:
+        return self._base
+
+    def currentMetadata(self) -> list[str]:
+        return self._made
+
+    def commit(self) -> None:
+        """As an update of it, too."""
+        self._made.append(f"on {self._base.snapshotId()}")
+
+
+class Told(Py4JError):
+    """As Java tells it: the name of a class."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("Trace:")
+        self.java_exception = self
+        self.name = name
+
+    def getClass(self) -> Told:
+        return self
+
+    def getSimpleName(self) -> str:
+        return self.name
+
+    def getMessage(self) -> str:
+        return "as told"
+
+
+def came_first() -> Told:
+    return Told("CommitFailedException")
+
+
+def one(on: Attempt, _walk: Walk) -> Iterator[Attempt]:
+    yield on
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(branches.time, "sleep", lambda _: None)
 
 
 def test_each_attempt_is_judged_by_itself() -> None:
-    told: list[Exception | None] = [None, PlanConflict("p", "another came first"), None, PlanConflict("p", "and another")]
-    asked = iter(told)
+    table, asked = Attempts(others=2), list[int]()
+    fenced_commit(table, lambda walk: asked.append(next(walk()).snapshot_id), one, what="a deed")
+    assert (asked, table.made) == ([BASE, BASE + 1, BASE + 2], [f"on {BASE + 2}"]), "each on what it builds on, and made of it anew"
 
-    def judge(_walk: object) -> None:
-        found = next(asked)
-        if found is not None:
-            raise found
 
-    fence = Fence(judge)
-    assert [fence.validate(NoAncestors()) for _ in told] == [True, False, True, False]
-    assert fence.attempts == 4
-    assert fence.refusal is told[-1]
-    assert "and another" in fence.errorMessage()
+def test_a_later_attempt_may_be_refused() -> None:
+    table, told = Attempts(others=1), iter([None, PlanConflict("p", "another came first")])
+
+    def judge(_walk: Walk) -> None:
+        if (refusal := next(told)) is not None:
+            raise refusal
+
+    with pytest.raises(PlanConflict, match="another came first"):
+        fenced_commit(table, judge, one, what="a deed")
+    assert (table.tries, table.made) == (1, [])
 
 
 def test_what_nobody_expected_lets_nothing_pass() -> None:
-    """Iceberg takes what is raised as a refusal; only True lets the attempt go on."""
+    table = Attempts()
 
-    def judge(_walk: object) -> None:
+    def judge(_walk: Walk) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        Fence(judge).validate(NoAncestors())
+        fenced_commit(table, judge, one, what="a deed")
+    assert (table.tries, table.made) == (0, [])
+
+
+def test_where_others_always_come_first_it_says_so() -> None:
+    table = Attempts(others=1000)
+    with pytest.raises(TableBusy, match="a deed"):
+        fenced_commit(table, lambda _walk: None, one, what="a deed")
+    assert table.made == []
+
+
+@pytest.mark.parametrize(
+    ("ended", "told"),
+    [(Told("ValidationException"), CommitRefused), (Py4JNetworkError("the line went dead"), CommitUnknown), (Told("AnyOther"), Told)],
+)
+def test_what_stops_an_attempt_is_told_by_its_name(ended: Exception, told: type[Exception]) -> None:
+    table = Attempts()
+
+    def make(_on: Attempt, _walk: Walk) -> Iterator[Attempt]:
+        raise ended
+        yield
+
+    with pytest.raises(told):
+        fenced_commit(table, lambda _walk: None, make, what="a deed")
+    assert (table.tries, table.made) == (0, [])
 
 
 def test_appends_of_others_pass() -> None:

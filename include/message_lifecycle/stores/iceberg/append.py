@@ -17,7 +17,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.branches import set_refs
 from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY, ledger_text
-from message_lifecycle.stores.iceberg.fence import Ancestor, fenced_commit, main_ancestors, newest_state
+from message_lifecycle.stores.iceberg.fence import Ancestor, Walk, fenced_commit, main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.incoming import CutRules, number
 from message_lifecycle.stores.iceberg.java import Java, each
 from message_lifecycle.stores.iceberg.layout import (
@@ -151,7 +151,6 @@ def remove_branches(table: Java, batch_id: str) -> None:
 
 
 def commit_staged(
-    session: SparkSession,
     stage: Stage,
     written: Written,
     *,
@@ -164,24 +163,25 @@ def commit_staged(
 
     Raises AlreadyThere where the batch is on main, whatever `state` and `may_commit` raise, TableBusy, CommitUnknown.
     """
-    update = stage.table.newAppend()
-    for file in written.files:
-        update = update.appendFile(file)
-    for key, value in {**properties, INGEST_ID: batch_id}.items():
-        update = update.set(key, value)
 
-    def judge(ancestors: Callable[[], Iterator[Ancestor]]) -> None:
-        for ancestor in ancestors():
+    def judge(walk: Walk) -> None:
+        for ancestor in walk():
             if ancestor.snapshot_id == stage.base_id:
                 break
             if ancestor.get(INGEST_ID) == batch_id:
                 raise AlreadyThere
         may_commit()
-        if state is not None:
-            for key, value in state(newest_state(ancestors())).to_properties().items():
-                update.set(key, value)
 
-    fenced_commit(session, [(update, judge)], what=f"batch {batch_id}")
+    def make(on: Java, walk: Walk) -> Iterator[Java]:
+        now = {} if state is None else state(newest_state(walk())).to_properties()
+        update = on.newAppend()
+        for file in written.files:
+            update = update.appendFile(file)
+        for key, value in {**properties, INGEST_ID: batch_id, **now}.items():
+            update = update.set(key, value)
+        yield update
+
+    fenced_commit(stage.table, judge, make, what=f"batch {batch_id}")
 
 
 def _value(place: Java, position: int) -> Java:
@@ -251,7 +251,6 @@ def append_batch(
             ours = state_after(session, name, stage.branch, base, written)
             with suppress(MovedOn, AlreadyThere):
                 commit_staged(
-                    session,
                     stage,
                     written,
                     batch_id=batch_id,
@@ -376,7 +375,7 @@ def quarantine(session: SparkSession, name: TopicName, refused: DataFrame, *, ba
         # Whether a column may hold nothing is known here, not to Spark's planner.
         rows.coalesce(1).writeTo(sql_table(name, kind=KIND, branch=stage.branch)).option("check-nullability", "false").append()
         try:
-            commit_staged(session, stage, stage.written(), batch_id=batch_id, properties={}, may_commit=may_commit)
+            commit_staged(stage, stage.written(), batch_id=batch_id, properties={}, may_commit=may_commit)
         except AlreadyThere:
             return
         finally:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -208,8 +210,7 @@ def _place(vector: Java) -> tuple[str, int]:
 
 # Changes of a table's metadata alone, by Iceberg's own library: properties, refs, snapshots that leave the history.
 #
-# Each is one compare-and-swap by the catalog, whichever it is. What adds or removes files goes another way (`fence`), but for what is
-# staged already.
+# Each is one compare-and-swap by the catalog, whichever it is; so is, under its judge, what adds or removes files (`fence`).
 
 
 _METADATA_ATTEMPTS = 20
@@ -233,13 +234,22 @@ def change_metadata(place: Place, change: Callable[[Java, Java], None], *, what:
 
 def commit_metadata(operations: Java, change: Callable[[Java, Java], None], *, what: str) -> Java:
     """As `change_metadata`, of the table behind Iceberg's `TableOperations`."""
+
+    def attempt() -> tuple[Java, Java]:
+        base = operations.refresh()
+        return base, changed_metadata(base, change)
+
+    return compare_and_swap(operations, attempt, what=what)
+
+
+def compare_and_swap(operations: Java, attempt: Callable[[], tuple[Java, Java]], *, what: str) -> Java:
+    """Commit what an attempt makes: the `TableMetadata` that it builds on, and those that come instead. As `commit_metadata` else."""
     from py4j.protocol import Py4JError
 
     unknown: Py4JError | None = None
-    for _ in range(_METADATA_ATTEMPTS):
+    for number in range(_METADATA_ATTEMPTS):
         try:
-            base = operations.refresh()
-            changed = changed_metadata(base, change)
+            base, changed = attempt()
         except (Py4JError, LifecycleError, OSError) as error:
             # What comes between a commit and the look for it does not tell how the commit ended.
             if unknown is None:
@@ -256,6 +266,8 @@ def commit_metadata(operations: Java, change: Callable[[Java, Java], None], *, w
                 unknown = error
             elif java_class(error) != "CommitFailedException":
                 raise
+            else:
+                time.sleep(random.uniform(0, min(0.02 * 2**number, 0.5)))  # or the quicker of two writers would come first each time
         else:
             return operations.current()
     raise TableBusy(what, _METADATA_ATTEMPTS)

@@ -19,7 +19,7 @@ from message_lifecycle.ports import ChangeStore, Given
 from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, chain, make_branch, remove_branch, staged_on, undo_ref
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.fence import Ancestor, Judge
+from message_lifecycle.stores.iceberg.fence import Judge, Walk
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, UNDOES, commit_that_says, summary_of
 from message_lifecycle.stores.iceberg.read import published_by
@@ -32,16 +32,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-Walk = Callable[[], Iterator[Ancestor]]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What a commit does to main: an update of Iceberg's, and the condition that each attempt asks. `tells`: what the summary says beside
-    what every plan's does; `removed`: by reason, where it is not what the outcome counts. `since`: the snapshot that the plan was made of,
-    where others may append."""
+    """What a commit does to main: an update of Iceberg's, made anew in each attempt's transaction, and the condition that each attempt asks.
+    `tells`: what the summary says beside what every plan's does; `removed`: by reason, where it is not what the outcome counts. `since`: the
+    snapshot that the plan was made of, where others may append."""
 
-    update: Java
+    update: Callable[[Java], Java]
     condition: Judge
     tells: Mapping[str, str] = field(default_factory=dict)
     removed: Sequence[tuple[str, int]] | None = None
@@ -101,18 +98,23 @@ class TableStore(ChangeStore):
         plan_id, found = verdict.plan.plan_id, fence.find(table, verdict.plan.plan_id)
         if found is None:
             made = make()
-            for key, value in {**fence.properties(verdict, given.ledger(), made.removed), **made.tells}.items():
-                made.update.set(key, value)
+            told = {**fence.properties(verdict, given.ledger(), made.removed), **made.tells}
 
             def judge(walk: Walk) -> None:
                 self._steps(f"inside_{of}")
                 made.condition(walk)
 
-            def attempt() -> None:
-                fence.fenced_commit(session, [(made.update, judge)], what=f"publishing plan {plan_id}")
+            def update(on: Java, _walk: Walk) -> Iterator[Java]:
+                one = made.update(on)
+                for key, value in told.items():
+                    one.set(key, value)
+                yield one
+
+            def commit() -> None:
+                fence.fenced_commit(table, judge, update, what=f"publishing plan {plan_id}")
 
             try:
-                found = fence.commit_once(table, plan_id, attempt, steps=self._steps, of=of, since=made.since)
+                found = fence.commit_once(table, plan_id, commit, steps=self._steps, of=of, since=made.since)
             except LifecycleError:
                 with suppress(Exception):  # of a catalog that has gone: how the commit ended is what counts
                     forget_cached(session, verdict.plan.topic, kind=kind)

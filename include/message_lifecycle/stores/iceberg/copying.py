@@ -99,7 +99,6 @@ class IcebergCopier:
                 ours = replace(ours, copied={**base.copied, **new}, copied_from=origin.table_uuid)
                 with suppress(MovedOn, AlreadyThere):
                     commit_staged(
-                        session,
                         stage,
                         written,
                         batch_id=batch_id,

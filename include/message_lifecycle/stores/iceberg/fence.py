@@ -1,23 +1,24 @@
 """The fence: leave to commit, asked inside every attempt of a commit, on the snapshots that the attempt really builds on.
 
-Iceberg retries a commit when another one came first; whatever was checked before the first attempt is then out of date.
-`validateWith` runs inside each attempt. It also runs before the attempt writes its summary, so a judge may still set
-properties that depend on the real base (end offsets, active segments). Anything that goes wrong in here refuses the commit.
+Where another commit came first, all is made anew on what is there then; whatever was checked before the first attempt is out of date.
+An attempt is never Iceberg's own `commit()` of main: that deletes what it wrote in all its attempts where the last one is refused, and the
+refusal may be of its own commit, which an earlier attempt made and whose answer was lost.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, PlanConflict, TableBusy
+from message_lifecycle.model.errors import CommitRefused, CommitUnknown, LifecycleError, PlanConflict
 from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy, resolve
+from message_lifecycle.stores.iceberg.branches import compare_and_swap
 from message_lifecycle.stores.iceberg.catalog import ledger_text
-from message_lifecycle.stores.iceberg.java import Java, java_class, java_message, result_unknown, take_calls
+from message_lifecycle.stores.iceberg.java import Java, java_class, java_message, result_unknown
 from message_lifecycle.stores.iceberg.layout import (
     AS_OF,
     COUNTS,
@@ -30,11 +31,8 @@ from message_lifecycle.stores.iceberg.layout import (
     LogSummary,
     settings_of,
 )
-from message_lifecycle.stores.iceberg.session import gateway_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from message_lifecycle.operations.verdict import Verdict
 
 
@@ -83,71 +81,44 @@ def newest_state(ancestors: Iterator[Ancestor]) -> LogSummary:
     return next((state for ancestor in ancestors if (state := ancestor.state) is not None), LogSummary())
 
 
-Judge = Callable[[Callable[[], Iterator[Ancestor]]], None]
-"""Given a function that walks the ancestors, newest first; returns to let the attempt pass, raises a LifecycleError to refuse it."""
+Walk = Callable[[], Iterator[Ancestor]]
+"""Walks the ancestors, newest first."""
+Judge = Callable[[Walk], None]
+"""Returns to let the attempt pass, raises a LifecycleError to refuse it."""
+Make = Callable[[Java, Walk], Iterable[Java]]
+"""The updates of an attempt, in the transaction given: each is made when it is asked for, after the one before was put there."""
 
 
-class Fence:
-    """Iceberg's SnapshotAncestryValidator, asking a judge."""
+def fenced_commit(table: Java, judge: Judge, make: Make, *, what: str) -> None:
+    """Commit snapshots to main, one or several at once, each attempt under the judge. `make` may set properties that depend on what the
+    attempt builds on (end offsets, active segments). `what` names the deed in errors.
 
-    class Java:  # the name is py4j's
-        implements: ClassVar = ["org.apache.iceberg.SnapshotAncestryValidator"]
+    Anything that goes wrong before the catalog is asked refuses the commit. Of an attempt that another commit came before, manifests and
+    their lists stay behind; reclaiming finds them.
 
-    def __init__(self, judge: Judge) -> None:
-        self._judge = judge
-        self.refusal: LifecycleError | None = None
-        self.attempts = 0
-
-    def validate(self, ancestors: Any) -> bool:
-        """Called by Iceberg in every commit attempt."""
-        self.attempts += 1
-        self.refusal = None
-
-        def walk() -> Iterator[Ancestor]:
-            snapshots = ancestors.iterator()
-            while snapshots.hasNext():
-                yield Ancestor(snapshots.next())
-
-        try:
-            self._judge(walk)
-        except LifecycleError as refusal:
-            self.refusal = refusal
-            return False
-        return True
-
-    def errorMessage(self) -> str:  # the name is Iceberg's
-        return str(self.refusal)
-
-
-def fenced_commit(session: SparkSession, updates: Iterable[tuple[Java, Judge]], *, what: str, transaction: Java | None = None) -> None:
-    """Commit snapshot-producing updates, each under its judge: one by itself, or several in one `transaction`. A
-    transaction takes an update only after the one before was committed to it, so `updates` makes each when it is asked for. `what` names
-    the deed in errors.
-
-    Raises a judge's own refusal; CommitRefused where Iceberg's own checks saw a conflict first; TableBusy when other commits
-    always came first (nothing was changed); CommitUnknown when the catalog did not say how it ended (DEL-4: look for the
-    commit, clean nothing up).
+    Raises the judge's own refusal; CommitRefused where Iceberg's own checks saw a conflict; TableBusy when other commits always came first
+    (nothing was changed); CommitUnknown when the catalog did not say how it ended (DEL-4: look for the commit, clean nothing up).
     """
     from py4j.protocol import Py4JError
 
-    take_calls(gateway_of(session))
-    fences: list[Fence] = []
+    def attempt() -> tuple[Java, Java]:
+        transaction = table.newTransaction()
+        base = transaction.startMetadata()
+
+        def walk() -> Iterator[Ancestor]:
+            return main_ancestors(base)
+
+        judge(walk)
+        for update in make(transaction, walk):
+            update.commit()  # to the transaction, which alone deletes nothing
+        return base, transaction.currentMetadata()
+
     try:
-        for update, judge in updates:
-            fences.append(Fence(judge))
-            update.validateWith(fences[-1]).commit()
-        if transaction is not None:
-            transaction.commitTransaction()
+        compare_and_swap(table.operations(), attempt, what=what)
     except Py4JError as error:
-        for fence in fences:
-            if fence.refusal is not None:
-                raise fence.refusal from None
         if result_unknown(error):
             raise CommitUnknown(what) from error
-        kind = java_class(error)
-        if kind == "CommitFailedException":
-            raise TableBusy(what, max(fence.attempts for fence in fences)) from error
-        if kind == "ValidationException":
+        if java_class(error) == "ValidationException":
             raise CommitRefused(what, java_message(error)) from error
         raise
 

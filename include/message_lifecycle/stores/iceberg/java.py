@@ -94,23 +94,6 @@ def texts(engine: Jvm, *values: str) -> Java:
     return array
 
 
-def take_calls(gateway: Java) -> None:
-    """Let Java ask Python: what a fence judges. It listens on the loopback for the life of the process, so only what commits begins it."""
-    from py4j.java_gateway import JavaObject
-
-    # py4j looks in Java for names that are not there.
-    if gateway.__dict__.get("_callback_server") is None:
-        given = gateway.callback_server_parameters
-        given.eager_load, given.daemonize, given.daemonize_connections, given.port = True, True, True, 0
-        gateway.start_callback_server(given)
-        server = gateway._callback_server
-        server.port = gateway._python_proxy_port = server.server_socket.getsockname()[1]
-        java = JavaObject("GATEWAY_SERVER", gateway._gateway_client)
-        java.resetCallbackClient(java.getCallbackClient().getAddress(), server.port)
-    # Its port is bound, but py4j listens only once its own thread runs: on a busy machine the commit may ask before that.
-    gateway._callback_server.server_socket.listen()
-
-
 # How a catalog says that it does not know how a commit ended: Iceberg's word for it, and what the JDBC catalog lets through when
 # it loses its database within the commit, and the REST catalog when it loses its server.
 UNKNOWN_RESULT = ("CommitStateUnknownException", "UncheckedSQLException", "RESTException")
@@ -229,14 +212,7 @@ def _start(found: Mapping[str, str]) -> Jvm:
         process.kill()
         raise SparkUnavailable(f"the Java process did not start: status {process.wait()}, and it said {port!r}")
     threading.Thread(target=_pass_on, args=(process.stdout,), name="java-output", daemon=True).start()
-    first = JavaGateway(gateway_parameters=GatewayParameters(port=int(port), auth_token=secret))
-    # A second door in the same JVM: one that tells the secret where it calls back, which the first does not.
-    ours = first.jvm.py4j.GatewayServer.GatewayServerBuilder().javaPort(0).authToken(secret)
-    server = ours.callbackClient(0, first.jvm.java.net.InetAddress.getLoopbackAddress(), secret).build()
-    server.start()
-    port = server.getListeningPort()
-    _leave(first)
-    parameters = GatewayParameters(port=port, auth_token=secret, auto_convert=True, read_timeout=DEADLINE_SECONDS)
+    parameters = GatewayParameters(port=int(port), auth_token=secret, auto_convert=True, read_timeout=DEADLINE_SECONDS)
     gateway = JavaGateway(gateway_parameters=parameters)
     started = Jvm(gateway, found, process)
     atexit.register(started.end)

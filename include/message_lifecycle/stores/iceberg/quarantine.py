@@ -119,7 +119,7 @@ class IcebergQuarantine(TableStore):
                 if plan.on_quarantine.files_back:
                     update = bringing_back(session, self._tables.load(plan.topic, kind=KIND).io, table, plan)
                 else:
-                    update = _going(session, table, plan, base_id)
+                    update = _going(session, table, plan, base_id)(table)
                 return lambda branch: update.set(STAGED_PLAN_ID, plan.plan_id).toBranch(branch).commit()
 
             staged = change.stage(session, table, plan, base_id, work, kind=KIND)
@@ -212,8 +212,8 @@ def _times(table: Table, path: str) -> tuple[int, int | None]:
     return len(times), newest
 
 
-def _going(session: SparkSession, table: Java, plan: Plan, base_id: int) -> Java:
-    """The update that takes the plan's files out: those very names in its snapshot, each of them."""
+def _going(session: SparkSession, table: Java, plan: Plan, base_id: int) -> Callable[[Java], Java]:
+    """Makes, of a table or a transaction, the update that takes the plan's files out: those very names in its snapshot, each of them."""
     prefix = location_prefix(str(table.location()))
     found = files_named(session, table, table.snapshot(base_id), [absolute(prefix, name) for name in plan.selection.files])
     if len(found) != len(plan.selection.files):
@@ -222,7 +222,7 @@ def _going(session: SparkSession, table: Java, plan: Plan, base_id: int) -> Java
     going = jvm.org.apache.iceberg.util.DataFileSet.create()
     for file in found:
         going.add(file)
-    return table.newOverwrite().deleteFiles(going, jvm.org.apache.iceberg.util.DeleteFileSet.create())
+    return lambda on: on.newOverwrite().deleteFiles(going, jvm.org.apache.iceberg.util.DeleteFileSet.create())
 
 
 def _update(session: SparkSession, table: Java, verdict: Verdict, base_id: int) -> Update:
@@ -232,11 +232,20 @@ def _update(session: SparkSession, table: Java, verdict: Verdict, base_id: int) 
         staged = None if staged_id is None else table.snapshot(staged_id)
         if staged is None:
             raise PlanConflict(plan.plan_id, f"what was staged for it (snapshot {staged_id}) is gone")
-        update = table.newAppend()
-        for file in StagedChange.of(session, table, [staged]).added:
-            update.appendFile(file)
+        files = StagedChange.of(session, table, [staged]).added
+
+        def update(on: Java) -> Java:
+            append = on.newAppend()
+            for file in files:
+                append.appendFile(file)
+            return append
+
     else:
-        update = _going(session, table, plan, base_id).validateFromSnapshot(base_id).validateNoConflictingDeletes()
+        going = _going(session, table, plan, base_id)
+
+        def update(on: Java) -> Java:
+            return going(on).validateFromSnapshot(base_id).validateNoConflictingDeletes()
+
     return Update(update=update, condition=appends_pass(plan.plan_id, base_id), tells=undoing(plan), since=base_id)
 
 

@@ -128,10 +128,6 @@ def _submitted() -> Jvm:
     return Jvm(SparkContext._gateway, dict(SparkConf().getAll()))
 
 
-def gateway_of(session: SparkSession) -> Java:
-    return session.gateway if isinstance(session, Jvm) else session.sparkContext._gateway
-
-
 def end_session() -> None:
     """Stop the session of this process, and the JVM without one, where they were made: who takes their files away must come after."""
     global _of_process

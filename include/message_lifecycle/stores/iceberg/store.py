@@ -34,9 +34,8 @@ from message_lifecycle.stores.iceberg.branches import (
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.data_files import delete_rows, planned_files
 from message_lifecycle.stores.iceberg.fence import (
-    Ancestor,
-    Judge,
     Steps,
+    Walk,
     commit_once,
     fenced_commit,
     find,
@@ -296,8 +295,12 @@ class _Commit:
 
     def made_again(self, change: StagedChange) -> None:
         """The staged change alone, on what main is now."""
-        update = (change.update if self.verdict.plan.parent is None else change.restore)(self.session, self.table, self.base_id)
-        fenced_commit(self.session, [(self._with(update, {}), self._judge(update))], what=self._what)
+        made = change.update if self.verdict.plan.parent is None else change.restore
+
+        def make(on: Java, walk: Walk) -> Iterator[Java]:
+            yield self._with(made(self.session, on, self.base_id), self._state(walk))
+
+        fenced_commit(self.table, self._judge, make, what=self._what)
 
     def removal_and_markers(self, change: StagedChange) -> None:
         """The removal and an append of the markers, numbered on from the log as it is now: both or neither (MRK-4).
@@ -314,54 +317,39 @@ class _Commit:
         only_appends_since(main_ancestors(self.table), self.verdict.staged.plan_id, self.base_id)
         head_id = int(self.table.currentSnapshot().snapshotId())
         markers = MarkersNow.read(self.session, self.table, self.log(), self.verdict, change, base_id=self.base_id, head_id=head_id)
-        transaction = self.table.newTransaction()
 
-        def updates() -> Iterator[tuple[Java, Judge]]:
+        def judge(walk: Walk) -> None:
+            self._judge(walk)
+            # Nothing passes but the log that the markers were numbered on.
+            if next(walk()).snapshot_id != head_id:
+                raise _MovedOn
+
+        def make(on: Java, walk: Walk) -> Iterator[Java]:
             counts = {MARKERS: str(markers.count), CANCELLED_MARKERS: str(markers.cancelled)}
             if change.removes:
-                removal = self._with(change.update(self.session, transaction, self.base_id), counts)
-                yield removal, self._judge(removal, head_id)
+                yield self._with(change.update(self.session, on, self.base_id), {**counts, **self._state(walk)})
             if not markers.count:
                 return
-            append = transaction.newAppend()
+            append = on.newAppend()
             for file in markers.files:
                 append = append.appendFile(file)
-            if not change.removes:
-                # A sweep's markers stand for the plan by themselves.
-                yield self._with(append, {**counts, **markers.state.to_properties()}), self._judge_markers(head_id)
-                return
-            append.set(PARENT_PLAN_ID, self.verdict.staged.plan_id)
-            for key, value in markers.state.to_properties().items():
+            # A sweep's markers stand for the plan by themselves.
+            told = {PARENT_PLAN_ID: self.verdict.staged.plan_id} if change.removes else {**self.properties, **counts}
+            for key, value in {**told, **markers.state.to_properties()}.items():
                 append.set(key, value)
-            # The removal's judge lets nothing pass but the log that the markers were numbered on.
-            yield append, lambda _walk: None
+            yield append
 
-        fenced_commit(self.session, updates(), what=self._what, transaction=transaction)
+        fenced_commit(self.table, judge, make, what=self._what)
 
     def _with(self, update: Java, more: Mapping[str, str]) -> Java:
         for key, value in {**self.properties, **more}.items():
             update.set(key, value)
         return update
 
-    def _judge_markers(self, head_id: int) -> Judge:
-        def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
-            self.steps("inside_commit")
-            only_appends_since(walk(), self.verdict.staged.plan_id, self.base_id)
-            if next(walk()).snapshot_id != head_id:
-                raise _MovedOn
+    def _judge(self, walk: Walk) -> None:
+        self.steps("inside_commit")
+        only_appends_since(walk(), self.verdict.staged.plan_id, self.base_id)
 
-        return judge
-
-    def _judge(self, update: Java, head_id: int | None = None) -> Judge:
-        plan, plan_id = self.verdict.plan, self.verdict.staged.plan_id
-
-        def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
-            self.steps("inside_commit")
-            only_appends_since(walk(), plan_id, self.base_id)
-            if head_id is not None and next(walk()).snapshot_id != head_id:
-                raise _MovedOn
-            # The state is that of the log which this very attempt builds on, however late an append came (MSG-4).
-            for key, value in sealed(newest_state(walk()), plan).to_properties().items():
-                update.set(key, value)
-
-        return judge
+    def _state(self, walk: Walk) -> dict[str, str]:
+        """That of the log which the attempt builds on, however late an append came (MSG-4)."""
+        return sealed(newest_state(walk()), self.verdict.plan).to_properties()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from message_lifecycle.operations.admission import Lifetime, Refusal, admission,
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction import MEBIBYTE, NewFile
 from message_lifecycle.stores.iceberg.data_files import data_file
-from message_lifecycle.stores.iceberg.fence import fenced_commit, main_ancestors, newest_state
+from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, INGEST_ID, ROLE_PROPERTY, LogSummary
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
@@ -115,12 +115,18 @@ class IcebergWriter:
     def _commit(self, name: TopicName, rows: list[dict[str, Any]], state: LogSummary) -> None:
         session = self._session()
         table = java_table(session, name)
-        update, batch_id = table.newAppend(), secrets.token_hex(8)
-        for file in write_rows(session, table, pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow())):
-            update.appendFile(file)
-        for key, value in {**state.to_properties(), INGEST_ID: batch_id}.items():
-            update.set(key, value)
-        fenced_commit(session, [(update, lambda _walk: None)], what=f"batch {batch_id}")
+        batch_id = secrets.token_hex(8)
+        files = write_rows(session, table, pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow()))
+
+        def make(on: Java, _walk: Walk) -> Iterator[Java]:
+            update = on.newAppend()
+            for file in files:
+                update.appendFile(file)
+            for key, value in {**state.to_properties(), INGEST_ID: batch_id}.items():
+                update.set(key, value)
+            yield update
+
+        fenced_commit(table, lambda _walk: None, make, what=f"batch {batch_id}")
         forget_cached(session, name)
 
 

@@ -350,7 +350,7 @@ def _update(session: SparkSession, tables: Tables, table: Java, verdict: Verdict
     assert staged is not None and told is not None, "its branch was just found"
     due = due_at(view, staged, Policy.of_values(plan.policy), as_of=plan.as_of)
     return Update(
-        update=change.with_added(table.newRowDelta(), base_id),
+        update=lambda on: change.with_added(on.newRowDelta(), base_id),
         condition=head_is(plan.plan_id, base_id, table="the compacted view was"),
         tells={
             view_table.HORIZONS: layout.by_partition(horizons),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING
@@ -18,13 +19,14 @@ from message_lifecycle.operations.snapshot_with_purge import needs_more
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, Given
 from message_lifecycle.stores.iceberg import fence
+from message_lifecycle.stores.iceberg.append import AlreadyThere
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
 from message_lifecycle.stores.iceberg.change import TableStore, Update, appends_pass, head_is, staged_change, undoing
 from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES, bucket_of
 from message_lifecycle.stores.iceberg.compaction import NewFile
 from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.documents.tables import IcebergDocumentReader, snapshots_base, snapshots_document, tables_of
-from message_lifecycle.stores.iceberg.fence import Ancestor, fenced_commit, find, main_ancestors, only_appends_since
+from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, find, main_ancestors, only_appends_since
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COUNTS, INGEST_ID, LEDGER, PLAN_ID, SNAPSHOTS, commit_that_says, summary_of
 from message_lifecycle.stores.iceberg.session import engine, engine_failures, forget_cached, java_table
@@ -151,7 +153,7 @@ def _snapshots(session: SparkSession, table: Java, verdict: Verdict) -> Update:
     base_id = snapshots_base(table, plan)
     change = staged_change(session, table, plan_id, _told(verdict).snapshots_id, base_id)
     return Update(
-        update=change.with_added(table.newRowDelta(), base_id),
+        update=lambda on: change.with_added(on.newRowDelta(), base_id),
         condition=head_is(plan_id, base_id, table="the documents' snapshots were"),
         tells=undoing(plan),
     )
@@ -163,7 +165,7 @@ def _purge(session: SparkSession, table: Java, verdict: Verdict, given: Given) -
     base_id = _changes_base(table, plan, "purges changes")
     change = staged_change(session, table, plan_id, _told(verdict).changes_id, base_id)
 
-    def condition(walk: Callable[[], Iterator[Ancestor]]) -> None:
+    def condition(walk: Walk) -> None:
         only_appends_since(walk(), plan_id, base_id)
         # What was proved rests on these snapshots: a later plan's may rest on others.
         newest = next(main_ancestors(java_table(session, plan.topic, kind=SNAPSHOTS)))
@@ -172,7 +174,7 @@ def _purge(session: SparkSession, table: Java, verdict: Verdict, given: Given) -
         if found := given.behind():
             raise PlanConflict(plan_id, needs_more(sorted(found)))
 
-    return Update(update=change.update(session, table, base_id), condition=condition)
+    return Update(update=lambda on: change.update(session, on, base_id), condition=condition)
 
 
 def _returns(session: SparkSession, table: Java, verdict: Verdict, _given: Given) -> Update:
@@ -180,7 +182,7 @@ def _returns(session: SparkSession, table: Java, verdict: Verdict, _given: Given
     plan, plan_id = verdict.plan, verdict.plan.plan_id
     base_id = _changes_base(table, plan, "brings changes back")
     change = staged_change(session, table, plan_id, _told(verdict).changes_id, base_id)
-    return Update(update=change.restore(session, table, base_id), condition=appends_pass(plan_id, base_id), tells=undoing(plan))
+    return Update(update=lambda on: change.restore(session, on, base_id), condition=appends_pass(plan_id, base_id), tells=undoing(plan))
 
 
 def _changes_base(table: Java, plan: Plan, what: str) -> int:
@@ -263,22 +265,32 @@ def _commit(
     ledger: tuple[str, int],
 ) -> None:
     table = java_table(session, name)
-    update = table.newAppend()
-    for bucket, file in written:
-        update.appendFile(data_file(session, table, f"{BUCKET}={bucket}", file))
-    for key, value in {INGEST_ID: batch_id, LEDGER: ledger_text(ledger)}.items():
-        update.set(key, value)
+    files = [data_file(session, table, f"{BUCKET}={bucket}", file) for bucket, file in written]
 
-    def judge(walk: Callable[[], Iterator[Ancestor]]) -> None:
+    def judge(walk: Walk) -> None:
+        others = False
         for ancestor in walk():
             if ancestor.snapshot_id == base_id:
-                return
-            if ancestor.get(PLAN_ID) is None:
-                raise _MovedOn
-        raise _MovedOn
+                break
+            if ancestor.get(INGEST_ID) == batch_id:
+                raise AlreadyThere  # by an attempt whose answer was lost; others may have come on it
+            others = others or ancestor.get(PLAN_ID) is None
+        else:
+            others = True
+        if others:
+            raise _MovedOn
+
+    def make(on: Java, _walk: Walk) -> Iterator[Java]:
+        update = on.newAppend()
+        for file in files:
+            update.appendFile(file)
+        for key, value in {INGEST_ID: batch_id, LEDGER: ledger_text(ledger)}.items():
+            update.set(key, value)
+        yield update
 
     try:
-        fenced_commit(session, [(update, judge)], what=f"adding changes to topic {name}")
+        with suppress(AlreadyThere):
+            fenced_commit(table, judge, make, what=f"adding changes to topic {name}")
     except CommitUnknown:
         table.refresh()
         if all(ancestor.get(INGEST_ID) != batch_id for ancestor in main_ancestors(table)):
