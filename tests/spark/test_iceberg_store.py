@@ -162,12 +162,14 @@ def test_a_foreign_delete_inside_the_commit_refuses_the_plan(lake: Lake) -> None
 
 def test_a_plan_published_twice_is_reported_and_changes_nothing(lake: Lake) -> None:
     name = three_segments(lake)
-    plan = lake.plan(name, AS_OF)
-    first = lake.publish(plan)
+    plan, store = lake.plan(name, AS_OF), lake.store()
+    judged = lake.verdict(plan, store.stage(plan))
+    first = store.publish(judged, by(("ledger", 2)))
     lake.append(name, Rows(base=6, times=(1,)))
     marker = lake.reader.marker(name)
-    store = lake.store()
-    assert store.publish(lake.verdict(plan, store.stage(plan)), by(("ledger", 3))) == first
+    assert store.publish(judged, by(("ledger", 3))) == first
+    with pytest.raises(PlanConflict, match="another run has published it"):
+        store.stage(plan)
     assert lake.reader.published(plan) == first
     assert lake.reader.marker(name) == marker
 

@@ -30,7 +30,7 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.layout import CATALOG, PLAN_ID, REMOVED, STAGED_AS, of_plan, summary_of
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.reclaiming import hidden_bytes
-from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
+from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 
 pytestmark = pytest.mark.spark
 
@@ -172,6 +172,47 @@ def test_expiry_by_another_engine_between_stage_and_publish_is_no_conflict(lake:
     expire(lake, name)
     publish(lake, plan, made)
     assert (lake.offsets(name), STAGED_AS in head_of(name)[2]) == ([4], True)
+
+
+def in_two_snapshots(lake: Lake) -> tuple[TopicName, Plan, Staged]:
+    """Whole segments, and then single messages."""
+    return staged(lake, BOTH)
+
+
+def with_markers(lake: Lake) -> tuple[TopicName, Plan, Staged]:
+    """The removal, and then the markers that it calls for."""
+    name = lake.topic(allow_msg_ttl=True, subject_delete_marker_ttl=60)
+    lake.append(name, Rows(base=0, times=(1, 2)), Rows(base=2, times=(AS_OF,)))
+    plan, store = lake.plan(name, AS_OF), lake.store()
+    return name, plan, store.mark(plan, store.stage(plan), lake.policy(name))
+
+
+@pytest.mark.parametrize(("make", "left"), [(in_two_snapshots, [1, 4, 5]), (with_markers, [2, 3, 4, 5])])
+def test_what_is_staged_in_two_snapshots_outlives_an_expiry_by_another_engine(
+    lake: Lake, make: Callable[[Lake], tuple[TopicName, Plan, Staged]], left: list[int]
+) -> None:
+    name, plan, made = make(lake)
+    was = lake.offsets(name)
+    expire(lake, name)
+    assert lake.offsets(name) == was
+    lake.append(name, Rows(base=len(was), times=(YOUNG,)))  # so that what was staged is made again
+    publish(lake, plan, made)
+    assert lake.offsets(name) == left
+
+
+@pytest.mark.parametrize("make", [in_two_snapshots, with_markers])
+def test_what_is_staged_is_not_published_where_the_first_of_its_snapshots_is_gone(
+    lake: Lake, make: Callable[[Lake], tuple[TopicName, Plan, Staged]]
+) -> None:
+    """Half of a plan is none."""
+    name, plan, made = make(lake)
+    was, head = lake.offsets(name), Tables().load(name).snapshot_by_id(made.snapshot_id or 0)
+    assert head is not None and head.parent_snapshot_id not in (None, plan.requirements.snapshot_id)
+    java_table(lake.session, name).expireSnapshots().expireSnapshotId(head.parent_snapshot_id).commit()
+    forget_cached(lake.session, name)
+    with pytest.raises(PlanConflict, match=f"snapshot {head.parent_snapshot_id} is gone"):
+        publish(lake, plan, made)
+    assert lake.offsets(name) == was
 
 
 def test_after_an_expiry_by_another_engine_what_went_is_still_told(lake: Lake) -> None:

@@ -92,9 +92,12 @@ def _finished(s: Services, record: PlanRecord) -> PlanRecord | None:
 
 def stage(s: Services, plan_id: str) -> Staged:
     """Make every change where no reader sees it."""
-    plan = _open(s, plan_id)
+    plan = _open(s, plan_id).plan
     with _staging(s, plan):
-        staged = changes.make(s, _open(s, plan_id))
+        record = _open(s, plan_id)
+        if record.staged is not None and _stands(s, record):
+            return record.staged
+        staged = changes.make(s, plan)
         try:
             s.ledger.record_staged(staged)
         except NotReady:
@@ -104,11 +107,24 @@ def stage(s: Services, plan_id: str) -> Staged:
     return staged
 
 
-def _open(s: Services, plan_id: str) -> Plan:
+def _open(s: Services, plan_id: str) -> PlanRecord:
     record = s.ledger.record(plan_id)
     if record.outcome is not None:
         raise NotReady(plan_id, record.outcome.name, "an open plan")
-    return record.plan
+    return record
+
+
+def _staged(s: Services, plan_id: str) -> tuple[PlanRecord, Staged]:
+    record = s.ledger.record(plan_id)
+    if record.outcome is not None or record.staged is None:
+        raise NotReady(plan_id, record.outcome.name if record.outcome else record.state, "a staged, open plan")
+    return record, record.staged
+
+
+def _stands(s: Services, record: PlanRecord) -> bool:
+    """Whether what was staged and judged stands, because another run has committed some of it: made again it would be something else, and
+    the report would go with it."""
+    return record.report is not None and changes.has_begun(s, record.plan)
 
 
 @contextmanager
@@ -128,14 +144,14 @@ def _staging(s: Services, plan: Plan) -> Iterator[None]:
 
 def mark(s: Services, plan_id: str) -> Staged:
     """Put the markers that the staged change calls for beside it; where the topic makes none, or nothing goes, all stays as it is."""
-    record = s.ledger.record(plan_id)
-    if record.outcome is not None or record.staged is None:
-        raise NotReady(plan_id, record.outcome.name if record.outcome else record.state, "a staged, open plan")
-    if not marks(s, record.plan) or record.staged.markers is not None:
-        return record.staged
+    record, staged = _staged(s, plan_id)
+    if not marks(s, record.plan) or staged.markers is not None:
+        return staged
     with s.ledger.lock(record.plan.topic):
-        staged = s.stores.log.mark(record.plan, record.staged, Policy.of_values(record.plan.policy))
-        s.ledger.record_staged(staged)
+        record, staged = _staged(s, plan_id)
+        if staged.markers is None and not _stands(s, record):
+            staged = s.stores.log.mark(record.plan, staged, Policy.of_values(record.plan.policy))
+            s.ledger.record_staged(staged)
     return staged
 
 
@@ -146,13 +162,13 @@ def marks(s: Services, plan: Plan) -> bool:
 
 def gate(s: Services, plan_id: str) -> GateReport:
     """Judge the staged change. A blocked plan is closed and its stage dropped: readers' data is as it was (DEL-2, DEL-3)."""
-    record = s.ledger.record(plan_id)
-    if record.outcome is not None or record.staged is None:
-        raise NotReady(plan_id, record.outcome.name if record.outcome else record.state, "a staged, open plan")
+    record, staged = _staged(s, plan_id)
+    if record.report is not None and _stands(s, record):
+        return record.report
     require_todays(s, record.plan)
     policy = Policy.of_values(record.plan.policy)
     sparing.require_heeded(s, record.plan)
-    plan, staged, operation = record.plan, record.staged, of_plan(s, record.plan)
+    plan, operation = record.plan, of_plan(s, record.plan)
     frames = operation.evidence(s, plan, staged, policy)
     if plan.requirements.heeded:
         holds = sparing.evidence(s, plan, lambda holds: operation.touched(s, plan, staged, holds))
@@ -162,7 +178,7 @@ def gate(s: Services, plan_id: str) -> GateReport:
     if report.judgement == "blocked":
         found = "; ".join(f"{check.id}: {check.found}" for check in report.blocking)
         detail = found or f"{len(report.checks)} of {report.declared} checks were evaluated"
-        close(s, record.plan, "blocked", detail, staged=record.staged)
+        close(s, record.plan, "blocked", detail, staged=staged)
     return report
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from message_lifecycle.model.errors import CommitUnknown, LifecycleError, TableBusy
+from message_lifecycle.model.errors import CommitUnknown, LifecycleError, PlanConflict, TableBusy
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.java import NOT_THERE, Java, Jvm, each, identifier, java_class, result_unknown
 from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID
@@ -58,7 +58,12 @@ def make_branch(table: Java, plan: Plan, base_id: int) -> str:
     """The plan's branch, at the snapshot that it builds on."""
     branch = branch_of(plan.plan_id)
     age_ms = Policy.of_values(plan.policy).approval_ttl_us // 1000 + _GRACE_MS
-    set_refs(table, lambda refs: refs.createBranch(branch, base_id).setMaxRefAgeMs(branch, age_ms), what=_what(plan.plan_id))
+
+    def make(refs: Java) -> Java:
+        # Its own snapshots stay as long as it does, whatever another engine expires.
+        return refs.createBranch(branch, base_id).setMaxRefAgeMs(branch, age_ms).setMaxSnapshotAgeMs(branch, age_ms)
+
+    set_refs(table, make, what=_what(plan.plan_id))
     return branch
 
 
@@ -81,13 +86,15 @@ def _what(plan_id: str) -> str:
     return f"staging plan {plan_id}"
 
 
-def chain(table: Java, staged: Java, base_id: int) -> list[Java]:
-    """The snapshots from the staged one back to the plan's, that one not included."""
+def chain(table: Java, staged: Java, base_id: int, plan_id: str) -> list[Java]:
+    """The snapshots from the staged one back to the plan's, that one not included. Raises PlanConflict where one between is gone."""
     found = []
-    while staged is not None and staged.snapshotId() != base_id:
+    while staged.snapshotId() != base_id:
         found.append(staged)
         parent = staged.parentId()
         staged = None if parent is None else table.snapshot(parent)
+        if staged is None:
+            raise PlanConflict(plan_id, f"of what was staged for it, or was there before, snapshot {parent} is gone")
     return found
 
 

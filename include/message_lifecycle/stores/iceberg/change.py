@@ -171,7 +171,7 @@ def staged_change(session: SparkSession, table: Java, plan_id: str, staged_id: i
     staged = None if staged_id is None else table.snapshot(staged_id)
     if staged is None or staged_id == base_id:
         raise PlanConflict(plan_id, f"nothing is staged for it (snapshot {staged_id})")
-    return StagedChange.of(session, table, chain(table, staged, base_id))
+    return StagedChange.of(session, table, chain(table, staged, base_id, plan_id))
 
 
 def undoing(plan: Plan) -> dict[str, str]:

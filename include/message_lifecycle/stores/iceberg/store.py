@@ -146,9 +146,8 @@ def stage(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, server: M
     found = staged_on(table, plan_id)
     if found is not None:
         return Staged(plan_id=plan_id, branch=branch_of(plan_id), snapshot_id=int(found.snapshotId()))
-    done = find(table, plan_id, since=base_id)
-    if done is not None:  # its branch went with the commit
-        return Staged(plan_id=plan_id, branch=None, snapshot_id=done.snapshot_id)
+    if find(table, plan_id, since=base_id) is not None:
+        raise PlanConflict(plan_id, "another run has published it", rival=plan_id)
     going = _files(session, plan, plan_id, table)
     branch = make_branch(table, plan, base_id)
     by_row = removed_by_row(plan)
@@ -163,7 +162,7 @@ def stage(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, server: M
         delete_rows(session, io, plan.topic, branch, by_row, {STAGED_PLAN_ID: plan_id})
     table.refresh()
     staged = table.snapshot(branch)
-    removed = sum(removed_rows(dict(snapshot.summary())) for snapshot in chain(table, staged, base_id))
+    removed = sum(removed_rows(dict(snapshot.summary())) for snapshot in chain(table, staged, base_id, plan_id))
     if removed != plan.expected.removed_rows:
         drop_stage(table, plan_id)
         raise PlanConflict(plan_id, f"its work removed {removed} messages, the plan names {plan.expected.removed_rows}")
@@ -226,7 +225,7 @@ def publish(
     staged = None if staged_id is None else table.snapshot(staged_id)
     if plan.is_empty or staged is None or base_id is None or staged_id == base_id:
         raise PlanConflict(plan_id, f"nothing is staged for it (snapshot {staged_id})")
-    staged_chain = chain(table, staged, base_id)
+    staged_chain = chain(table, staged, base_id, plan_id)
     undoes = {} if plan.parent is None else {UNDOES: plan.parent}
     commit = _Commit(
         session=session,
