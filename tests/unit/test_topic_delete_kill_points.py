@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.requests import deleted_topics, place_hold
 from message_lifecycle.ledger import migrate_ledger
-from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict, UnknownTopic
+from message_lifecycle.model.errors import CommitUnknown, HeldByLegalHold, PlanConflict, UnknownTopic
 from message_lifecycle.model.request import DeleteTopic
+from message_lifecycle.stores.iceberg.java import Jvm
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED
+from message_lifecycle.stores.iceberg.session import engine
 from tests.deleted_topics import OWN, names_in, offsets, topic_in
 from tests.histories import ON_OWN_CATALOG
 from tests.past_and_die import dies, ended, start
@@ -118,6 +122,63 @@ def test_half_a_deletion_past_a_hold_leaves_the_topic_whole(tmp_path: Path) -> N
     with pytest.raises(HeldByLegalHold):
         steps.run(past.services, NAME, as_of=NOW, work=DeleteTopic())
     assert (names_in(past, NAME.namespace), names_in(past, DELETED)) == (OWN, set())
+
+
+def test_half_a_deletion_that_cannot_be_taken_back_yet_is_not_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks for what a closed plan has away."""
+    past, url = made(tmp_path)
+    dies(tmp_path, url, "before_commit", "delete")
+    first = past.ledger.open_plan(NAME)
+    assert first is not None
+
+    def dead(*_: object) -> None:
+        raise Py4JNetworkError("the line went dead")
+
+    with monkeypatch.context() as patched, pytest.raises(CommitUnknown, match="moving the table"):
+        patched.setattr(cast(Jvm, engine()).lake, "renameTable", dead)
+        steps.close(past.services, first.plan, "superseded", "given up")
+    assert past.ledger.open_plan(NAME) == first
+    with pytest.raises(PlanConflict, match="changed since"):
+        past.append(5, days_old=0)
+        steps.publish(past.services, first.plan.plan_id)
+    assert (names_in(past, NAME.namespace), names_in(past, DELETED)) == (OWN, set())
+
+
+@pytest.mark.parametrize("given_up", [True, False], ids=["given up", "asked again"])
+def test_half_an_undo_is_ended_past_a_hold(tmp_path: Path, uninterrupted: dict[str, object], given_up: bool) -> None:
+    """What gives back is not stopped by a hold, and a topic that is back is told as back (DEL-7)."""
+    past, url = made(tmp_path)
+    deletion = past.delete_whole().plan_id or ""
+    dies(tmp_path, url, "inside_commit", "undo", deletion)
+    place_hold(past.services, NAME, by="ada", why="case 7")
+    half = past.ledger.open_plan(NAME)
+    assert half is not None
+    outcome = steps.close(past.services, half.plan, "superseded", "given up") if given_up else past.undo(deletion)
+    assert (outcome.name, outcome.plan_id) == ("published", half.plan.plan_id), outcome.detail
+    known = past.ledger.undoing(deletion)
+    assert known is not None and known.undone_by == half.plan.plan_id
+    assert left(past) == uninterrupted["undo"]
+    assert past.undo(deletion).name == "no_op"
+
+
+@pytest.mark.parametrize("work", ["undo", "reclaim"])
+def test_half_an_undo_of_which_a_name_was_taken_meanwhile_is_told_as_back(tmp_path: Path, work: str) -> None:
+    past, url = made(tmp_path)
+    past.table("quarantine")
+    deletion = past.delete_whole().plan_id or ""
+    dies(tmp_path, url, "inside_commit", "undo", deletion)
+    half = past.ledger.open_plan(NAME)
+    assert half is not None
+    past.table("quarantine", location=(tmp_path / "another").as_uri())
+    if work == "undo":
+        past.undo(deletion)
+    else:
+        past.run()
+    outcome = past.ledger.record(half.plan.plan_id).outcome
+    assert outcome is not None and (outcome.name, "quarantine" in outcome.detail) == ("failed", True), outcome
+    assert (names_in(past, NAME.namespace), len(names_in(past, DELETED))) == (OWN | {NAME.table("quarantine")}, 1)
+    assert past.ledger.undoing(deletion) is not None
+    assert past.undo(deletion).name == "no_op"
 
 
 @pytest.mark.parametrize("operation", ["delete", "undo"])

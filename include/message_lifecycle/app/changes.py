@@ -80,8 +80,8 @@ def is_halfway(s: Services, plan: Plan) -> bool:
 
 
 def is_decided(s: Services, plan: Plan) -> bool:
-    """Whether nothing stops it any more: all of it is there, or the first commit of what only gives back."""
-    return has_first(s, plan) if of_plan(s, plan).gives_back else published(s, plan) is not None
+    """Whether nothing stops it any more: all of it is there, or any of what only gives back."""
+    return has_begun(s, plan) if of_plan(s, plan).gives_back else published(s, plan) is not None
 
 
 def has_begun(s: Services, plan: Plan) -> bool:

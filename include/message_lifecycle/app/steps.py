@@ -85,9 +85,16 @@ def _finished(s: Services, record: PlanRecord) -> PlanRecord | None:
         verify(s, record.plan.plan_id)
     except PlanConflict:
         # What is there of it is remembered when it is closed; but half of a topic is none, for whatever is planned now.
-        if record.plan.moves_tables:
-            changes.drop(s, record.plan)
+        _whole_again(s, record.plan)
     return s.ledger.open_plan(record.plan.topic)
+
+
+def _whole_again(s: Services, plan: Plan) -> Outcome | None:
+    """Of a topic half moved the tables are brought home. Of an undo that is all, and its outcome is written."""
+    if not plan.moves_tables:
+        return None
+    changes.drop(s, plan)
+    return verify(s, plan.plan_id) if changes.published(s, plan) is not None else None
 
 
 def stage(s: Services, plan_id: str) -> Staged:
@@ -303,6 +310,10 @@ def close(
     staged: Staged | None = None,
 ) -> Outcome:
     """Record the outcome and forget the stage. The first outcome of a plan stands."""
+    # First: should that fail, the plan stays open, by which alone the next run finds what is away.
+    ended = _whole_again(s, plan) if published is None else None
+    if ended is not None:
+        return ended
     operation = of_plan(s, plan)
     left = operation.leave(s, plan)
     outcome = replace(
@@ -370,7 +381,9 @@ def run(
             if isinstance(conflict, NotReady):
                 raise
             rival = f"{conflict.reason} ({conflict.rival})" if conflict.rival else conflict.reason
-            close(s, record.plan, "superseded", rival)
+            closed = close(s, record.plan, "superseded", rival)
+            if closed.name in ("published", "failed"):
+                return closed
     return s.ledger.record_run_outcome(
         run,
         replace(

@@ -185,10 +185,7 @@ class IcebergDeleter(ChangeStore):
                 if self._is_home(plan, action):
                     _rename(plan, action, _own(plan, action), place_of(action.table_uuid))
             raise
-        for action in reversed(actions):
-            if not action.table:
-                self._steps("before_commit")
-            self._tell(plan, action, {**dict.fromkeys(_ON_DELETED), RETURNED_BY: plan.plan_id})
+        self._tell_home(plan)
 
     def _bring_home(self, plan: Plan) -> None:
         """What the deletion has taken away so far, the log first. A table whose name another has by now stays, and is told as a remnant."""
@@ -196,8 +193,17 @@ class IcebergDeleter(ChangeStore):
             with suppress(PlanConflict):
                 if self._is_away(plan, action):
                     _rename(plan, action, place_of(action.table_uuid), _own(plan, action))
-                if self._word(_own(plan, action), action) == _deletion(plan):
-                    self._tell(plan, action, dict.fromkeys(_ON_DELETED))
+        with suppress(PlanConflict):
+            self._tell_home(plan)
+
+    def _tell_home(self, plan: Plan) -> None:
+        """The tables that are home lose the deletion's word, the log last; of an undo they have its own then."""
+        returned = {RETURNED_BY: plan.plan_id} if plan.moved("back") else {}
+        for action in sorted(plan.moved(), key=_kind, reverse=True):
+            if self._word(_own(plan, action), action) == _deletion(plan):
+                if returned and not action.table:
+                    self._steps("before_commit")
+                self._tell(plan, action, {**dict.fromkeys(_ON_DELETED), **returned})
 
     def _tell(self, plan: Plan, action: MovedTable, changes: Mapping[str, str | None], *, as_planned: bool = False) -> None:
         """Word of the plan in the properties of a table that has its own name. `as_planned`: only while it is as the plan has it."""
