@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, After, Both, Either, Instant, Known, Never, Not, Rule, holds_from
 from message_lifecycle.model.message import Message, Reason, RowAnswer, RowQuestion, offsets_of
-from message_lifecycle.stores.iceberg import data_rows, due_rows, manifests, segments
+from message_lifecycle.stores.iceberg import data_rows, due_rows, segments
 from message_lifecycle.stores.iceberg.data_rows import FileRows
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 
@@ -119,7 +119,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, files: Sequence[File], *reasons: Rea
         def __getitem__(self, _path: str) -> None:
             return None
 
-    monkeypatch.setattr(manifests, "files_of", lambda *_: [file.metrics for file in files])
+    monkeypatch.setattr(due_rows, "files_of", lambda *_: [file.metrics for file in files])
     monkeypatch.setattr(due_rows, "Vectors", NoVectors)
     monkeypatch.setattr(due_rows, "read_rows", lambda _io, path, *_: next(file.rows for file in files if path.endswith(file.name)))
     return due_rows.due_rows(Snapshot(), 1, RowQuestion(as_of=AS_OF, reasons=reasons))  # stands for a table

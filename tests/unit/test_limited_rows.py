@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from message_lifecycle.model.instants import After, Instant, Limits
 from message_lifecycle.model.message import Beyond, Message, Reason, RowAnswer, RowQuestion, offsets_of
-from message_lifecycle.stores.iceberg import due_rows, limit_rows, manifests
+from message_lifecycle.stores.iceberg import due_rows, limit_rows
 from message_lifecycle.stores.iceberg.data_rows import FileRows
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.memory import rows as memory
@@ -143,7 +143,7 @@ def of_table(files: Sequence[File], question: RowQuestion) -> RowAnswer:
         return named(path).rows
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manifests, "files_of", lambda *_: [file.metrics for file in files])
+        patch.setattr(due_rows, "files_of", lambda *_: [file.metrics for file in files])
         patch.setattr(due_rows, "Vectors", NoVectors)
         for module in (due_rows, limit_rows):
             patch.setattr(module, "read_rows", read_rows)
