@@ -105,7 +105,7 @@ def remove_branch(tables: Tables, plan: Plan, branch: str, kinds: Sequence[str] 
         place = plan.topic.namespace, plan.topic.table(kind)
         location = tables.pointers.one(place)
         if location is not None and branch in tables.at(place, location).content.get("refs", {}):
-            with suppress(TableGone):
+            with suppress(TableGone):  # with the table the branch went
                 change_metadata(place, lambda _, builder: builder.removeRef(branch), what=f"ending the branch {branch}")
 
 

@@ -190,10 +190,10 @@ class IcebergDeleter(ChangeStore):
     def _bring_home(self, plan: Plan) -> None:
         """What the deletion has taken away so far, the log first. A table whose name another has by now stays, and is told as a remnant."""
         for action in sorted(plan.moved(), key=_kind):
-            with suppress(PlanConflict):
+            with suppress(PlanConflict):  # another has its name by now, or has changed it: it stays, a remnant
                 if self._is_away(plan, action):
                     _rename(plan, action, place_of(action.table_uuid), _own(plan, action))
-        with suppress(PlanConflict):
+        with suppress(PlanConflict):  # one that somebody has changed since keeps the plan's word
             self._tell_home(plan)
 
     def _tell_home(self, plan: Plan) -> None:
