@@ -203,6 +203,26 @@ def test_what_goes_wrong_in_the_look_for_an_unknown_result_leaves_it_unknown(tab
     assert lost.commits == 1
 
 
+def test_a_commit_that_was_made_is_no_error_where_the_catalog_has_gone_since(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    operations, committed = branches._operations(PLACE), []
+
+    class Gone:
+        def refresh(self) -> Any:
+            if committed:
+                raise Py4JNetworkError("no answer")
+            return operations.refresh()
+
+        current = refresh
+
+        def commit(self, base: Any, changed: Any) -> None:
+            operations.commit(base, changed)
+            committed.append(changed)
+
+    monkeypatch.setattr(branches, "_operations", lambda _: Gone())
+    branches.change_metadata(PLACE, lambda _, builder: builder.setProperties({"a": "b"}), what="a deed")
+    assert len(committed) == 1
+
+
 def test_exactly_the_named_files_go_and_a_missing_one_is_success(table: Table) -> None:
     folder, document = folder_of(table), document_of(table)
     names = [file.name for file in only_of(IO, document, snapshot_ids(document)[:-1])]

@@ -229,27 +229,27 @@ class TableGone(Exception):
     """The catalog has no table of that name."""
 
 
-def change_metadata(place: Place, change: Callable[[Java, Java], None], *, what: str) -> Java:
+def change_metadata(place: Place, change: Callable[[Java, Java], None], *, what: str) -> None:
     """Commit what `change` does to Iceberg's `TableMetadata.Builder`, its second argument; its first is the `TableMetadata` that the attempt
     builds on. It is asked anew for each attempt, does nothing where all is done, and may raise to leave all as it is.
 
-    The metadata that stand then. `what` names the deed in errors. Raises TableGone; CatalogUnavailable; TableBusy where other commits always
+    `what` names the deed in errors. Raises TableGone; CatalogUnavailable; TableBusy where other commits always
     come first; CommitUnknown where the catalog does not say how the commit ended, and `change` would still change something."""
     with engine_failures():
-        return commit_metadata(_operations(place), change, what=what)
+        commit_metadata(_operations(place), change, what=what)
 
 
-def commit_metadata(operations: Java, change: Callable[[Java, Java], None], *, what: str) -> Java:
+def commit_metadata(operations: Java, change: Callable[[Java, Java], None], *, what: str) -> None:
     """As `change_metadata`, of the table behind Iceberg's `TableOperations`."""
 
     def attempt() -> tuple[Java, Java]:
         base = operations.refresh()
         return base, changed_metadata(base, change)
 
-    return compare_and_swap(operations, attempt, what=what)
+    compare_and_swap(operations, attempt, what=what)
 
 
-def compare_and_swap(operations: Java, attempt: Callable[[], tuple[Java, Java]], *, what: str) -> Java:
+def compare_and_swap(operations: Java, attempt: Callable[[], tuple[Java, Java]], *, what: str) -> None:
     """Commit what an attempt makes: the `TableMetadata` that it builds on, and those that come instead. As `commit_metadata` else."""
     from py4j.protocol import Py4JError
 
@@ -263,7 +263,7 @@ def compare_and_swap(operations: Java, attempt: Callable[[], tuple[Java, Java]],
                 raise
             raise CommitUnknown(what) from error
         if changed == base:
-            return base
+            return
         if unknown is not None:
             raise CommitUnknown(what) from unknown
         try:
@@ -276,7 +276,7 @@ def compare_and_swap(operations: Java, attempt: Callable[[], tuple[Java, Java]],
             else:
                 time.sleep(random.uniform(0, min(0.02 * 2**number, 0.5)))  # or the quicker of two writers would come first each time
         else:
-            return operations.current()
+            return  # without another look: a catalog that fails in it would make a commit that is there an error
     raise TableBusy(what, _METADATA_ATTEMPTS)
 
 
