@@ -254,6 +254,33 @@ def test_settings_are_read_as_spark_reads_them(tmp_path: Path, monkeypatch: pyte
     }
 
 
+def test_a_commit_starts_no_process_for_its_files(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = tmp_path / "asked"
+    for name in ("chmod", "ls", "stat"):
+        said = tmp_path / name
+        said.write_text(f"#!/bin/sh\necho {name} >> {asked}\n")
+        said.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    topic = lake.topic()
+    found = java._start(java.settings())
+    try:
+        table = found.lake.loadTable(java.identifier(found, (topic.namespace, topic.table())))
+        table.updateProperties().set("a.test.asks", "yes").commit()
+    finally:
+        found.end()
+    assert java_table(lake.session, topic).properties().get("a.test.asks") == "yes"
+    assert not asked.exists()
+
+
+def test_a_class_is_asked_for_once() -> None:
+    found = java.jvm_of_process()._jvm
+    texts = found.java.lang.String
+    assert found.java.lang.String is texts
+    assert found.java.lang.String.valueOf is texts.valueOf
+    assert found.java.lang.Integer.MAX_VALUE == 2**31 - 1
+    assert texts("as it is") == "as it is"
+
+
 def _port(found: SparkSession) -> int:
     of_process: java.Java = found
     return int(of_process.gateway.gateway_parameters.port)

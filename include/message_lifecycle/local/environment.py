@@ -114,6 +114,8 @@ def session_settings(layout: Layout, jars: tuple[Path, ...], options: str) -> di
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Hadoop's own starts a process, `chmod`, for each local file that Java writes: twenty and more of a commit, at ten milliseconds each.
+        "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
         "spark.python.daemon.module": "message_lifecycle.stores.iceberg.worker_daemon",
     }
 

@@ -247,6 +247,12 @@ JARS = (
         version="42.7.14",
         sha256="73914527305a40cce504b0d3d90b23caf565136912d607ae8ae7c5895512332c",
     ),
+    Jar(
+        group="com.globalmentor",
+        artifact="hadoop-bare-naked-local-fs",
+        version="0.1.0",
+        sha256="e0cc30fb0531eb0b59468dc0abf5b257533d2365b5e9f45e795edd707aa78c62",
+    ),
 )
 
 

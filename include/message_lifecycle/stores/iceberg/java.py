@@ -44,7 +44,7 @@ class Jvm:
     def __init__(self, gateway: Java, settings: Mapping[str, str], process: subprocess.Popen[bytes] | None = None) -> None:
         self.gateway = gateway
         self._process, self._owner = process, os.getpid()
-        self._jvm: Java = gateway.jvm
+        self._jvm: Java = _Known(gateway.jvm)
         self._settings = settings
 
     def end(self) -> None:
@@ -72,6 +72,25 @@ class Jvm:
             if key.startswith(_HADOOP):
                 hadoop.set(key.removeprefix(_HADOOP), value)
         return catalog_of(self._jvm, self._settings, hadoop)
+
+
+class _Known:
+    """Packages and classes of Java, with what is static in them. py4j asks Java at every dot each time, and of a package's name Java looks
+    into all jars, as it might be a class: here each is asked for once."""
+
+    def __init__(self, java: Java) -> None:
+        self._java = java
+
+    def __getattr__(self, name: str) -> Java:
+        from py4j.java_gateway import JavaClass, JavaPackage
+
+        found = getattr(self._java, name)
+        known = _Known(found) if isinstance(found, JavaClass | JavaPackage) else found
+        setattr(self, name, known)
+        return known
+
+    def __call__(self, *arguments: Any) -> Java:
+        return self._java(*arguments)
 
 
 def catalog_of(jvm: Java, settings: Mapping[str, str], hadoop: Java) -> Java:
