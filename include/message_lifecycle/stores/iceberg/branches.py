@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from message_lifecycle.model.errors import CommitUnknown, LifecycleError, PlanConflict, TableBusy
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.stores.iceberg.java import NOT_THERE, Java, Jvm, each, identifier, java_class, result_unknown
+from message_lifecycle.stores.iceberg.java import NOT_THERE, Java, Jvm, each, entries, identifier, java_class, result_unknown
 from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
 
@@ -317,7 +317,7 @@ def document_of(metadata: Java) -> Document:
 
 def set_properties(base: Java, builder: Java, changes: Mapping[str, str | None]) -> None:
     """Within a change: set these, None removes one; nothing where they stand so."""
-    now = dict(base.properties())
+    now = entries(base.properties())
     new = {key: value for key, value in changes.items() if value is not None and now.get(key) != value}
     if new:
         builder.setProperties(new)

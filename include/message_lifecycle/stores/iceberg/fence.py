@@ -18,7 +18,7 @@ from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.stores.iceberg.branches import compare_and_swap
 from message_lifecycle.stores.iceberg.catalog import ledger_text
-from message_lifecycle.stores.iceberg.java import Java, java_class, java_message, result_unknown
+from message_lifecycle.stores.iceberg.java import Java, entries, java_class, java_message, result_unknown
 from message_lifecycle.stores.iceberg.layout import (
     AS_OF,
     COUNTS,
@@ -58,7 +58,7 @@ class Ancestor:
 
     @property
     def summary(self) -> dict[str, str]:
-        return {str(key): str(value) for key, value in self._snapshot.summary().items()}
+        return entries(self._snapshot.summary())
 
     @property
     def state(self) -> LogSummary | None:
@@ -134,7 +134,7 @@ def check(plan: Plan, plan_id: str, table: Java, server: Mapping[str, Value] | N
     needed = plan.requirements
     if str(table.uuid()) != needed.table_uuid:
         raise PlanConflict(plan_id, f"the topic's table is another one now ({table.uuid()}, planned on {needed.table_uuid})")
-    topic = settings_of(dict(table.properties()), where=f"topic {plan.topic}")
+    topic = settings_of(entries(table.properties()), where=f"topic {plan.topic}")
     now = topic if server is None else resolve(topic=topic, server=server).values
     planned = Policy.of_values(plan.policy)
     changed = ", ".join(f"{name} {planned[name]!r} -> {value!r}" for name, value in now.items() if planned[name] != value)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
+import json
 import os
 import re
 import select
@@ -99,6 +100,15 @@ def catalog_of(jvm: Java, settings: Mapping[str, str], hadoop: Java) -> Java:
         if key.startswith(f"{PROPERTIES}."):
             given.put(key.removeprefix(f"{PROPERTIES}."), value)
     return jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(CATALOG, given, hadoop)
+
+
+def entries(java_map: Java) -> dict[str, str]:
+    """Of a map of texts. Read as Python's maps are, each entry would be asked for twice."""
+    from py4j.java_gateway import JavaClass
+
+    mapper = JavaClass("org.apache.iceberg.util.JsonUtil", java_map._gateway_client).mapper()
+    found: dict[str, str] = json.loads(mapper.writeValueAsString(java_map))
+    return found
 
 
 def identifier(engine: Jvm, place: tuple[str, str]) -> Java:

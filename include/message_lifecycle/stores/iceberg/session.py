@@ -79,16 +79,17 @@ def spark_session(app_name: str) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
 
+    if _of_process is not None and _of_process.sparkContext is SparkContext._active_spark_context:
+        return cast("SparkSession", _of_process)
     _pass_no_arrays()
     try:
+        # Even where there is one, this asks Java a dozen questions, and its configuration comes over as a whole.
         context = SparkContext.getOrCreate(SparkConf().setAppName(app_name))
     except (PySparkRuntimeError, OSError) as error:
         raise SparkUnavailable(f"the Java process did not start: {error}") from error
-    if _of_process is None or _of_process.sparkContext is not context:
-        # Asked once: each time, the whole configuration would come over from Java.
-        if context.getConf().get(PROPERTIES) is None:
-            raise SparkUnavailable(f"its configuration names no catalog {CATALOG!r} ({PROPERTIES})")
-        _of_process = LazySession(context)
+    if context.getConf().get(PROPERTIES) is None:
+        raise SparkUnavailable(f"its configuration names no catalog {CATALOG!r} ({PROPERTIES})")
+    _of_process = LazySession(context)
     return cast("SparkSession", _of_process)
 
 

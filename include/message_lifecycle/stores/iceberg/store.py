@@ -44,7 +44,7 @@ from message_lifecycle.stores.iceberg.fence import (
     only_appends_since,
     properties,
 )
-from message_lifecycle.stores.iceberg.java import Java
+from message_lifecycle.stores.iceberg.java import Java, entries
 from message_lifecycle.stores.iceberg.layout import CANCELLED_MARKERS, MARKERS, PARENT_PLAN_ID, REMOVED, STAGED_AS, STAGED_PLAN_ID, UNDOES
 from message_lifecycle.stores.iceberg.marks import MarkersNow, sealed
 from message_lifecycle.stores.iceberg.read import IcebergReader, published_by, removed_rows
@@ -162,7 +162,7 @@ def stage(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, server: M
         delete_rows(session, io, plan.topic, branch, by_row, {STAGED_PLAN_ID: plan_id})
     table.refresh()
     staged = table.snapshot(branch)
-    removed = sum(removed_rows(dict(snapshot.summary())) for snapshot in chain(table, staged, base_id, plan_id))
+    removed = sum(removed_rows(entries(snapshot.summary())) for snapshot in chain(table, staged, base_id, plan_id))
     if removed != plan.expected.removed_rows:
         drop_stage(table, plan_id)
         raise PlanConflict(plan_id, f"its work removed {removed} messages, the plan names {plan.expected.removed_rows}")
@@ -276,7 +276,7 @@ class _Commit:
         """The staged snapshot itself, and the one that carries the plan. Raises PlanConflict; _MovedOn where main is not at the plan's snapshot
         any more, be it by this plan, or the branch not at the staged one."""
         plan, plan_id, staged_id = self.verdict.plan, self.verdict.staged.plan_id, int(staged.snapshotId())
-        told = {STAGED_AS: f"{self.base_id} {staged_id}", REMOVED: str(removed_rows(dict(staged.summary())))}
+        told = {STAGED_AS: f"{self.base_id} {staged_id}", REMOVED: str(removed_rows(entries(staged.summary())))}
 
         def change(base: Java, builder: Java) -> None:
             fence.check(plan, plan_id, base, self.server)

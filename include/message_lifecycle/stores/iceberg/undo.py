@@ -22,7 +22,7 @@ from message_lifecycle.stores.iceberg.branches import branch_of, drop_stage
 from message_lifecycle.stores.iceberg.data_files import copied_from, copies, digest_of, originals, vectors_of, within, write_vectors
 from message_lifecycle.stores.iceberg.data_rows import Longs, Positions, Vectors, read_rows, vectors_in
 from message_lifecycle.stores.iceberg.evidence_files import files_of_both
-from message_lifecycle.stores.iceberg.java import Java
+from message_lifecycle.stores.iceberg.java import Java, entries
 from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.read import removed_rows
@@ -63,7 +63,7 @@ def stage_undo(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, serv
         return lambda branch: update.set(STAGED_PLAN_ID, plan_id).toBranch(branch).commit()
 
     staged = change.stage(session, table, plan, base_id, work)
-    come_back = plan.expected.removed_rows - removed_rows(dict(staged.summary()))
+    come_back = plan.expected.removed_rows - removed_rows(entries(staged.summary()))
     if come_back != plan.restored_rows:
         drop_stage(table, plan_id)
         raise PlanConflict(plan_id, f"its work brought back {come_back} messages, the plan names {plan.restored_rows}")

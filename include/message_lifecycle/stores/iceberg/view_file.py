@@ -143,9 +143,8 @@ def _java() -> Jvm:
 
 
 def _keeps_views(java: Jvm) -> bool:
-    from py4j.java_gateway import is_instance_of
-
-    return bool(is_instance_of(java.gateway, java.lake, "org.apache.iceberg.catalog.ViewCatalog"))
+    # py4j's `is_instance_of` asks for its own class anew each time.
+    return bool(java._jvm.py4j.reflection.TypeUtil.isInstanceOf("org.apache.iceberg.catalog.ViewCatalog", java.lake))
 
 
 def _written(java: Jvm, place: Place, text: str, *, new: bool) -> Java:

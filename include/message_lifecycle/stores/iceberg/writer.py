@@ -71,7 +71,7 @@ class IcebergWriter:
         self, name: TopicName, messages: Iterable[NewMessage], policy: Policy, forbidden: KeyMatch | None = None
     ) -> Sequence[tuple[int, int] | Refusal]:
         table = java_table(self._session(), name)
-        if FOLD_PROPERTY in dict(table.properties()):
+        if table.properties().containsKey(FOLD_PROPERTY):
             raise is_a_document_topic(str(name))
         if table.properties().get(ROLE_PROPERTY) == "mirror":
             raise invalid_append(f"topic {name} is a mirror; it takes messages from its origin alone")
