@@ -48,6 +48,8 @@ class LazySession(Jvm):
 
     def __init__(self, context: SparkContext) -> None:
         super().__init__(context._gateway, dict(context.getConf().getAll()))
+        # PySpark's own questions as well: of an ingest, a thousand are for names that it has asked for before.
+        type(context)._jvm = self._jvm
         self.sparkContext = context
         self._made: SparkSession | None = None
 
