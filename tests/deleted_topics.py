@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.iceberg.layout import COMPACTED
 from tests.reclaiming import NAME, Past, past_in
 
 OWN = {NAME.table(), NAME.table(COMPACTED)}
 
 
-def topic_in(folder: Path, *, ledger_url: str = "sqlite://", **settings: int) -> Past:
+def topic_in(folder: Path, *, ledger_url: str = "sqlite://", **settings: Value) -> Past:
     """A log of five messages in two commits, and a compacted view of two rows."""
     past = past_in(folder, ledger_url=ledger_url)
     past.table(**settings)

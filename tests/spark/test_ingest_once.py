@@ -21,7 +21,10 @@ from message_lifecycle.model.errors import EXIT_UNAVAILABLE, CommitUnknown, Tabl
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import append
 from message_lifecycle.stores.iceberg import append as appending
+from message_lifecycle.stores.iceberg.branches import change_metadata, set_properties
+from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.fence import fenced_commit
+from message_lifecycle.stores.iceberg.layout import DELETED_BY
 from message_lifecycle.stores.iceberg.session import java_table
 
 pytestmark = pytest.mark.spark
@@ -74,6 +77,21 @@ def test_a_rival_append_to_the_partition_makes_the_batch_number_again(landing: L
     assert (rival.tries, result.end_offsets) == (2, {0: 9})
     assert_whole(landing, name, 9)
     assert [message.value for message in landing.messages(name)][5:] == [f"value {n}".encode() for n in range(3, 7)]
+
+
+def test_no_quarantine_is_made_beside_a_log_that_half_a_deletion_has_left(landing: Landing) -> None:  # DEL-7
+    """Its own quarantine is away, and could not come back to a name that another has."""
+    name, folder = landing.topic(), landing.source(a_jsonl=lines(0, 3) + BAD)
+    place = name.namespace, name.table()
+    change_metadata(place, lambda base, builder: set_properties(base, builder, {DELETED_BY: "plan 7"}), what="a deletion")
+    with raises("DeletionBegun", match="`lifecycle publish plan 7`"):
+        landing.take(name, folder)
+    assert (landing.messages(name), landing.branches(name)) == ([], [])
+    assert Tables().pointers.one((name.namespace, name.table("quarantine"))) is None
+    change_metadata(place, lambda base, builder: set_properties(base, builder, {DELETED_BY: None}), what="taken back")
+    landing.take(name, folder)
+    assert [at for _, at, _, _ in landing.quarantine(name)] == [4]
+    assert_whole(landing, name, 3)
 
 
 def test_a_rival_append_to_another_partition_passes_and_both_ends_are_right(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:

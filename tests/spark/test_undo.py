@@ -165,6 +165,21 @@ def test_after_the_snapshot_was_expired_nothing_comes_back(lake: Lake) -> None:
         run(s, name, UndoPlan(plan_id=plan_id))
 
 
+@pytest.mark.parametrize("by", ["time", "snapshot"])
+def test_after_main_was_rolled_back_to_what_was_staged_it_comes_back(lake: Lake, by: str) -> None:
+    """That snapshot is as old as the stage: whoever goes back to a time before the publish may come to it, and finds the messages gone."""
+    s = services(lake)
+    name, was, plan_id = cleaned(lake, s)
+    table = java_table(lake.session, name)
+    word = table.currentSnapshot()
+    rolled = table.manageSnapshots()
+    (rolled.rollbackToTime(word.timestampMillis()) if by == "time" else rolled.rollbackTo(word.parentId())).commit()
+    forget_cached(lake.session, name)
+    assert lake.offsets(name) == [5], "what was staged is on main, and the plan's word is not"
+    assert back(s, name, plan_id).restored == 4
+    assert list(lake.reader.messages(name)) == was
+
+
 def test_where_an_erasure_has_kept_a_branch_of_it_rows_come_from_there(lake: Lake) -> None:
     """An erasure ends the history; what it leaves of the plan's own messages is in a branch, without what was erased."""
     s = services(lake)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,14 +30,15 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.stores.iceberg import append, new_table
+from message_lifecycle.stores.iceberg import append, branches, new_table
 from message_lifecycle.stores.iceberg import store as of_log
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
 from message_lifecycle.stores.iceberg.compaction import store as of_view
 from message_lifecycle.stores.iceberg.documents import store as of_documents
 from message_lifecycle.stores.iceberg.java import Java
-from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID
+from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID, SNAPSHOTS
 from message_lifecycle.stores.iceberg.session import java_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
@@ -208,6 +209,106 @@ def test_a_compaction_that_meets_its_own_commit_leaves_the_view_whole(lake: Lake
     assert is_whole(name, COMPACTED)
     assert steps.verify(s, plan.plan_id).name == "published"
     assert [message.offset for message in read_compacted(s, name)] != []
+
+
+# The commit of a stage, on its branch: what the catalog names stays, whatever the answer was.
+
+
+LATE = AS_OF + 5000
+WHOLE = (Rows(base=0, times=(1, 2, 3)), Rows(base=3, times=(YOUNG,)))
+# Offset 1 is of a time to come: of its segment, the others go by row (CLK-4).
+BY_ROW = (Rows(base=0, times=(1, LATE, 3)), Rows(base=3, times=(YOUNG,)))
+ANSWERS = pytest.mark.parametrize("word", [UNKNOWN, LOST, REFUSED])
+
+
+@contextmanager
+def losing_stages(session: SparkSession, *, made: bool, by: str) -> Iterator[None]:
+    """The answers to commits on branches are lost."""
+    commit, asked = branches.commit_metadata, list[str]()
+
+    def lost(operations: Java, change: Callable[[Java, Java], None], *, what: str) -> None:
+        asked.append(what)
+        commit(unheard_operations(session, operations, made=made, by=by), change, what=what)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(branches, "commit_metadata", lost)
+        yield
+        assert asked, "Iceberg's own `commit()` asks the catalog itself"
+
+
+@ANSWERS
+@pytest.mark.parametrize(("rows", "left"), [(WHOLE, [3]), (BY_ROW, [1, 3])], ids=["whole segments", "single messages"])
+def test_a_stage_that_was_made_is_found_and_published(lake: Lake, word: str, rows: tuple[Rows, ...], left: list[int]) -> None:
+    name = lake.topic()
+    lake.append(name, *rows)
+    plan = lake.plan(name, AS_OF)
+    with losing_stages(lake.session, made=True, by=word):
+        made = lake.store().stage(plan)
+    assert is_whole(name)
+    lake.store().publish(lake.verdict(plan, made), by(LEDGER))
+    assert (lake.offsets(name), commits_of(name, plan)) == (left, 1)
+
+
+@EACH
+@pytest.mark.parametrize("rows", [WHOLE, BY_ROW], ids=["whole segments", "single messages"])
+def test_a_stage_that_was_not_made_says_so_and_is_made_anew(lake: Lake, word: str, rows: tuple[Rows, ...]) -> None:
+    name = lake.topic()
+    lake.append(name, *rows)
+    plan = lake.plan(name, AS_OF)
+    with losing_stages(lake.session, made=False, by=word), pytest.raises(CommitUnknown):
+        lake.store().stage(plan)
+    assert is_whole(name)
+    assert lake.publish(plan).removed == (("expiry", plan.expected.removed_rows),)
+
+
+@ANSWERS
+def test_the_stages_of_a_view_and_of_markers_that_were_made_are_found(lake: Lake, word: str) -> None:
+    clock = StandingClock()
+    s, name = lake.services(clock), TopicName.parse(f"{lake.stream}/staged {token_hex(4)}")
+    create_topic(s, name, partitions=1, settings={"subject_delete_marker_ttl": 90, "max_removed_fraction": 1.0})
+    made = [NewMessage(append_time=Instant(MINUTE), key=key, value=b"v", headers=(("Nats-TTL", b"60s"),)) for key in (b"a", b"b")]
+    IcebergWriter(lambda: lake.session).append(name, made, policy_of(s, name))
+    clock.now = Instant(MINUTE)
+    for work, kind in (("compaction", COMPACTED), ("message_cleaner", "")):
+        plan = steps.plan(s, name, as_of=clock.now, work=work).plan
+        with losing_stages(lake.session, made=True, by=word):
+            steps.stage(s, plan.plan_id)
+            steps.mark(s, plan.plan_id)
+        assert is_whole(name, kind)
+        outcome = steps.run(s, name, as_of=clock.now, work=work, approver=lambda *_: (True, "tester", "as expected"))
+        assert (outcome.name, outcome.plan_id) == ("published", plan.plan_id), outcome.detail
+        clock.now = Instant(3 * MINUTE)
+    assert lake.offsets(name) == [2, 3], "the markers"
+
+
+@ANSWERS
+def test_the_stage_of_an_undo_that_was_made_is_found(lake: Lake, word: str) -> None:
+    s, name = lake.services(clock=lambda: Instant(round(AS_OF * SECOND))), lake.topic(max_removed_fraction=1.0)
+    s.ledger.accept(name, LEDGER)
+    lake.append(name, *BY_ROW)
+    as_of = Instant(round(AS_OF * SECOND))
+    taken = steps.run(s, name, as_of=as_of, approver=lambda *_: (True, "tester", "as expected"))
+    plan = steps.plan(s, name, as_of=as_of, work=UndoPlan(plan_id=taken.plan_id or "")).plan
+    with losing_stages(lake.session, made=True, by=word):
+        steps.stage(s, plan.plan_id)
+    assert is_whole(name)
+    outcome = steps.run(
+        s, name, as_of=as_of, work=UndoPlan(plan_id=taken.plan_id or ""), approver=lambda *_: (True, "tester", "as expected")
+    )
+    assert (outcome.name, outcome.restored) == ("published", 2), outcome.detail
+    assert lake.offsets(name) == [0, 1, 2, 3]
+
+
+@ANSWERS
+def test_the_stage_of_documents_that_was_made_is_found(lake: Lake, word: str) -> None:
+    topic = Documents.on(lake, snapshot_interval=3, snapshot_threshold=2, snapshot_with_purging_changes=True)
+    topic.add(*typed("one", 1, 6))
+    topic.sync("one", a=5)
+    with losing_stages(lake.session, made=True, by=word):
+        topic.staged()
+    assert (is_whole(topic.name), is_whole(topic.name, SNAPSHOTS)) == (True, True)
+    assert topic.run().name == "published"
+    assert topic.stored("one") == [5, 6]
 
 
 @pytest.fixture

@@ -81,6 +81,22 @@ def test_a_plan_reads_well_and_names_what_is_next(lake: Lake, orders: TopicName)
     assert f"Next: lifecycle stage {plan_id[:12]}" in said
 
 
+def test_of_a_plan_whose_run_died_before_its_commit_publish_is_next(lake: Lake, orders: TopicName) -> None:
+    """`verify` would find nothing, and `publish` finds the commit where there is one."""
+    lake.say("plan", "shop/orders")
+    ledger = lake.services.ledger
+    plan_id = ledger.open_plan(orders).plan.plan_id
+    for verb in ("stage", "gate"):
+        lake.say(verb, plan_id)
+    record = ledger.record(plan_id)
+    ledger.record_publishing(record.staged, record.report)
+    said = lake.say("explain", plan_id)
+    assert f"State: publishing. Next: lifecycle publish {plan_id[:12]}" in said.out
+    assert lake.say("publish", plan_id).status == 0
+    assert lake.say("verify", plan_id).status == 0
+    assert lake.stored(orders) == [2, 3, 4]
+
+
 @pytest.mark.parametrize("changes", ["rows", "view", "back"])
 def test_a_plan_that_takes_single_messages_can_be_read(lake: Lake, capsys: pytest.CaptureFixture[str], changes: str) -> None:
     from message_lifecycle.app.cli import drawing

@@ -50,7 +50,7 @@ def test_a_plan_goes_its_way_and_every_step_is_kept(ledger: Ledger, clock: Stand
     clock.pass_us(5)
     ledger.record_report(report_of(plan, asks=True))
     ledger.record_approval(approval_of(plan))
-    ledger.record_publishing(plan.plan_id)
+    ledger.record_publishing(staged_of(plan), report_of(plan, asks=True))
     assert ledger.record(plan.plan_id).state == "publishing"
     ledger.record_outcome(outcome_of(plan))
     record = ledger.record(plan.plan_id)
@@ -98,7 +98,7 @@ def test_nothing_is_published_without_a_gate(ledger: Ledger) -> None:
     with pytest.raises(NotReady):
         ledger.record_outcome(outcome_of(plan, "published"))
     with pytest.raises(NotReady):
-        ledger.record_publishing(plan.plan_id)
+        ledger.record_publishing(staged_of(plan), report_of(plan))
     assert ledger.record(plan.plan_id).state == "staged"
     ledger.record_outcome(outcome_of(plan, "failed"))
 
@@ -142,12 +142,24 @@ def test_what_a_person_has_judged_is_not_exchanged(ledger: Ledger) -> None:
 
 def test_what_is_being_published_is_not_exchanged(ledger: Ledger) -> None:
     plan = gated(ledger, plan_of())
-    ledger.record_publishing(plan.plan_id)
-    ledger.record_publishing(plan.plan_id)
+    ledger.record_publishing(staged_of(plan), report_of(plan))
+    ledger.record_publishing(staged_of(plan), report_of(plan))
     with pytest.raises(NotReady):
         ledger.record_staged(staged_of(plan, snapshot_id=3))
     with pytest.raises(NotReady):
         ledger.record_report(report_of(plan, asks=True))
+    assert ledger.record_outcome(outcome_of(plan, "superseded")).name == "superseded"
+
+
+def test_what_was_exchanged_since_it_was_judged_is_not_published(ledger: Ledger) -> None:
+    plan = gated(ledger, plan_of())
+    for staged, report in (
+        (staged_of(plan, snapshot_id=3), report_of(plan)),
+        (staged_of(plan), report_of(plan, asks=True)),
+    ):
+        with pytest.raises(NotReady, match="the staged change that was judged"):
+            ledger.record_publishing(staged, report)
+    assert ledger.record(plan.plan_id).state == "gated"
 
 
 def test_a_closed_plan_takes_nothing_more(ledger: Ledger) -> None:
@@ -157,7 +169,7 @@ def test_a_closed_plan_takes_nothing_more(ledger: Ledger) -> None:
         lambda: ledger.record_staged(staged_of(plan)),
         lambda: ledger.record_report(report_of(plan)),
         lambda: ledger.record_approval(approval_of(plan)),
-        lambda: ledger.record_publishing(plan.plan_id),
+        lambda: ledger.record_publishing(staged_of(plan), report_of(plan, asks=True)),
     ):
         with pytest.raises(NotReady, match="closed \\(lapsed\\)"):
             write()
@@ -236,8 +248,6 @@ def test_an_unknown_plan_is_an_error(ledger: Ledger, unknown: str) -> None:
     ledger.add_plan(plan_of())
     with pytest.raises(UnknownPlan):
         ledger.record(unknown)
-    with pytest.raises(UnknownPlan):
-        ledger.record_publishing(unknown)
 
 
 def test_writes_for_an_unknown_plan_are_errors(ledger: Ledger) -> None:
@@ -246,6 +256,7 @@ def test_writes_for_an_unknown_plan_are_errors(ledger: Ledger) -> None:
         lambda: ledger.record_staged(staged_of(plan)),
         lambda: ledger.record_report(report_of(plan)),
         lambda: ledger.record_approval(approval_of(plan)),
+        lambda: ledger.record_publishing(staged_of(plan), report_of(plan)),
         lambda: ledger.record_outcome(outcome_of(plan)),
         lambda: ledger.record_outcome(replace(outcome_of(plan), plan_id=None)),
     ):

@@ -1,22 +1,27 @@
-"""Verbs said again, and runs beside which others go on: markers are made once, and what moved on meanwhile fails nobody."""
+"""Verbs said again, and runs beside which others go on: markers are made once, what moved on meanwhile fails nobody, and what is being
+published is not exchanged."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.requests import place_hold
 from message_lifecycle.app.scenario import World
-from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
-from message_lifecycle.model.errors import CommitUnknown
+from message_lifecycle.model.errors import CommitUnknown, NotReady
+from message_lifecycle.model.facts import HeldRange
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Published
+from message_lifecycle.model.outcome import Check, GateReport, Published
+from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import PurgeKey, RemoveMessages
 from message_lifecycle.model.setting_list import Value
 from tests.logs import AS_OF, SECOND
@@ -84,6 +89,157 @@ def test_a_commit_of_unknown_result_leaves_its_plan_to_the_next_run(made: bool) 
     assert published == [(open_.plan.plan_id, (("expiry", 1),))], "once, by that very plan"
     assert (outcome.name, outcome.first_plan_id) == (("no_op", open_.plan.plan_id) if made else ("published", None))
     assert [message.offset for message in s.reader.messages(NAME)] == [1, 2]
+
+
+class Beside:
+    """A store beside whose verbs another run does something: before one of them, by its name."""
+
+    def __init__(self, store: Any, verb: str, other: Callable[[], object]) -> None:
+        self._store, self._verb, self._other = store, verb, other
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._verb:
+            self._other()
+        return getattr(self._store, name)
+
+
+def with_log(s: Services, verb: str, other: Callable[[], object]) -> Services:
+    return replace(s, stores=replace(s.stores, log=Beside(s.stores.log, verb, other)))
+
+
+class BlockingGate:
+    def judge(self, plan: Plan, staged: Any, *_: object) -> GateReport:
+        check = Check(id="held", says="no hold", kind="rule", evaluated=True, passed=False, found="one row is held")
+        return GateReport(plan_id=plan.plan_id, staged_snapshot_id=staged.snapshot_id, declared=1, checks=(check,), figures=())
+
+
+def judged(**settings: Value) -> tuple[World, str]:
+    """A log with a plan that the gate has judged."""
+    w = world(**{"message_expiry": 1, **settings})
+    append(w, one(1, segment=0), one(99, segment=1), one(100, segment=1))
+    plan_id = steps.plan(w.services, NAME, as_of=AS_OF).plan.plan_id
+    steps.stage(w.services, plan_id)
+    steps.gate(w.services, plan_id)
+    return w, plan_id
+
+
+def test_the_gate_of_another_run_does_not_end_what_is_being_published() -> None:  # DEL-1, DEL-4
+    w, plan_id = judged()
+    s = w.services
+
+    def other() -> None:
+        with pytest.raises(NotReady, match="publishing"):
+            steps.gate(replace(s, gate=BlockingGate()), plan_id)
+
+    assert isinstance(steps.publish(with_log(s, "publish", other), plan_id), Published)
+    assert steps.verify(s, plan_id).name == "published"
+    assert [message.offset for message in s.reader.messages(NAME)] == [1, 2]
+
+
+def test_what_another_run_has_judged_again_is_not_published_by_the_first_report() -> None:  # DEL-2
+    """Its gate comes while the first waits for its turn, and has not closed the plan yet."""
+    w, plan_id = judged()
+    s = w.services
+    record = s.ledger.record(plan_id)
+    assert record.staged is not None
+    s.ledger.record_report(BlockingGate().judge(record.plan, record.staged))
+    with pytest.raises(NotReady):
+        steps._publish(s, record)
+    assert [message.offset for message in s.reader.messages(NAME)] == [0, 1, 2]
+
+
+def test_another_run_s_stage_of_a_compaction_does_not_replace_what_is_published() -> None:  # CMP-10, DEL-4
+    w = world(cleanup_policy="compact")
+    append(w, one(1, key=b"a"), one(2, key=b"a"), one(3, key=b"b"))
+    s = w.services
+    plan_id = steps.plan(s, NAME, as_of=AS_OF, work="compaction").plan.plan_id
+    first = steps.stage(s, plan_id)
+    assert first.view is not None
+    steps.gate(s, plan_id)
+    was = s.ledger.record(plan_id)
+
+    class Again(Beside):
+        """Its stage is another one: the first one's is no more to be found."""
+
+        def stage(self, *given: Any) -> Any:
+            staged = self._store.stage(*given)
+            self._other()
+            return replace(staged, view=replace(staged.view, snapshot_id=99))
+
+    other = replace(s, stores=replace(s.stores, view=Again(s.stores.view, "", lambda: steps.publish(s, plan_id))))
+    with pytest.raises(NotReady):
+        steps.stage(other, plan_id)
+    after = s.ledger.record(plan_id)
+    assert (after.staged, after.report) == (was.staged, was.report)
+    assert steps.verify(s, plan_id).name == "published"
+
+
+class Killed(BaseException):
+    """What no verb catches."""
+
+
+def died() -> tuple[World, str]:
+    """Of a run that has said that it publishes, and not committed."""
+    w, plan_id = judged()
+
+    def killed() -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        steps.publish(with_log(w.services, "publish", killed), plan_id)
+    assert w.services.ledger.record(plan_id).state == "publishing"
+    return w, plan_id
+
+
+def test_a_run_that_dies_before_its_commit_leaves_its_plan_to_the_next_one() -> None:  # DEL-4
+    w, plan_id = died()
+    s = w.services
+    assert isinstance(steps.publish(s, plan_id), Published)
+    assert steps.verify(s, plan_id).name == "published"
+    assert [message.offset for message in s.reader.messages(NAME)] == [1, 2]
+
+
+def test_verbs_said_again_of_a_plan_that_is_being_published_change_nothing_of_it() -> None:
+    w, plan_id = died()
+    s = w.services
+    was = s.ledger.record(plan_id)
+    assert steps.stage(s, plan_id) == was.staged
+    with pytest.raises(NotReady, match="published"):
+        steps.verify(s, plan_id)
+    assert s.ledger.record(plan_id) == was
+    assert steps.run(s, NAME, as_of=AS_OF).plan_id == plan_id
+    assert [found.name for _, found in s.ledger.history(NAME)] == ["published"]
+
+
+def hold(w: World) -> None:
+    place_hold(w.services, NAME, by="ada", why="case 7", offsets=HeldRange(partition=0, first=0, last=0))
+
+
+def settings(w: World) -> None:
+    w.services.topics.alter(NAME, {"message_expiry": 200})
+
+
+@pytest.mark.parametrize("between", [hold, settings])
+def test_what_came_after_the_word_ends_the_plan_as_before_it(between: Callable[[World], None]) -> None:  # DEL-3, DEL-8
+    w, plan_id = died()
+    s = w.services
+    between(w)
+    steps.run(s, NAME, as_of=AS_OF)
+    outcome = s.ledger.record(plan_id).outcome
+    assert outcome is not None and outcome.name == "superseded"
+    assert [message.offset for message in s.reader.messages(NAME)] == [0, 1, 2]
+
+
+def test_a_later_interval_takes_the_place_of_what_died_before_its_commit() -> None:  # DEL-1
+    w, plan_id = died()
+    s = w.services
+    append(w, one(100, segment=2))
+    later = Instant(AS_OF + SECOND)
+    w.set_now(later)
+    outcome = steps.run(s, NAME, as_of=later, approver=lambda *_: (True, "tester", "as expected"))
+    first = s.ledger.record(plan_id).outcome
+    assert first is not None and (first.name, outcome.name) == ("superseded", "published"), outcome.detail
+    assert 0 not in [message.offset for message in s.reader.messages(NAME)]
 
 
 def test_a_request_is_not_answered_with_the_plan_of_another_that_waits() -> None:  # DEL-1

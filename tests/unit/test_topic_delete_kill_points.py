@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -9,14 +10,21 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.requests import deleted_topics, place_hold
+from message_lifecycle.app.requests import deleted_topics, place_hold, unreached
 from message_lifecycle.ledger import migrate_ledger
+from message_lifecycle.model.erasure import KeyDigest
 from message_lifecycle.model.errors import CommitUnknown, HeldByLegalHold, PlanConflict, UnknownTopic
+from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import DeleteTopic
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.compaction import view_table
+from message_lifecycle.stores.iceberg.documents import tables as document_tables
 from message_lifecycle.stores.iceberg.java import Jvm
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED
 from message_lifecycle.stores.iceberg.session import engine
 from tests.deleted_topics import OWN, names_in, offsets, topic_in
+from tests.errors import raises
 from tests.histories import ON_OWN_CATALOG
 from tests.past_and_die import dies, ended, start
 from tests.reclaiming import NAME, NOW, Past
@@ -27,10 +35,10 @@ STEPS = ["written", "inside_commit", "before_commit", "inside_commit 2", "after_
 """A deletion's, in order: it moves the view, and then the log. An undo moves the log first, and comes to `before_commit` after both."""
 
 
-def made(folder: Path) -> tuple[Past, str]:
+def made(folder: Path, **settings: Value) -> tuple[Past, str]:
     url = f"sqlite:///{folder / 'ledger.db'}"
     migrate_ledger(url)
-    return topic_in(folder, ledger_url=url), url
+    return topic_in(folder, ledger_url=url, **settings), url
 
 
 def left(past: Past) -> object:
@@ -142,6 +150,42 @@ def test_half_a_deletion_that_cannot_be_taken_back_yet_is_not_closed(tmp_path: P
         past.append(5, days_old=0)
         steps.publish(past.services, first.plan.plan_id)
     assert (names_in(past, NAME.namespace), names_in(past, DELETED)) == (OWN, set())
+
+
+def _unreached(past: Past) -> str:
+    key = KeyDigest(digest="d", secret="s")
+    return " ".join(unreached(past.services, past.ledger.add_erasure("r", key, topics=[], forbid=False, requested_by="ada", why="asked")))
+
+
+@pytest.mark.parametrize("make", [view_table.create, document_tables.create], ids=["a view", "snapshots"])
+def test_no_table_is_made_beside_half_a_deletion(tmp_path: Path, make: Callable[[Tables, TopicName], None]) -> None:
+    """It would have the name of one that is away, and that one nobody could put back any more."""
+    past, url = made(tmp_path, **({"fold": "text_splice"} if make is document_tables.create else {}))
+    dies(tmp_path, url, "before_commit", "delete")
+    first = past.ledger.open_plan(NAME)
+    assert first is not None
+    with raises("DeletionBegun", match=f"`lifecycle publish {first.plan.plan_id}`"):
+        make(past.tables, NAME)
+    assert names_in(past, NAME.namespace) == {NAME.table()}
+    assert f"begun to delete it, and its tables that are away were not looked into ({DELETED}." in (told := _unreached(past))
+    assert f"`lifecycle publish {first.plan.plan_id[:12]}` ends the deletion or takes it back" in told and "drop it" not in told
+    steps.publish(past.services, first.plan.plan_id)
+    assert f"deleted by plan {first.plan.plan_id}, its tables were not looked into" in _unreached(past)
+    assert past.undo(first.plan.plan_id).name == "published"
+    assert _unreached(past) == ""
+    make(past.tables, NAME)
+
+
+def test_what_half_a_deletion_cannot_put_back_is_not_told_as_a_topic_that_went(tmp_path: Path) -> None:
+    past, url = made(tmp_path)
+    dies(tmp_path, url, "before_commit", "delete")
+    past.table(COMPACTED, location=(tmp_path / "another").as_uri())
+    first = past.ledger.open_plan(NAME)
+    assert first is not None
+    steps.close(past.services, first.plan, "superseded", "given up")
+    assert (names_in(past, NAME.namespace), len(names_in(past, DELETED))) == (OWN, 1)
+    told = _unreached(past)
+    assert f"plan {first.plan.plan_id} did not delete it" in told and "the topic stands" in told and "dropped its log" not in told
 
 
 @pytest.mark.parametrize("given_up", [True, False], ids=["given up", "asked again"])

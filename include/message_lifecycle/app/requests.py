@@ -14,7 +14,7 @@ from message_lifecycle.app.operations import reclaim
 from message_lifecycle.app.operations.erasure import INTAKE, eraser_of, forget_former, writers_waited_for
 from message_lifecycle.app.operations.reclaim import is_gone, lost
 from message_lifecycle.app.operations.registry import Scheduled, named
-from message_lifecycle.app.operations.topics import undo_until
+from message_lifecycle.app.operations.topics import undo_until, uuid_of
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.app.topics import line_of
@@ -26,6 +26,7 @@ from message_lifecycle.model.errors import (
     LifecycleError,
     NothingDeleted,
     Unavailable,
+    UnknownPlan,
     UnknownTopic,
     code_of,
     compacted_table_there,
@@ -41,7 +42,7 @@ from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.outcome import Outcome, PlanRecord
 from message_lifecycle.model.plan import Operation
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted
-from message_lifecycle.model.tables import DeletedTopic, Deletion
+from message_lifecycle.model.tables import DeletedTopic, Deletion, Remnant
 from message_lifecycle.ports import Topic
 
 # Placing and releasing legal holds (DEL-8).
@@ -356,8 +357,7 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
             if (not request.topics or topic.topic in request.topics) and not _was_reached(s, request, topic)
         ]
         + [
-            f"{left.topic}: deleted by plan {left.plan_id}, and somebody dropped its log since; what is left of it may hold the key, and "
-            f"nothing brings it back: drop it with its files ({', '.join(left.tables)})"
+            _told_of_remnant(s, left)
             for left in (() if s.stores.move is None else s.stores.move.remnants())
             if not request.topics or left.topic in request.topics
         ]
@@ -372,6 +372,28 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
             if not begun.removed and (not request.topics or begun.topic in request.topics)
         ]
         + list(() if request.topics else s.strays())
+    )
+
+
+def _told_of_remnant(s: Services, left: Remnant) -> str:
+    of, tables = f"{left.topic}: plan {left.plan_id}", ", ".join(left.tables)
+    try:
+        record = s.ledger.record(left.plan_id)
+    except UnknownPlan:
+        record = None
+    if record is None or uuid_of(s, left.topic) != record.plan.requirements.table_uuid:
+        return (
+            f"{left.topic}: deleted by plan {left.plan_id}, and somebody dropped its log since; what is left of it may hold the key, and "
+            f"nothing brings it back: drop it with its files ({tables})"
+        )
+    if record.outcome is None:
+        return (
+            f"{of} has begun to delete it, and its tables that are away were not looked into ({tables}): "
+            f"`lifecycle publish {left.plan_id[:_SHORT]}` ends the deletion or takes it back"
+        )
+    return (
+        f"{of} did not delete it, and could not put back what it had taken away, as another table has the name; the topic stands, and what is "
+        f"away may hold the key: save what is needed of it, then drop it with its files ({tables})"
     )
 
 

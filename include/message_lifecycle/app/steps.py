@@ -209,22 +209,21 @@ def publish(s: Services, plan_id: str) -> Published | Outcome | None:
     record = s.ledger.record(plan_id)
     if record.outcome is not None:
         return record.outcome
-    if record.staged is None or record.report is None or record.reported_at is None:
-        raise NotReady(plan_id, record.state, "a plan that the gate has judged")
     with s.ledger.lock(record.plan.topic):
         begun = changes.is_to_be_finished(s, record.plan)  # asked first: whoever ends it writes the outcome, and then takes the word away
-        closed = s.ledger.record(plan_id).outcome
-        if closed is not None:
-            return closed  # another plan took its place while this one waited for its turn
+        record = s.ledger.record(plan_id)
+        if record.outcome is not None:
+            return record.outcome  # another plan took its place while this one waited for its turn
         if begun:
             return changes.finish(s, record.plan)
         return _publish(s, record)
 
 
 def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
-    """Under the topic's lock. Raises PlanConflict."""
+    """Under the topic's lock. Raises PlanConflict; NotReady where no gate has judged what is staged."""
     plan, operation = record.plan, of_plan(s, record.plan)
-    assert record.staged is not None and record.report is not None and record.reported_at is not None, "the gate has judged it"
+    if record.staged is None or record.report is None or record.reported_at is None:
+        raise NotReady(plan.plan_id, record.state, "a plan that the gate has judged")
     if not changes.is_decided(s, plan):
         require_todays(s, plan)
         if operation.settings_now(s, plan).changed_since(dict(plan.policy)):
@@ -247,6 +246,8 @@ def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
         return None
     if not operation.heeds_horizon(s, plan) and changes.published(s, plan) is None:
         raise PlanConflict(plan.plan_id, "the topic has been compacted since it was planned")
+    # A gate, or a stage beside the log, of another run asks for no lock; after this word neither changes what the plan's end is told by.
+    s.ledger.record_publishing(record.staged, record.report)
     return changes.commit(s, verdict)
 
 

@@ -214,13 +214,16 @@ class Plans(Part):
             _set(connection, row, approval=to_json(approval))
         return approval
 
-    def record_publishing(self, plan_id: str) -> None:
-        """Note that a commit is about to be tried: from here on only the table tells what happened (DEL-4). Raises NotReady."""
+    def record_publishing(self, staged: Staged, report: GateReport) -> None:
+        """Note that a commit of what was staged and judged so is about to be tried: nobody exchanges it any more, and only the table tells
+        what came of it (DEL-4). Raises NotReady where something else stands by now."""
         with self._database.writing() as connection:
-            row = _open(connection, plan_id, "a plan that the gate has judged")
-            if row.report is None:
-                raise NotReady(plan_id, _found(row), "a plan that the gate has judged")
-            _set(connection, row, state="publishing")
+            row = _open(connection, staged.plan_id, "an open plan")
+            # As values: an earlier version may have written them in other words.
+            if row.report is None or (from_json(Staged, row.staged), from_json(GateReport, row.report)) != (staged, report):
+                raise NotReady(staged.plan_id, _found(row), "the staged change that was judged")
+            if row.state != "publishing":
+                _set(connection, row, state="publishing")
 
     def record_outcome(self, outcome: Outcome) -> Outcome:
         """Close the outcome's plan. The first outcome stands and is returned (DEL-5). Raises NotReady where `published` is said

@@ -137,8 +137,8 @@ class DeletedTopic(Deletion):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remnant:
-    """What is left of a deleted topic whose log somebody has dropped: nothing brings it back or reclaims it. `tables`: names in the
-    catalog."""
+    """What a deletion has taken away and that lies there without its log. Where somebody has dropped that, nothing brings it back or reclaims
+    it; else the log stands at its place, as the deletion has died, or another table has the name. `tables`: names in the catalog."""
 
     plan_id: str
     topic: TopicName

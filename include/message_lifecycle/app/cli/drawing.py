@@ -233,7 +233,8 @@ def _fate(screen: Screen, view: View) -> None:
         how_to_answer(screen, view)
         screen.line(f"The question lapses at {view['waits_until']}.")
     else:
-        following = {"planned": "stage", "staged": "gate", "gated": "publish", "publishing": "verify"}.get(view["state"], "verify")
+        # Whether it is committed the table tells: `publish` finds the commit, or goes on to it.
+        following = {"planned": "stage", "staged": "gate"}.get(view["state"], "publish")
         screen.line(f"State: {view['state']}. Next: lifecycle {following} {view['plan_id'][:SHORT]}")
 
 

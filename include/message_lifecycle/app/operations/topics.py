@@ -88,7 +88,7 @@ class TopicDelete(OfWholeTopic):
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, deleted = record.plan, deleted_by(s, record.plan)
-        wrong = [f"topic {plan.topic} is still there"] if _uuid_of(s, plan.topic) == plan.requirements.table_uuid else []
+        wrong = [f"topic {plan.topic} is still there"] if uuid_of(s, plan.topic) == plan.requirements.table_uuid else []
         return wrong + _misplaced(plan, () if deleted is None else deleted.tables)
 
 
@@ -151,7 +151,7 @@ def _plan_return(s: Services, work: UndoPlan, *, as_of: Instant) -> Plan:
     record = s.ledger.record(work.plan_id)
     deletion, name = record.plan, record.plan.topic
     heeded = sparing.ids_of(sparing.holds_of(s, name))
-    there = _uuid_of(s, name)
+    there = uuid_of(s, name)
     before = s.ledger.undoing(deletion.plan_id)
     if before is not None:
         if there != deletion.requirements.table_uuid:
@@ -205,7 +205,7 @@ def _open_erasures(s: Services, found: DeletedTopic) -> list[str]:
     ]
 
 
-def _uuid_of(s: Services, name: TopicName) -> str | None:
+def uuid_of(s: Services, name: TopicName) -> str | None:
     try:
         return s.topics.describe(name).uuid
     except UnknownTopic:

@@ -198,6 +198,15 @@ def not_deletable(topic: str) -> BadInput:
     )
 
 
+def deletion_begun(topic: str, plan_id: str) -> Refused:
+    """A run that deletes the topic has died, or is under way: some of its tables may be away, and another would have the name of one."""
+    return Refused(
+        f"topic {topic}: plan {plan_id} has begun to delete it, and no table is made beside it meanwhile. Run `lifecycle publish {plan_id}`, "
+        f"which ends the deletion, or takes it back where the topic has changed since; `lifecycle undo {plan_id}` brings a deleted topic back.",
+        code="DeletionBegun",
+    )
+
+
 def not_undone(plan_id: str) -> BadInput:
     """Only a plan that was taken back has messages to release."""
     return BadInput(

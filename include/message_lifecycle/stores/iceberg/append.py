@@ -16,19 +16,11 @@ from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.branches import set_refs
-from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY, ledger_text
+from message_lifecycle.stores.iceberg.catalog import beside, ledger_text
 from message_lifecycle.stores.iceberg.fence import Ancestor, Walk, fenced_commit, main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.incoming import CutRules, number
 from message_lifecycle.stores.iceberg.java import Java, each
-from message_lifecycle.stores.iceberg.layout import (
-    CATALOG,
-    INGEST_ID,
-    LEDGER,
-    PARTITIONS_PROPERTY,
-    STREAM_PROPERTY,
-    TOPIC_PROPERTY,
-    LogSummary,
-)
+from message_lifecycle.stores.iceberg.layout import CATALOG, INGEST_ID, LEDGER, PARTITIONS_PROPERTY, LogSummary
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 
 if TYPE_CHECKING:
@@ -395,10 +387,7 @@ def quarantined(session: SparkSession, name: TopicName, batch_id: str) -> dict[s
 def _create(session: SparkSession, name: TopicName) -> None:
     if session.catalog.tableExists(sql_table(name, kind=KIND)):
         return
-    # What its age removes can be taken back for as long as what goes from the log.
-    window = java_table(session, name).properties().get(UNDO_PROPERTY)
-    kept = {} if window is None else {UNDO_PROPERTY: str(window)}
-    properties = {**_PROPERTIES, **kept, STREAM_PROPERTY: name.stream, TOPIC_PROPERTY: name.topic}
+    properties = {**_PROPERTIES, **beside(name, dict(java_table(session, name).properties()))}
     listed = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in properties.items())
     warehouse = session.conf.get(f"spark.sql.catalog.{CATALOG}.warehouse", None)
     # Named by a fresh uuid, so that a topic made again never meets the files of its predecessor.

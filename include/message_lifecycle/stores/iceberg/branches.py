@@ -1,4 +1,4 @@
-"""Changes of a table's metadata alone: branches, and by Iceberg's own library properties, refs and snapshots."""
+"""Branches, and what is committed to them; changes of a table's metadata alone, by Iceberg's own library: properties, refs and snapshots."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from message_lifecycle.model.errors import CommitUnknown, LifecycleError, PlanConflict, TableBusy
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.stores.iceberg.java import NOT_THERE, Java, Jvm, each, entries, identifier, java_class, result_unknown
+from message_lifecycle.stores.iceberg.java import NOT_THERE, Java, Jvm, each, entries, identifier, java_class, java_message, result_unknown
 from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
 
@@ -129,6 +129,33 @@ def set_refs(table: Java, change: Callable[[Java], Java], *, what: str) -> None:
         else:
             return
     raise TableBusy(what, _ATTEMPTS)
+
+
+def commit_to(table: Java, branch: str, update: Java, *, what: str) -> None:
+    """Commit an update of Iceberg's to a branch that is ours alone. `what` names the deed in errors.
+
+    Never by its own `commit()`, for the reason that `fence` gives: where the answer to an attempt was lost, the branch itself tells.
+    Raises PlanConflict where Iceberg's own checks see a conflict; TableBusy; CommitUnknown.
+    """
+    from py4j.protocol import Py4JError
+
+    update.toBranch(branch)
+    made: int | None = None
+
+    def change(base: Java, builder: Java) -> None:
+        nonlocal made
+        ref = base.ref(branch)
+        if ref is None or int(ref.snapshotId()) != made:  # else by an attempt whose answer was lost
+            snapshot = update.apply()
+            made = int(snapshot.snapshotId())
+            builder.setBranchSnapshot(snapshot, branch)
+
+    try:
+        commit_metadata(table.operations(), change, what=what)
+    except Py4JError as error:
+        if java_class(error) == "ValidationException":
+            raise PlanConflict("staged", java_message(error)) from error
+        raise
 
 
 # What a plan's branch differs in from the plan's snapshot, as one update of main.

@@ -16,6 +16,7 @@ from message_lifecycle.model.errors import (
     InvalidName,
     UnknownTopic,
     UnsafePath,
+    deletion_begun,
     is_a_document_topic,
     not_a_document_topic,
     storage_refused,
@@ -31,6 +32,7 @@ from message_lifecycle.ports import Topic
 from message_lifecycle.stores.iceberg.layout import (
     BESIDE,
     CATALOG,
+    DELETED_BY,
     FOLD_PROPERTY,
     KINDS,
     LEDGER,
@@ -314,6 +316,15 @@ def documents(tables: Tables, name: TopicName) -> Iterator[tuple[str, TableDocum
             if (found.properties.get(STREAM_PROPERTY), found.properties.get(TOPIC_PROPERTY)) != (name.stream, name.topic):
                 raise ForeignTable(str(name), ".".join(place))
             yield kind, found
+
+
+def beside(name: TopicName, log: Mapping[str, str]) -> dict[str, str]:
+    """What the properties of a table beside the log say: whose it is, and that it keeps its past for as long, as it travels with the topic.
+    `log`: the log's properties. Raises DeletionBegun."""
+    if DELETED_BY in log:
+        raise deletion_begun(str(name), log[DELETED_BY])
+    kept = {key: log[key] for key in (SCRATCH_PROPERTY, UNDO_PROPERTY) if key in log}
+    return {STREAM_PROPERTY: name.stream, TOPIC_PROPERTY: name.topic, **kept}
 
 
 def check_alone(tables: Tables, name: TopicName) -> None:

@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from message_lifecycle.model.change import RemoveRows
-from message_lifecycle.model.errors import CommitUnknown, PlanConflict, TableBusy, undo_source_gone
+from message_lifecycle.model.errors import PlanConflict, undo_source_gone
 from message_lifecycle.model.message import Place, ranges_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.stores.iceberg.branches import commit_to
 from message_lifecycle.stores.iceberg.compaction import NewFile, NewVector, Written
 from message_lifecycle.stores.iceberg.data_rows import Positions, read_rows, vectors_in
-from message_lifecycle.stores.iceberg.java import Java, each, java_class, java_message, result_unknown
+from message_lifecycle.stores.iceberg.java import Java, each
 from message_lifecycle.stores.iceberg.puffin import write_vectors as write_vectors_at
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table
 from message_lifecycle.stores.iceberg.table_folder import absolute, is_local, local_path, location_prefix
@@ -231,10 +232,7 @@ def commit(
     the table's one partition field.
 
     Raises PlanConflict where a file to be replaced is not there any more, TableBusy, CommitUnknown."""
-    from py4j.protocol import Py4JError
-
-    head = table.snapshot(branch)
-    update = table.newRowDelta().toBranch(branch)
+    head, update = table.snapshot(branch), table.newRowDelta()
     replaced = {
         path for result in results for path in (*result.dropped, *result.unmarked, *(vector.data_file for vector in result.vectors))
     }
@@ -258,18 +256,7 @@ def commit(
         update.addDeletes(described)
     for key, value in properties.items():
         update.set(key, value)
-    what = f"committing {sum(len(result.files) for result in results)} files to branch {branch}"
-    try:
-        update.commit()
-    except Py4JError as error:
-        if result_unknown(error):
-            raise CommitUnknown(what) from error
-        kind = java_class(error)
-        if kind == "CommitFailedException":
-            raise TableBusy(what, 1) from error
-        if kind == "ValidationException":
-            raise PlanConflict("staged", java_message(error)) from error
-        raise
+    commit_to(table, branch, update, what=f"committing {sum(len(result.files) for result in results)} files to branch {branch}")
     table.refresh()
     return int(table.snapshot(branch).snapshotId())
 
@@ -339,7 +326,7 @@ def delete_rows(
             update.removeDeletes(before[path])
     for key, value in (properties or {}).items():
         update.set(key, value)
-    update.toBranch(branch).commit()
+    commit_to(table, branch, update, what=f"committing {len(by_file)} vectors to branch {branch}")
     forget_cached(session, name)
 
 

@@ -1,7 +1,7 @@
 """The fence: leave to commit, asked inside every attempt of a commit, on the snapshots that the attempt really builds on.
 
 Where another commit came first, all is made anew on what is there then; whatever was checked before the first attempt is out of date.
-An attempt is never Iceberg's own `commit()` of main: that deletes what it wrote in all its attempts where the last one is refused, and the
+An attempt is never Iceberg's own `commit()` of a table: that deletes what it wrote in all its attempts where the last one is refused, and the
 refusal may be of its own commit, which an earlier attempt made and whose answer was lost.
 """
 

@@ -21,7 +21,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.admission import Lifetime, admit
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.stores.iceberg.branches import StagedChange, set_refs
+from message_lifecycle.stores.iceberg.branches import StagedChange, commit_to, set_refs
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.data_files import delete_rows
 from message_lifecycle.stores.iceberg.fence import Ancestor, main_ancestors, newest_state
@@ -170,7 +170,7 @@ def append_to(table: Java, branch: str, files: Iterable[Java]) -> None:
     update = table.newAppend()
     for file in files:
         update.appendFile(file)
-    update.toBranch(branch).commit()
+    commit_to(table, branch, update, what=f"committing markers to branch {branch}")
 
 
 def sealed(state: LogSummary, plan: Plan) -> LogSummary:

@@ -25,7 +25,7 @@ from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, Given
 from message_lifecycle.stores.iceberg import change
 from message_lifecycle.stores.iceberg.append import KIND
-from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, undo_ref
+from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, commit_to, undo_ref
 from message_lifecycle.stores.iceberg.change import TableStore, Update, appends_pass, undoing
 from message_lifecycle.stores.iceberg.data_files import copied_from, copies, digest_of, files_named, originals
 from message_lifecycle.stores.iceberg.evidence_files import longs, schema
@@ -120,7 +120,8 @@ class IcebergQuarantine(TableStore):
                     update = bringing_back(session, self._tables.load(plan.topic, kind=KIND).io, table, plan)
                 else:
                     update = _going(session, table, plan, base_id)(table)
-                return lambda branch: update.set(STAGED_PLAN_ID, plan.plan_id).toBranch(branch).commit()
+                update.set(STAGED_PLAN_ID, plan.plan_id)
+                return lambda branch: commit_to(table, branch, update, what=f"staging plan {plan.plan_id}")
 
             staged = change.stage(session, table, plan, base_id, work, kind=KIND)
             found = int(staged.snapshotId())

@@ -25,6 +25,7 @@ from message_lifecycle.stores.iceberg.branches import (
     branch_of,
     chain,
     commit_metadata,
+    commit_to,
     drop_stage,
     make_branch,
     remove_branch,
@@ -157,7 +158,7 @@ def stage(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, server: M
         # The mark of a stage that is whole stands on its last commit.
         if not by_row:
             drop.set(STAGED_PLAN_ID, plan_id)
-        drop.toBranch(branch).commit()
+        commit_to(table, branch, drop, what=f"staging plan {plan_id}")
     if by_row:
         delete_rows(session, io, plan.topic, branch, by_row, {STAGED_PLAN_ID: plan_id})
     table.refresh()

@@ -18,7 +18,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.iceberg import change, fence
 from message_lifecycle.stores.iceberg import evidence_files as frames
-from message_lifecycle.stores.iceberg.branches import branch_of, drop_stage
+from message_lifecycle.stores.iceberg.branches import branch_of, commit_to, drop_stage
 from message_lifecycle.stores.iceberg.data_files import copied_from, copies, digest_of, originals, vectors_of, within, write_vectors
 from message_lifecycle.stores.iceberg.data_rows import Longs, Positions, Vectors, read_rows, vectors_in
 from message_lifecycle.stores.iceberg.evidence_files import files_of_both
@@ -60,7 +60,7 @@ def stage_undo(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, serv
             update.addRows(file)
         for vector in _vectors(session, io, table, plan, {at: path for at, (path, _) in back.items()}, update):
             update.addDeletes(vector)
-        return lambda branch: update.set(STAGED_PLAN_ID, plan_id).toBranch(branch).commit()
+        return lambda branch: commit_to(table, branch, update.set(STAGED_PLAN_ID, plan_id), what=f"staging plan {plan_id}")
 
     staged = change.stage(session, table, plan, base_id, work)
     come_back = plan.expected.removed_rows - removed_rows(entries(staged.summary()))

@@ -18,7 +18,16 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.data_files import within
 from message_lifecycle.stores.iceberg.data_rows import Longs, Vectors, read_rows
-from message_lifecycle.stores.iceberg.layout import END_OFFSETS, PARENT_PLAN_ID, PLAN_ID, ancestors, of_plan, offsets_of, summary_of
+from message_lifecycle.stores.iceberg.layout import (
+    END_OFFSETS,
+    PARENT_PLAN_ID,
+    PLAN_ID,
+    STAGED_PLAN_ID,
+    ancestors,
+    of_plan,
+    offsets_of,
+    summary_of,
+)
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
@@ -145,7 +154,7 @@ class _Taken:
 
 def source_of(table: Table, plan: Plan) -> Snapshot:
     """The snapshot that holds what the plan took: the one just before it, or the head of the branch that an erasure has made of it."""
-    commit = next((snapshot for snapshot in ancestors(table) if _property(snapshot, PLAN_ID) == plan.plan_id), None)
+    commit = _commit_of(table, plan.plan_id)
     ref = table.refs().get(undo_ref(plan.plan_id))
     found_id = None if ref is None else ref.snapshot_id
     if ref is None and commit is not None:
@@ -158,7 +167,13 @@ def source_of(table: Table, plan: Plan) -> Snapshot:
 
 def has_committed(table: Table, plan_id: str) -> bool:
     """Whether the plan has had its commit on this table: one that an erasure has ended since has left the branch that undo takes from."""
-    return undo_ref(plan_id) in table.refs() or any(_property(snapshot, PLAN_ID) == plan_id for snapshot in ancestors(table))
+    return undo_ref(plan_id) in table.refs() or _commit_of(table, plan_id) is not None
+
+
+def _commit_of(table: Table, plan_id: str) -> Snapshot | None:
+    """The plan's newest snapshot on main. That which was staged stands there, without the commit's word, where another engine has rolled main
+    back to a time between the plan's stage and its publish."""
+    return next((one for one in ancestors(table) if plan_id in (_property(one, PLAN_ID), _property(one, STAGED_PLAN_ID))), None)
 
 
 def _markers(live: Live, own: Sequence[Range]) -> Iterator[RemoveRows]:

@@ -16,12 +16,12 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import segments
-from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY, Tables
+from message_lifecycle.stores.iceberg.catalog import Tables, beside
 from message_lifecycle.stores.iceberg.columns import PARTITION, SORT_ORDER
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import InputFile, PartitionJob, Rules, Vector
 from message_lifecycle.stores.iceberg.java import Java
-from message_lifecycle.stores.iceberg.layout import COMPACTED, SCRATCH_PROPERTY, STREAM_PROPERTY, TOPIC_PROPERTY, offsets_of
+from message_lifecycle.stores.iceberg.layout import COMPACTED, offsets_of
 from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES as TOPIC_PROPERTIES
 from message_lifecycle.stores.iceberg.new_table import Layout
 from message_lifecycle.stores.iceberg.new_table import create as create_table
@@ -69,17 +69,10 @@ MEMORIES = "lifecycle.memories"
 
 
 def create(tables: Tables, name: TopicName) -> None:
-    """Make the view's table, empty and without horizons, where there is none. It travels with the topic: same undo window."""
-    topic = tables.document(name)
-    properties = {
-        **TABLE_PROPERTIES,
-        STREAM_PROPERTY: name.stream,
-        TOPIC_PROPERTY: name.topic,
-        RAW_PROPERTY: topic.uuid,
-        **{key: topic.properties[key] for key in (SCRATCH_PROPERTY, UNDO_PROPERTY) if key in topic.properties},
-    }
-    place = name.namespace, name.table(COMPACTED)
+    """Make the view's table, empty and without horizons, where there is none. Raises DeletionBegun."""
+    place, topic = (name.namespace, name.table(COMPACTED)), tables.document(name)
     if tables.pointers.one(place) is None:
+        properties = {**TABLE_PROPERTIES, **beside(name, topic.properties), RAW_PROPERTY: topic.uuid}
         create_table(place, LAYOUT, properties=properties, summary={})  # False: another process made it meanwhile
 
 

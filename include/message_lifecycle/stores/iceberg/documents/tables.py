@@ -14,11 +14,11 @@ from message_lifecycle.model.errors import Unavailable, undo_source_gone
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY, Tables
+from message_lifecycle.stores.iceberg.catalog import Tables, beside
 from message_lifecycle.stores.iceberg.change import required_head
 from message_lifecycle.stores.iceberg.documents import DocumentFile, files_at, holding
 from message_lifecycle.stores.iceberg.java import Java
-from message_lifecycle.stores.iceberg.layout import SCRATCH_PROPERTY, SNAPSHOTS, STREAM_PROPERTY, TOPIC_PROPERTY
+from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
 
 if TYPE_CHECKING:
     from message_lifecycle.stores.iceberg.table_folder import TableDocument
@@ -31,19 +31,13 @@ OF_PROPERTY = "lifecycle._changes-table"
 
 
 def create(tables: Tables, name: TopicName) -> None:
-    """Make the table of snapshots, empty, where there is none. It travels with the topic: same undo window."""
+    """Make the table of snapshots, empty, where there is none. Raises DeletionBegun."""
     from message_lifecycle.stores.iceberg import columns, new_table
 
     if snapshots_document(tables, name) is not None:
         return
     topic = tables.of_documents(name)
-    properties = {
-        **columns.SNAPSHOTS_PROPERTIES,
-        STREAM_PROPERTY: name.stream,
-        TOPIC_PROPERTY: name.topic,
-        OF_PROPERTY: topic.uuid,
-        **{key: topic.properties[key] for key in (SCRATCH_PROPERTY, UNDO_PROPERTY) if key in topic.properties},
-    }
+    properties = {**columns.SNAPSHOTS_PROPERTIES, **beside(name, topic.properties), OF_PROPERTY: topic.uuid}
     # False: another process made it meanwhile
     new_table.create((name.namespace, name.table(SNAPSHOTS)), columns.SNAPSHOTS, properties=properties, summary={})
 
