@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, holds
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
+from message_lifecycle.model.rules import holds
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import InputFile, PartitionJob, PartitionResult, Resources, Rules, Vector
 from message_lifecycle.stores.iceberg.compaction.kernel import compact

@@ -13,8 +13,9 @@ from tests.spark.compaction import KIND, compact_topic, create_view, job_of
 from tests.spark.lake import Lake
 
 from message_lifecycle.model.errors import PlanConflict
-from message_lifecycle.model.instants import After, Instant
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.rules import After
 from message_lifecycle.stores.iceberg import tasks
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import SCHEMA

@@ -15,8 +15,8 @@ from tests.evidence import SCHEMAS, Case, Evidence, cell, good, nothing_goes
 from tests.spark.lake import Lake, Rows
 
 from message_lifecycle.app.operations.registry import suite_of
+from message_lifecycle.gates.plain import PlainGate, report_json
 from message_lifecycle.gates.runner import GreatExpectationsGate
-from message_lifecycle.gates.suite import PlainGate, report_json
 from message_lifecycle.model.outcome import GateReport
 
 pytestmark = pytest.mark.spark

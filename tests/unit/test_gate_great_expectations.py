@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.gates import runner
+from message_lifecycle.gates.plain import Finding, PlainGate, evaluate, report_json
 from message_lifecycle.gates.runner import GreatExpectationsGate
-from message_lifecycle.gates.suite import AllAre, ColumnSum, Declared, Finding, PlainGate, RowCount, Test, Within, evaluate, report_json
+from message_lifecycle.gates.suite import AllAre, ColumnSum, Declared, RowCount, Test, Within
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.outcome import GateReport
 from tests.evidence import BREAKAGES, SCHEMAS, Breakage, Case, Evidence, by_row, cell, extra, good, nothing_goes, purged, replanned

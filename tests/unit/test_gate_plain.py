@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from message_lifecycle.app.operations.registry import suite_of
 from message_lifecycle.gates.messages import message_cleaner_suite
+from message_lifecycle.gates.plain import PlainGate, assemble, evaluate, report_json
 from message_lifecycle.gates.rows import archive_suite
-from message_lifecycle.gates.suite import ColumnSum, Declared, PlainGate, RowCount, Same, Within, assemble, evaluate, report_json
+from message_lifecycle.gates.suite import ColumnSum, Declared, RowCount, Same, Within
 from message_lifecycle.model.change import Commit, DropSegments
 from message_lifecycle.model.facts import Facts
 from message_lifecycle.model.instants import INT64_MAX, Instant

@@ -16,8 +16,7 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 
 from message_lifecycle.model.errors import CommitUnknown, OutsideTable, PlanConflict, SnapshotInUse, UnsafePath
-from message_lifecycle.stores.iceberg import branches
-from message_lifecycle.stores.iceberg.branches import change_metadata
+from message_lifecycle.stores.iceberg import table_metadata
 from message_lifecycle.stores.iceberg.history import NamedFile, inventory, only_of, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.reclaiming import expire
@@ -31,6 +30,7 @@ from message_lifecycle.stores.iceberg.table_folder import (
     owner_of,
     with_checksums,
 )
+from message_lifecycle.stores.iceberg.table_metadata import change_metadata
 from tests.errors import raises
 from tests.histories import (
     ON_OWN_CATALOG,
@@ -180,9 +180,9 @@ class Lost:
 def test_an_expiry_of_unknown_result_is_looked_up_and_not_repeated(  # DEL-4
     table: Table, monkeypatch: pytest.MonkeyPatch, *, made: bool
 ) -> None:
-    ids, real = snapshot_ids(document_of(table)), branches._operations
+    ids, real = snapshot_ids(document_of(table)), table_metadata._operations
     lost = Lost(real(PLACE), made=made)
-    monkeypatch.setattr(branches, "_operations", lambda _: lost)
+    monkeypatch.setattr(table_metadata, "_operations", lambda _: lost)
     with nullcontext() if made else pytest.raises(CommitUnknown):
         expired(ids[:1])
     assert lost.commits == 1
@@ -190,8 +190,8 @@ def test_an_expiry_of_unknown_result_is_looked_up_and_not_repeated(  # DEL-4
 
 
 def test_what_goes_wrong_in_the_look_for_an_unknown_result_leaves_it_unknown(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = Lost(branches._operations(PLACE), made=False)
-    monkeypatch.setattr(branches, "_operations", lambda _: lost)
+    lost = Lost(table_metadata._operations(PLACE), made=False)
+    monkeypatch.setattr(table_metadata, "_operations", lambda _: lost)
 
     def change(_base: Any, builder: Any) -> None:
         if lost.commits:
@@ -199,12 +199,12 @@ def test_what_goes_wrong_in_the_look_for_an_unknown_result_leaves_it_unknown(tab
         builder.setProperties({"a": "b"})
 
     with pytest.raises(CommitUnknown):
-        branches.change_metadata(PLACE, change, what="a deed")
+        table_metadata.change_metadata(PLACE, change, what="a deed")
     assert lost.commits == 1
 
 
 def test_a_commit_that_was_made_is_no_error_where_the_catalog_has_gone_since(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    operations, committed = branches._operations(PLACE), []
+    operations, committed = table_metadata._operations(PLACE), []
 
     class Gone:
         def refresh(self) -> Any:
@@ -218,8 +218,8 @@ def test_a_commit_that_was_made_is_no_error_where_the_catalog_has_gone_since(tab
             operations.commit(base, changed)
             committed.append(changed)
 
-    monkeypatch.setattr(branches, "_operations", lambda _: Gone())
-    branches.change_metadata(PLACE, lambda _, builder: builder.setProperties({"a": "b"}), what="a deed")
+    monkeypatch.setattr(table_metadata, "_operations", lambda _: Gone())
+    table_metadata.change_metadata(PLACE, lambda _, builder: builder.setProperties({"a": "b"}), what="a deed")
     assert len(committed) == 1
 
 

@@ -35,7 +35,7 @@ from message_lifecycle.model.errors import (
     unknown_partition,
     unusable_key,
 )
-from message_lifecycle.model.facts import HeldKey, HeldRange, HeldTopic, Hold, What, held_key
+from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, What, held_key
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.outcome import Outcome, PlanRecord

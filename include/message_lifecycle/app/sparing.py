@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never
 from message_lifecycle.model.change import QUARANTINE, Rows, Undone
 from message_lifecycle.model.document import ACCEPTED_OWN, OwnSettings, Synced
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict
-from message_lifecycle.model.facts import Facts, HeldKey, HeldRange, HeldTopic, Hold, LogState, Progress, Spared, SparedOffsets
+from message_lifecycle.model.facts import Facts, LogState, Progress
+from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, Spared, SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, of_datetime, seconds
 from message_lifecycle.model.message import Tail, ViewState, offsets_of, ranges_of
 from message_lifecycle.model.names import TopicName

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from message_lifecycle.gates.plain import NAMED
 from message_lifecycle.gates.suite import (
-    NAMED,
     Declared,
     Same,
     Suite,

@@ -27,7 +27,7 @@ from message_lifecycle.model.errors import (
     unnamed_approval,
     unnamed_erasure,
 )
-from message_lifecycle.model.facts import HeldKey, HeldRange, HeldTopic, Hold, What
+from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, What
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName, words_of
 from message_lifecycle.model.plan import Operation

@@ -7,23 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from message_lifecycle.model.change import Commit, RemoveRows, that_change
-from message_lifecycle.model.facts import READERS, Facts, Lift, Progress, ReaderKind, Segment, SparedOffsets
-from message_lifecycle.model.instants import (
-    INT64_MAX,
-    MICROS_PER_SECOND,
-    After,
-    Both,
-    Either,
-    Instant,
-    Known,
-    Never,
-    Not,
-    Rule,
-    deadline,
-    format_instant,
-)
+from message_lifecycle.model.facts import READERS, Facts, Lift, Progress, ReaderKind, Segment
+from message_lifecycle.model.hold import SparedOffsets
+from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, deadline, format_instant
 from message_lifecycle.model.message import NOTHING, AgeReason, DueRows, Outlived, RowAnswer, ViewState, offsets_of, ranges_of, ranges_text
 from message_lifecycle.model.plan import Bound, Holder, Plan
+from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.planning import on_view
 

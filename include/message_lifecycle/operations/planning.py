@@ -12,7 +12,8 @@ from message_lifecycle import __version__
 from message_lifecycle.model.change import DropSegments, RemoveRows
 from message_lifecycle.model.document import DocumentTables
 from message_lifecycle.model.erasure import KeyInTable
-from message_lifecycle.model.facts import Facts, LogState, Segment, Spared, SparedOffsets, spared_text
+from message_lifecycle.model.facts import Facts, LogState, Segment
+from message_lifecycle.model.hold import Spared, SparedOffsets, spared_text
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import DueRows, RowAnswer, ViewState, ranges_of
 from message_lifecycle.model.names import TopicName

@@ -25,7 +25,7 @@ from message_lifecycle.app.cli.context import (
 from message_lifecycle.app.cli.screen import Output, Screen, View, emit, working
 from message_lifecycle.model.change import QUARANTINE
 from message_lifecycle.model.errors import invalid_hold
-from message_lifecycle.model.facts import HeldRange
+from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, UndoPlan, invalid_request

@@ -17,7 +17,8 @@ from message_lifecycle.app.topics import keep_view, latest_view
 from message_lifecycle.gates.messages import compaction_suite, purge_compacted_suite
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model.errors import CompactedTableMissing, horizon_beyond_log, is_a_document_topic
-from message_lifecycle.model.facts import Hold, LogState
+from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord, Published, Staged

@@ -33,7 +33,7 @@ from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Synced
 from message_lifecycle.model.errors import LifecycleError, PlanConflict, Unavailable, not_a_document_topic
-from message_lifecycle.model.facts import Hold
+from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, DueState, PlanRecord, Published, Staged

@@ -17,7 +17,8 @@ from message_lifecycle.gates.messages import marker_generation_suite, message_cl
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model.change import DropSegments, RemoveRows
 from message_lifecycle.model.errors import PlanConflict, is_a_document_topic, not_in_a_backend
-from message_lifecycle.model.facts import Facts, Hold, LogState, SparedBy, SparedOffsets
+from message_lifecycle.model.facts import Facts, LogState
+from message_lifecycle.model.hold import Hold, SparedBy, SparedOffsets
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NONE_OUTLIVED, LimitReason, RowAnswer, RowQuestion, ViewState, offsets_of
 from message_lifecycle.model.names import TopicName

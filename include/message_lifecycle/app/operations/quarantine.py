@@ -14,7 +14,7 @@ from message_lifecycle.gates.suite import Suite
 from message_lifecycle.gates.tables import quarantine_suite
 from message_lifecycle.model.change import QUARANTINE
 from message_lifecycle.model.errors import no_quarantine, undo_source_gone
-from message_lifecycle.model.facts import Hold
+from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord, Published, Staged

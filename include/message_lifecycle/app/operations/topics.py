@@ -16,7 +16,7 @@ from message_lifecycle.app.topics import keep_view
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.gates.tables import topic_suite
 from message_lifecycle.model.errors import HeldByLegalHold, UnknownTopic, later_plan, name_taken, not_deletable, undo_source_gone
-from message_lifecycle.model.facts import Hold
+from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord, Published, Staged

@@ -16,7 +16,8 @@ from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model import plan as plans
 from message_lifecycle.model.change import Range, Returning, ReturningView, Undone, ranges_in
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict, later_plan, undo_source_gone
-from message_lifecycle.model.facts import LogState, SparedOffsets
+from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, ViewState, offsets_of, ranges_of
 from message_lifecycle.model.names import TopicName

@@ -27,7 +27,7 @@ from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.folds import fold_of
 from message_lifecycle.model.document import Change, OwnChanges
 from message_lifecycle.model.errors import InvalidScenario
-from message_lifecycle.model.facts import HeldRange
+from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord

@@ -10,7 +10,7 @@ from message_lifecycle.app.operations.registry import named, names_of, preview
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.errors import BackendUnavailable, LifecycleError, Unavailable
-from message_lifecycle.model.facts import HeldKey, HeldRange, HeldTopic, Hold
+from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, PlanSummary

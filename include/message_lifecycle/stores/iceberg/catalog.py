@@ -202,7 +202,7 @@ class IcebergTopics:
     def alter(self, name: TopicName, settings: Mapping[str, Value | None]) -> Topic:
         """Set the given settings, None unsets; the log does not change. The tables beside it keep their past for as long as its own does.
         Raises UnsupportedLimit."""
-        from message_lifecycle.stores.iceberg.branches import TableGone, change_metadata, set_properties
+        from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, set_properties
 
         topic = self.describe(name)
         after = {key: value for key, value in {**topic.settings, **settings}.items() if value is not None}

@@ -24,7 +24,6 @@ from message_lifecycle.stores.iceberg.branches import (
     StagedChange,
     branch_of,
     chain,
-    commit_metadata,
     drop_stage,
     make_branch,
     remove_branch,
@@ -49,6 +48,7 @@ from message_lifecycle.stores.iceberg.layout import CANCELLED_MARKERS, MARKERS, 
 from message_lifecycle.stores.iceberg.marks import MarkersNow, sealed
 from message_lifecycle.stores.iceberg.read import IcebergReader, published_by, removed_rows
 from message_lifecycle.stores.iceberg.session import engine, engine_failures, forget_cached, java_table
+from message_lifecycle.stores.iceberg.table_metadata import commit_metadata
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

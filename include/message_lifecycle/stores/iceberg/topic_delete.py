@@ -28,7 +28,6 @@ from message_lifecycle.model.tables import DeletedTopic, Deletion, Remnant, Topi
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import view_file
-from message_lifecycle.stores.iceberg.branches import TableGone, change_metadata, current_metadata, set_properties
 from message_lifecycle.stores.iceberg.catalog import Tables, documents, ledger_of
 from message_lifecycle.stores.iceberg.java import ALREADY_THERE, NOT_THERE, Java, Jvm, identifier, java_class, result_unknown
 from message_lifecycle.stores.iceberg.layout import (
@@ -52,6 +51,7 @@ from message_lifecycle.stores.iceberg.new_table import make_namespace, uuid_at
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
 from message_lifecycle.stores.iceberg.table_folder import TableDocument
+from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, current_metadata, set_properties
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

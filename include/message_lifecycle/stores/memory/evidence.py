@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import get_args
 
-from message_lifecycle.model.instants import INT64_MAX, TTL_HEADER, Instant, Limits, holds
+from message_lifecycle.model.instants import INT64_MAX, TTL_HEADER, Instant
 from message_lifecycle.model.message import (
     NOTHING,
     REASON_HEADER,
@@ -26,6 +26,7 @@ from message_lifecycle.model.message import (
 from message_lifecycle.model.message import REASONS as MARKER_REASONS
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.rules import Limits, holds
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.stores.memory.rows import Gone, told_already

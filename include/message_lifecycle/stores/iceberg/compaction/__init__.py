@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from message_lifecycle.model.instants import Either, Instant, Rule
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import ViewReason
+from message_lifecycle.model.rules import Either, Rule
 
 # What one compaction of one topic does, per partition, and what came of it: values that cross between driver and tasks.
 
