@@ -23,12 +23,12 @@ from message_lifecycle.stores.iceberg import relations
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.change import snapshot_at
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
-from message_lifecycle.stores.iceberg.compaction import InputFile
 from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA as VIEW_SCHEMA
 from message_lifecycle.stores.iceberg.compaction.view_table import files_by_partition
 from message_lifecycle.stores.iceberg.data_rows import read_rows
 from message_lifecycle.stores.iceberg.layout import COMPACTED
 from message_lifecycle.stores.iceberg.relations import create_relation, database, duckdb_types
+from message_lifecycle.stores.iceberg.tasks import InputFile
 
 if TYPE_CHECKING:
     import duckdb

@@ -19,13 +19,14 @@ from message_lifecycle.stores.iceberg import segments
 from message_lifecycle.stores.iceberg.catalog import UNDO_PROPERTY, Tables
 from message_lifecycle.stores.iceberg.columns import PARTITION, SORT_ORDER
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
-from message_lifecycle.stores.iceberg.compaction import InputFile, PartitionJob, Rules, Vector
+from message_lifecycle.stores.iceberg.compaction import PartitionJob, Rules
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, SCRATCH_PROPERTY, STREAM_PROPERTY, TOPIC_PROPERTY, offsets_of
 from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES as TOPIC_PROPERTIES
 from message_lifecycle.stores.iceberg.new_table import Layout
 from message_lifecycle.stores.iceberg.new_table import create as create_table
 from message_lifecycle.stores.iceberg.table_folder import TableDocument, absolute, location_prefix
+from message_lifecycle.stores.iceberg.tasks import InputFile, Vector
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,7 +16,6 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.change import snapshot_at
 from message_lifecycle.stores.iceberg.columns import CHANGES
 from message_lifecycle.stores.iceberg.columns import SNAPSHOTS as SNAPSHOT_ROWS
-from message_lifecycle.stores.iceberg.compaction import Resources
 from message_lifecycle.stores.iceberg.documents import DocumentFile, Folder, ProofBucket, Proved, files_at, of_buckets
 from message_lifecycle.stores.iceberg.documents import tables as places
 from message_lifecycle.stores.iceberg.documents.fold import prove_bucket, relate_differences
@@ -26,6 +25,7 @@ from message_lifecycle.stores.iceberg.documents.tables import reading
 from message_lifecycle.stores.iceberg.evidence_files import longs
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS, summary_of
 from message_lifecycle.stores.iceberg.relations import database
+from message_lifecycle.stores.iceberg.tasks import Resources
 
 if TYPE_CHECKING:
     import duckdb

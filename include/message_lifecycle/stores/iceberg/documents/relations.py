@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES, SNAPSHOTS
-from message_lifecycle.stores.iceberg.compaction import MEBIBYTE, Written
 from message_lifecycle.stores.iceberg.documents import DocumentFile
 from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_here, write_vectors
 from message_lifecycle.stores.iceberg.relations import create_relation, duckdb_types, literal
 from message_lifecycle.stores.iceberg.table_folder import local_path
+from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, Written
 
 if TYPE_CHECKING:
     import duckdb
