@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.due import due
+from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.app.operations.registry import Work, preview
 from message_lifecycle.app.reading import read_compacted
-from message_lifecycle.app.requests import place_hold, release_hold
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic

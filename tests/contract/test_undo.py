@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.app.reading import read_compacted
-from message_lifecycle.app.requests import place_hold, release_hold
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.model.errors import HeldByLegalHold, UnknownPlan
 from message_lifecycle.model.hold import HeldRange

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
+from message_lifecycle.app.document_facts import policy_of_document
 from message_lifecycle.app.erasure_secret import forbidden_keys
 from message_lifecycle.app.reading import check_limit
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.sparing import policy_of_document
 from message_lifecycle.folds import Fold, Replay, fold_of
 from message_lifecycle.model.document import Change, DocumentState, OwnChanges, OwnSettings, Snapshot, Synced
 from message_lifecycle.model.errors import InvalidChange, InvalidSetting, TableBusy, not_a_document_topic, unknown_document

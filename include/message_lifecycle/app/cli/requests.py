@@ -211,7 +211,7 @@ def add(
     A removal that is being published now is waited for; every one after it leaves alone what the hold names. What is dead is hidden from
     readers all the same, and is not removed.
     """
-    from message_lifecycle.app.requests import place_hold
+    from message_lifecycle.app.holds import place_hold
     from message_lifecycle.app.views.state import hold_view
 
     name = TopicName.parse(topic)
@@ -230,7 +230,7 @@ def add(
 @hold_commands.command()
 def release(ctx: typer.Context, hold: HoldArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> None:
     """End a hold: what it kept may go with the next run. Of a held key a digest alone is left in the ledger."""
-    from message_lifecycle.app.requests import release_hold
+    from message_lifecycle.app.holds import release_hold
     from message_lifecycle.app.views.state import hold_view
 
     released = release_hold(services(ctx), hold, by=by, why=text)

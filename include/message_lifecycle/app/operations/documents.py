@@ -14,12 +14,7 @@ from typing import cast
 
 from message_lifecycle.app import sparing
 from message_lifecycle.app.archiving import with_frame
-from message_lifecycle.app.due import Asked, Due, due_states
-from message_lifecycle.app.operations import registry
-from message_lifecycle.app.operations.registry import Frames, Operation, Work
-from message_lifecycle.app.operations.undo import Undo, check, later, remember
-from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.sparing import (
+from message_lifecycle.app.document_facts import (
     accepted_own,
     accepted_values,
     by_document,
@@ -28,6 +23,12 @@ from message_lifecycle.app.sparing import (
     policy_of_document,
     settings_hash,
 )
+from message_lifecycle.app.due import Asked, Due, due_states
+from message_lifecycle.app.holds import held_documents, holds_of, ids_of
+from message_lifecycle.app.operations import registry
+from message_lifecycle.app.operations.registry import Frames, Operation, Work
+from message_lifecycle.app.operations.undo import Undo, check, later, remember
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.gates.documents import documents_suite
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model.change import SnapshotDocument
@@ -57,7 +58,7 @@ class OfDocuments(Operation):
         return s.stores.snapshots.evidence(plan, staged, policy)
 
     def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
-        held = sparing.held_documents(holds)
+        held = held_documents(holds)
         return sum(action.document in held or snapshot_with_purge.EVERY_DOCUMENT in held for action in plan.on_snapshots.documents)
 
 
@@ -179,7 +180,7 @@ class UndoOfDocuments(Undo, OfDocuments):
             actions = [action for action in going(undone, record.staged) if action.purged or action.dropped]
             purges = later(s, undone, "snapshot_with_purge")
             taken = snapshot_with_purge.Taken(actions=actions, before=s.documents.before(undone, actions), later=purges)
-        heeded = sparing.ids_of(sparing.holds_of(s, name))
+        heeded = ids_of(holds_of(s, name))
         return snapshot_with_purge.plan_undo(tables, s.documents.states(name, tables), policy, undone, taken, as_of=as_of, heeded=heeded)
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:

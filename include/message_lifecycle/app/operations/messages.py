@@ -9,9 +9,10 @@ from typing import cast, get_args
 
 from message_lifecycle.app import archiving, due, sparing
 from message_lifecycle.app.due import Asked, Due, not_before, of_messages
+from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.operations.registry import Frames, Operation, Work
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.sparing import holds_of, horizons_of, readers_of, spared_in_view
+from message_lifecycle.app.sparing import horizons_of, readers_of, spared_in_view
 from message_lifecycle.app.topics import latest_view
 from message_lifecycle.gates.messages import marker_generation_suite, message_cleaner_suite, message_request_suite, retention_suite
 from message_lifecycle.gates.suite import Suite

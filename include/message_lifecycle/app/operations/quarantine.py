@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from message_lifecycle.app.due import Asked, Due
+from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, accept_one
 from message_lifecycle.app.operations.undo import Undo, check, remember
 from message_lifecycle.app.services import Services
-from message_lifecycle.app.sparing import holds_of, ids_of, undone_detail
+from message_lifecycle.app.sparing import undone_detail
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.gates.tables import quarantine_suite
 from message_lifecycle.model.change import QUARANTINE

@@ -9,8 +9,9 @@ from typing import Any
 
 from message_lifecycle.app import documents
 from message_lifecycle.app.documents import alter_own_settings
+from message_lifecycle.app.erasures import ask, settle_latest
+from message_lifecycle.app.holds import place_hold, release_hold, standing
 from message_lifecycle.app.operations.registry import Work
-from message_lifecycle.app.requests import ask, place_hold, release_hold, settle_latest, standing
 from message_lifecycle.app.scenario.file import (
     ChangeStep,
     DeleteStep,

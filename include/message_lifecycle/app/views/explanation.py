@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.reading import beyond_limits
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.sparing import holds_of
 from message_lifecycle.app.views.plans import approval_view
 from message_lifecycle.app.views.state import View, hold_view, open_question, when
 from message_lifecycle.model.change import DropSegments
