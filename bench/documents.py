@@ -41,7 +41,7 @@ from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.operations.snapshot_with_purge import DocumentFacts, plan
 from message_lifecycle.ports import Given
-from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES, bucket_of
+from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES_SHAPE, bucket_of
 from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, Folder, FoldJob
 from message_lifecycle.stores.iceberg.documents.fold import fold_bucket
@@ -243,7 +243,7 @@ def fill(session: SparkSession, name: TopicName, documents: int) -> None:
         buckets.setdefault(bucket_of(document), []).append(document)
     update = table.newAppend()
     chance = np.random.default_rng(1)
-    schema = CHANGES.schema.as_arrow()
+    schema = CHANGES_SHAPE.schema.as_arrow()
     for bucket, mine in buckets.items():
         path = Path(local_path(f"{table.location()}/data/{BUCKET}={bucket}")) / f"{token_hex(8)}.parquet"
         path.parent.mkdir(parents=True)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from message_lifecycle.folds import Fold, Folded, fold_document, fold_of, proof
 from message_lifecycle.model.change import SnapshotDocument
-from message_lifecycle.stores.iceberg.columns import BUCKET, SNAPSHOTS
+from message_lifecycle.stores.iceberg.columns import BUCKET, SNAPSHOTS_SHAPE
 from message_lifecycle.stores.iceberg.documents import (
     DocumentFile,
     FoldBucket,
@@ -141,7 +141,7 @@ class _Bucket:
 
 
 _GROUP_BYTES, _GROUP_ROWS = 8 * MEBIBYTE, 100_000
-_SCHEMA: pa.Schema = SNAPSHOTS.schema.as_arrow()
+_SCHEMA: pa.Schema = SNAPSHOTS_SHAPE.schema.as_arrow()
 
 
 class SnapshotFile:

@@ -45,7 +45,7 @@ def create(tables: Tables, name: TopicName) -> None:
         **{key: topic.properties[key] for key in (SCRATCH_PROPERTY, UNDO_PROPERTY) if key in topic.properties},
     }
     # False: another process made it meanwhile
-    new_table.create((name.namespace, name.table(SNAPSHOTS)), columns.SNAPSHOTS, properties=properties, summary={})
+    new_table.create((name.namespace, name.table(SNAPSHOTS)), columns.SNAPSHOTS_SHAPE, properties=properties, summary={})
 
 
 def snapshots_document(tables: Tables, name: TopicName) -> TableDocument | None:
