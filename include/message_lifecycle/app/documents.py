@@ -153,10 +153,17 @@ def sync(
     Raises UnknownDocument, InvalidServerSeq, EpochMismatch; then all is as it was."""
     wanted, who = normalise_name(document), normalise_name(client)
     policy = _policy(s, name, wanted)
+
+    def may_sync(*, has_row: bool) -> DocumentState:
+        state = _state(s, name, wanted)
+        check_epoch(state, who, server_seq, state.epoch if epoch is None else epoch, has_row=has_row)
+        document_reading.check_sync(state, who, server_seq, policy)
+        return state
+
     for _ in range(_TRIES):
         before = next((row for row in s.ledger.synced(name, wanted) if row.client == who), None)
         # Who may not go on pins nothing at all: a request beside this one, or the next after a crash, would take the pin for its row.
-        _may_sync(s, name, wanted, who, server_seq, epoch, policy, has_row=before is not None)
+        may_sync(has_row=before is not None)
         latest = at if before is None or before.at is None or at is None else Instant(max(before.at, at))
         # At 0 it has no row (SNP-5).
         after = Synced(document=wanted, client=who, server_seq=server_seq, at=latest) if server_seq else None
@@ -168,22 +175,13 @@ def sync(
         if not s.ledger.replace_synced(name, wanted, who, seen=before, to=pinned):
             continue
         try:
-            state = _may_sync(s, name, wanted, who, server_seq, epoch, policy, has_row=before is not None)
+            state = may_sync(has_row=before is not None)
         except Exception:  # whatever it was, the row goes back, and the error goes on
             s.ledger.replace_synced(name, wanted, who, seen=pinned, to=before)
             raise
         if s.ledger.replace_synced(name, wanted, who, seen=pinned, to=after):
             return SyncedAt(document=wanted, client=who, server_seq=server_seq, epoch=state.epoch)
     raise TableBusy(f"client {who} of document {wanted} of {name}", _TRIES)
-
-
-def _may_sync(
-    s: Services, name: TopicName, document: str, client: str, seq: int, epoch: int | None, policy: Policy, *, has_row: bool
-) -> DocumentState:
-    state = _state(s, name, document)
-    check_epoch(state, client, seq, state.epoch if epoch is None else epoch, has_row=has_row)
-    document_reading.check_sync(state, client, seq, policy)
-    return state
 
 
 def detach(s: Services, name: TopicName, document: str, *, client: str, epoch: int | None = None) -> bool:

@@ -63,7 +63,8 @@ def asks_where_shorter(name: str, policy: Policy, accepted: Mapping[str, Value |
 
 
 def not_back(what: str, *, taken: int, back: int, present: int) -> Iterator[str]:
-    """Of what a plan took, and its undo does not bring back, `what` it is: rows, messages."""
+    """Warnings of an undo: how many of the `taken` that the plan took it does not bring `back`, and why. `present`: there again already.
+    `what` they are called, one of them: row, message."""
     if present:
         yield f"{present} {what}(s) that the plan took are there again already"
     if taken > back + present:

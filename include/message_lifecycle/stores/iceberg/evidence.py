@@ -91,7 +91,7 @@ def evidence(
     expired = [place for place in rows.newest if rows.is_expired(place)]
     stays = set(live_after["name"].to_pylist())
     rows.limits = limit_evidence(table, plan, policy, expired, before=rows.before, after=rows.after, stays=stays, renewed=marks.renewed)
-    going = frames.going(whole, frames.may_keep(whole, heeded=policy.allow_msg_ttl, overrides=policy.ttl_overrides_age), planned, active)
+    going = frames.going(whole, frames.may_keep(whole, policy), planned, active)
     lost = rows.lost(sorted(single.items()), stays, {path: path.removeprefix(prefix) for path in single})
     overdue = dict(_overdue(rows, live_after, policy, plan.as_of))
     for place, (last, count) in rows.limits.left.items():
@@ -139,7 +139,7 @@ def _overdue(rows: RowEvidence, files: pa.Table, policy: Policy, as_of: int) -> 
     expiry, heeds_ttl, max_age = policy.message_expiry_us if cleans else 0, policy.allow_msg_ttl and cleans, policy.max_age_us
     if "retention_age" not in rows.plan.reasons or not (expiry or max_age is not None or heeds_ttl):
         return
-    kept = frames.may_keep(files, heeded=policy.allow_msg_ttl, overrides=policy.ttl_overrides_age).to_pylist()
+    kept = frames.may_keep(files, policy).to_pylist()
     facts = ("rows", "written", "last_offset", "oldest_at", "known_newest_at", "expires_from", "without_expiry")
     found: dict[Place, tuple[int | None, int]] = {}
     for may_keep, row in zip(kept, frames.rows_of(files, "name", "partition", "segment", *facts), strict=True):

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from message_lifecycle.model.message import NOTHING, Place
 from message_lifecycle.model.plan import Held
+from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.columns import APPEND_TIME, EXPIRES_AT, NEVER, OFFSET
 from message_lifecycle.stores.iceberg.manifests import DELETED, Row, entries, picking
 
@@ -189,12 +190,13 @@ def gone(before: pa.Table, after: pa.Table) -> pa.Table:
     return before.filter(pc.invert(pc.is_in(before["name"], value_set=after["name"].combine_chunks())))
 
 
-def may_keep(files: pa.Table, *, heeded: bool, overrides: bool) -> Any:
+def may_keep(files: pa.Table, policy: Policy) -> Any:
     """Whether some message of each file may be kept by its own lifetime: known not to be only where the metadata says so."""
+    if not policy.allow_msg_ttl:
+        return pa.array([False] * len(files), pa.bool_())
     none_never = pc.fill_null(pc.or_kleene(pc.equal(files["without_never"], files["written"]), pc.equal(files["never"], False)), False)
     none_own = pc.fill_null(pc.equal(files["without_expiry"], files["written"]), False)
-    free = pc.and_(none_never, none_own) if overrides else none_never
-    return pc.invert(free) if heeded else pa.array([False] * len(files), pa.bool_())
+    return pc.invert(pc.and_(none_never, none_own) if policy.ttl_overrides_age else none_never)
 
 
 def going(files: pa.Table, kept: Any, planned: set[str], active: Mapping[int, int]) -> pa.Table:

@@ -187,8 +187,10 @@ def _refs(document: TableDocument) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _main_left(content: History) -> dict[int, Instant]:
-    """When main went on from a snapshot to another, which need not be one that followed it: by main's log, and by the word of a plan's
-    commit, which a catalog without such a log has, too."""
+    """For each snapshot that was main's head once: when another took its place, for the last time.
+
+    It is told by the table's snapshot log; and by a plan's commit, which says what it was made on (`STAGED_AS`), for catalogs that keep no
+    such log. The other snapshot need not be a child of it."""
     went = [(entry["snapshot-id"], after) for entry, after in pairwise(content.get("snapshot-log") or ())]
     for snapshot in content.get("snapshots") or ():
         parent = snapshot.get("parent-snapshot-id")
