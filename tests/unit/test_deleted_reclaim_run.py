@@ -66,8 +66,10 @@ def test_a_refusal_stands_for_a_while_and_holds_up_no_topic_of_the_name(lake: La
     assert tasks.due(run="storage_reclaim/r2", as_of=AS_OF, topics=["shop/orders"], work="reclaim") == []
     lake.topic("shop/orders")
     applications.plan_and_stage(run="storage_reclaim/r3", as_of=AS_OF, topics=["shop/orders"], dry_run=False, work="reclaim")
-    (record,) = lake.services.ledger.plans_of_run("storage_reclaim/r3")
-    assert (record.plan.operation, record.plan.parent) == ("reclaim", None)
+    (entry,) = lake.services.ledger.run_entries("storage_reclaim/r3")
+    assert entry.plan_id is not None
+    plan = lake.services.ledger.record(entry.plan_id).plan
+    assert (plan.operation, plan.parent) == ("reclaim", None)
 
 
 def test_a_run_whose_publish_died_half_way_is_finished_by_its_verify(lake: Lake, plan_id: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 
 from message_lifecycle.model.errors import CommitUnknown, OutsideTable, PlanConflict, SnapshotInUse, UnsafePath
 from message_lifecycle.stores.iceberg import table_metadata
-from message_lifecycle.stores.iceberg.history import NamedFile, inventory, only_of, reachable, snapshot_ids
+from message_lifecycle.stores.iceberg.history import NamedFile, all_named, inventory, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.reclaiming import expire
 from message_lifecycle.stores.iceberg.table_folder import (
@@ -60,6 +60,13 @@ def expired(snapshots: Sequence[int], **options: Any) -> None:
     change_metadata(PLACE, change, what="expiring")
 
 
+def only_of(document: dict[str, Any], snapshots: Collection[int]) -> list[str]:
+    """Names of the files that these snapshots are read through, and no other that the table remembers."""
+    with inventory() as found:
+        found.add_named(all_named(IO, document, kept=set(snapshot_ids(document)).difference(snapshots)))
+        return [name for name, _ in found.unneeded()]
+
+
 @pytest.fixture
 def table(catalog: SqlCatalog) -> Table:
     """Three appends; then two rows of the second go, and with them its file, which is written anew."""
@@ -95,7 +102,7 @@ def test_only_what_no_other_snapshot_names_may_go(table: Table) -> None:
     document = document_of(table)
     ids = snapshot_ids(document)
     going, kept = ids[:-1], ids[-1:]
-    found = {file.name for file in only_of(IO, document, going)}
+    found = set(only_of(document, going))
     assert found == read_by_pyiceberg(table, going) - read_by_pyiceberg(table, kept)
     assert any(name.startswith("data/") for name in found)
 
@@ -105,7 +112,7 @@ def test_a_manifest_that_cannot_be_read_stops_the_question(table: Table) -> None
     manifest = next(file.name for file in reachable(IO, document, snapshot_ids(document)) if file.kind == "manifest")
     (folder_of(table) / manifest).unlink()
     with pytest.raises(FileNotFoundError):
-        only_of(IO, document, snapshot_ids(document)[:1])
+        only_of(document, snapshot_ids(document)[:1])
 
 
 def test_expired_snapshots_are_gone_and_the_rest_reads_as_before(catalog: SqlCatalog, table: Table) -> None:
@@ -225,7 +232,7 @@ def test_a_commit_that_was_made_is_no_error_where_the_catalog_has_gone_since(tab
 
 def test_exactly_the_named_files_go_and_a_missing_one_is_success(table: Table) -> None:
     folder, document = folder_of(table), document_of(table)
-    names = [file.name for file in only_of(IO, document, snapshot_ids(document)[:-1])]
+    names = only_of(document, snapshot_ids(document)[:-1])
     size = sum((folder / name).stat().st_size for name in names)
     before = names_below(folder)
     assert delete_files(IO, str(folder), names) == Deleted(files=len(names), size_bytes=size)

@@ -5,11 +5,10 @@ A report says counts, times and shares only: no value or key of a message.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from time import perf_counter
 from typing import assert_never
 
@@ -166,32 +165,6 @@ def _figure(value: object) -> Number | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return value
-
-
-def report_json(report: GateReport, plan: Plan) -> str:
-    """The report for people and programs: what was judged, how, and what was found."""
-    return json.dumps(
-        {
-            "judgement": report.judgement,
-            "plan_id": report.plan_id,
-            "operation": plan.operation,
-            "topic": str(plan.topic),
-            "as_of": format_instant(plan.as_of),
-            "planned_snapshot_id": plan.requirements.snapshot_id,
-            "staged_snapshot_id": report.staged_snapshot_id,
-            "gate_id": report.gate_id,
-            "declared": report.declared,
-            "evaluated": report.evaluated,
-            "took_ms": report.took_ms,
-            "figures": dict(report.figures),
-            "checks": [asdict(check) for check in report.checks],
-            "asks": list(plan.asks),
-            "warnings": list(plan.warnings),
-        },
-        indent=2,
-        ensure_ascii=False,
-        allow_nan=False,
-    )
 
 
 Rows = Sequence[Mapping[str, object]]

@@ -21,7 +21,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.tables import RefFact, SnapshotFact, TableHistory
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER, of_plan
 from message_lifecycle.stores.iceberg.relations import scratch_database
-from message_lifecycle.stores.iceberg.table_folder import ListedFile, TableDocument, Within, is_absolute, owner_of
+from message_lifecycle.stores.iceberg.table_folder import ListedFile, TableDocument, Within, owner_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -323,11 +323,3 @@ class Inventory:
 def inventory() -> Iterator[Inventory]:
     with scratch_database(memory=_MEMORY) as connection:
         yield Inventory(connection)
-
-
-def only_of(io: FileIO, document: History, snapshots: Collection[int]) -> list[NamedFile]:
-    """The files within the location that these snapshots name and no other that the table remembers: what may go once they are expired."""
-    kept = set(snapshot_ids(document)).difference(snapshots)
-    with inventory() as found:
-        found.add_named(all_named(io, document, kept=kept))
-        return [NamedFile(name, kind, kept=False) for name, kind in found.unneeded() if not is_absolute(name)]
