@@ -7,20 +7,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from message_lifecycle.app.holds import held_documents, holds_of, ids_of
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.sparing import undone_detail
 from message_lifecycle.model.document import ACCEPTED_OWN, OwnSettings, Synced
+from message_lifecycle.model.errors import not_a_document_topic
 from message_lifecycle.model.instants import INT64_MIN, Instant, of_datetime, seconds
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.topic import check_documents
 from message_lifecycle.operations.snapshot_with_purge import CameBack, DocumentFacts, came_back
-
-if TYPE_CHECKING:
-    from message_lifecycle.app.services import Services
 
 
 def document_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Instant) -> DocumentFacts:
@@ -65,6 +63,14 @@ def own_policies(own: OwnSettings, policy: Policy) -> dict[str, Policy]:
     """Of the documents that have settings of their own, or whose owner has: the narrowest wins (SNP-9)."""
     owned = {document for document, owner in own.owners.items() if owner in own.users}
     return {document: policy.narrowed(*_levels(own, document)) for document in sorted(owned | own.documents.keys())}
+
+
+def policy_of_document_topic(s: Services, name: TopicName) -> Policy:
+    """The settings of a topic of documents. Raises UnknownTopic, NotADocumentTopic."""
+    policy = policy_of(s, name)
+    if policy.fold is None:
+        raise not_a_document_topic(str(name))
+    return policy
 
 
 def policy_of_document(own: OwnSettings, policy: Policy, document: str) -> Policy:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
-from message_lifecycle.app.document_facts import policy_of_document
+from message_lifecycle.app.document_facts import policy_of_document, policy_of_document_topic
 from message_lifecycle.app.erasure_secret import forbidden_keys
 from message_lifecycle.app.reading import check_limit
-from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.services import Services
 from message_lifecycle.folds import Fold, Replay, fold_of
 from message_lifecycle.model.document import Change, DocumentState, OwnChanges, OwnSettings, Snapshot, Synced
-from message_lifecycle.model.errors import InvalidChange, InvalidSetting, TableBusy, not_a_document_topic, unknown_document
+from message_lifecycle.model.errors import InvalidChange, InvalidSetting, TableBusy, unknown_document
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.setting_list import OWN_SETTINGS, Value
@@ -236,7 +236,7 @@ def _replayed(replay: Replay, changes: Iterable[Change], document: str, *, first
 
 def describe(s: Services, name: TopicName, document: str | None = None) -> list[Described]:
     """One document, or all by name. Raises UnknownDocument, NotADocumentTopic."""
-    policy, own = _policy_of_topic(s, name), s.ledger.own_settings(name)
+    policy, own = policy_of_document_topic(s, name), s.ledger.own_settings(name)
     wanted = None if document is None else normalise_name(document)
     states = s.documents.states(name, s.documents.tables(name), only=None if wanted is None else (wanted,))
     if wanted is not None and not states:
@@ -294,15 +294,8 @@ def _state(s: Services, name: TopicName, document: str) -> DocumentState:
     return found
 
 
-def _policy_of_topic(s: Services, name: TopicName) -> Policy:
-    policy = policy_of(s, name)
-    if policy.fold is None:
-        raise not_a_document_topic(str(name))
-    return policy
-
-
 def _policy(s: Services, name: TopicName, document: str) -> Policy:
-    return policy_of_document(s.ledger.own_settings(name), _policy_of_topic(s, name), document)
+    return policy_of_document(s.ledger.own_settings(name), policy_of_document_topic(s, name), document)
 
 
 def _fold(policy: Policy) -> Fold:
@@ -328,9 +321,7 @@ def alter_document(
 
 def alter_own_settings(s: Services, name: TopicName, changes: OwnChanges) -> None:
     """Of several users and documents at once, all or nothing. As `alter_user`."""
-    policy = policy_of(s, name)
-    if policy.fold is None:
-        raise not_a_document_topic(str(name))
+    policy = policy_of_document_topic(s, name)
     s.ledger.alter_own_settings(
         name,
         OwnChanges(

@@ -59,6 +59,13 @@ def of_datetime(moment: datetime) -> Instant:
     return Instant((aware - _EPOCH) // _MICROSECOND)
 
 
+def newest(times: Iterable[Instant | None]) -> Instant | None:
+    """The latest of them; None where there is none, or one is not known: unknown keeps data (CLK-4)."""
+    found = list(times)
+    known = [time for time in found if time is not None]
+    return max(known, default=None) if len(known) == len(found) else None
+
+
 def format_instant(instant: int | None) -> str:
     """ISO 8601 in UTC, microseconds only where there are any; `unknown` for none; the number where no calendar has it."""
     if instant is None:

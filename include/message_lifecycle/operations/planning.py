@@ -14,7 +14,7 @@ from message_lifecycle.model.document import DocumentTables
 from message_lifecycle.model.erasure import KeyInTable
 from message_lifecycle.model.facts import Facts, LogState, Segment
 from message_lifecycle.model.hold import Spared, SparedOffsets, spared_text
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.instants import Instant, newest
 from message_lifecycle.model.message import DueRows, RowAnswer, ViewState, ranges_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Expected, Operation, Plan, Requirements, Selection, ViewRequirements
@@ -84,8 +84,6 @@ def removal_of(entry: DueRows) -> RemoveRows:
 
 def drop(run: Sequence[Segment], reason: Literal["expiry", "compacted"]) -> DropSegments:
     """Segments of a partition that follow each other."""
-    times = [segment.newest_at for segment in run]
-    known = [time for time in times if time is not None]
     return DropSegments(
         partition=run[0].partition,
         first_base=run[0].base_offset,
@@ -94,7 +92,7 @@ def drop(run: Sequence[Segment], reason: Literal["expiry", "compacted"]) -> Drop
         segments=len(run),
         rows=sum(segment.rows for segment in run),
         size_bytes=sum(segment.size_bytes for segment in run),
-        newest_at=max(known) if len(known) == len(times) else None,
+        newest_at=newest(segment.newest_at for segment in run),
         reason=reason,
     )
 
