@@ -77,6 +77,18 @@ def format_instant(instant: int | None) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
+def span(seconds: int | None) -> str:
+    """A span as a person says it, by its two largest units: `3 d 4 h`."""
+    if seconds is None:
+        return "unknown"
+    parts = []
+    for name, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        whole, seconds = divmod(seconds, length)
+        if whole:
+            parts.append(f"{whole} {name}")
+    return " ".join(parts[:2]) or "0 s"
+
+
 # A message's own lifetime, as its publisher states it in a header (TTL-1 to TTL-3).
 #
 # Durations are read as Go's `time.ParseDuration` reads them, digit by digit and in its arithmetic: what the NATS server takes is

@@ -19,7 +19,8 @@ from message_lifecycle.app.cli.context import (
     position,
     services,
 )
-from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, size, span, working
+from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, size, working
+from message_lifecycle.model.instants import span
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.topic import matrix
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import REASON_HEADER, Marker, Place, digest, go_duration
 from message_lifecycle.model.outcome import Staged
@@ -22,7 +21,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg import evidence_files as frames
 from message_lifecycle.stores.iceberg.data_rows import Vectors
-from message_lifecycle.stores.iceberg.evidence_files import files_of_both
+from message_lifecycle.stores.iceberg.evidence_files import both_snapshots, files_of_both
 from message_lifecycle.stores.iceberg.evidence_rows import RowEvidence, limit_evidence
 from message_lifecycle.stores.iceberg.marks import (
     CAUSES_NONE,
@@ -55,10 +54,7 @@ def evidence(
 
     Raises PlanConflict where the plan's or the staged snapshot is gone.
     """
-    before_id, after_id = plan.requirements.snapshot_id, staged.snapshot_id
-    was, now = (None if id_ is None else table.snapshot_by_id(id_) for id_ in (before_id, after_id))
-    if was is None or now is None:
-        raise PlanConflict(staged.plan_id, f"its snapshot {before_id} or what was staged for it ({after_id}) is gone")
+    was, now = both_snapshots(table, plan, staged)
     prefix = location_prefix(table.location())
     planned = {absolute(prefix, name) for name in plan.selection.files}
     removals = plan.on_log.mark + staged.superseded

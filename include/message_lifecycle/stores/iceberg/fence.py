@@ -69,7 +69,11 @@ class Ancestor:
 
 def main_ancestors(table: Java) -> Iterator[Ancestor]:
     """Snapshots of main, newest first, as far back as the table remembers them."""
-    snapshot = table.currentSnapshot()
+    yield from ancestors(table, table.currentSnapshot())
+
+
+def ancestors(table: Java, snapshot: Java | None) -> Iterator[Ancestor]:
+    """The snapshot and those before it, newest first."""
     while snapshot is not None:
         yield Ancestor(snapshot)
         parent = snapshot.parentId()
