@@ -1,7 +1,5 @@
-"""What the Spark applications call: the verbs for all topics of one run, their command line, their one error boundary, the watch over their parent.
-
-Topics are isolated: one that fails stops no other.
-"""
+"""What the Spark applications call: the verbs for all topics of one run; and what all of them have, a command line, one error boundary, the
+watch over their parent. Topics are isolated: one that fails stops no other."""
 
 from __future__ import annotations
 
