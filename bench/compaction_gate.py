@@ -6,9 +6,9 @@ import json
 import os
 import sys
 
-from message_lifecycle.app import tasks
+from message_lifecycle.app import applications
 
 if __name__ == "__main__":
-    print(json.dumps(tasks.gate_all(run=sys.argv[1])))
+    print(json.dumps(applications.gate_all(run=sys.argv[1])))
     sys.stdout.flush()
     os._exit(0)

@@ -20,14 +20,14 @@ def ours(topic: str, as_of: str, to_gate: str, from_gate: str) -> dict[str, floa
     took, run = dict[str, float](), f"bench {topic} {as_of}"
     began = started_at()
     with timed(took, "imports"):
-        from message_lifecycle.app import tasks
+        from message_lifecycle.app import applications
     with timed(took, "plan and stage"):
-        assert tasks.plan_and_stage(run=run, as_of=as_of, topics=[topic], dry_run=False, work="compaction") == 0
+        assert applications.plan_and_stage(run=run, as_of=as_of, topics=[topic], dry_run=False, work="compaction") == 0
     with timed(took, "gate"):
         Path(to_gate).write_text(run, encoding="utf-8")
         assert Path(from_gate).read_text(encoding="utf-8") == "judged"
     with timed(took, "publish"):
-        assert tasks.publish_all(run=run) == 0
+        assert applications.publish_all(run=run) == 0
     # Once it is committed, nobody waits for the JVM's end; its CPU counts.
     took["until committed"] = time.time() - began - took["gate"]
     return took
@@ -50,5 +50,5 @@ def timed(took: dict[str, float], step: str) -> Iterator[None]:
 if __name__ == "__main__":
     print(json.dumps(ours(*sys.argv[1:])))
     sys.stdout.flush()
-    # As an application leaves (`app.tasks`).
+    # As an application leaves (`app.applications`).
     os._exit(0)

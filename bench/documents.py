@@ -41,8 +41,7 @@ from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.operations.snapshot_with_purge import DocumentFacts, plan
 from message_lifecycle.ports import Given
-from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES, bucket_of
-from message_lifecycle.stores.iceberg.compaction import MEBIBYTE, InputFile, NewFile, Resources
+from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES_SHAPE, bucket_of
 from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, Folder, FoldJob
 from message_lifecycle.stores.iceberg.documents.fold import fold_bucket
@@ -51,6 +50,7 @@ from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.session import java_table, spark_session, sql_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
+from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, InputFile, NewFile, Resources
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -243,7 +243,7 @@ def fill(session: SparkSession, name: TopicName, documents: int) -> None:
         buckets.setdefault(bucket_of(document), []).append(document)
     update = table.newAppend()
     chance = np.random.default_rng(1)
-    schema = CHANGES.schema.as_arrow()
+    schema = CHANGES_SHAPE.schema.as_arrow()
     for bucket, mine in buckets.items():
         path = Path(local_path(f"{table.location()}/data/{BUCKET}={bucket}")) / f"{token_hex(8)}.parquet"
         path.parent.mkdir(parents=True)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from message_lifecycle.app.tasks import run_application
+from message_lifecycle.app.applications import run_application
 
 
 def main() -> int:
@@ -12,7 +12,7 @@ def main() -> int:
     parser.add_argument("--topics", required=True, help="stream/topic, separated by commas")
     parser.add_argument("--request", required=True, help="id of the request in the ledger")
     given = parser.parse_args()
-    from message_lifecycle.app.tasks import plan_and_stage
+    from message_lifecycle.app.applications import plan_and_stage
     from message_lifecycle.model.request import EraseKey
 
     work = EraseKey(request_id=given.request)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from message_lifecycle.app.tasks import run_application
+from message_lifecycle.app.applications import run_application
 
 
 def main() -> int:

@@ -3,7 +3,7 @@ with --as-of and --topics it first plans and stages a sweep of these topics for 
 
 import argparse
 
-from message_lifecycle.app.tasks import run_application
+from message_lifecycle.app.applications import run_application
 
 
 def main() -> int:
@@ -15,7 +15,7 @@ def main() -> int:
     given = parser.parse_args()
     if (given.as_of is None) != (given.topics is None):
         parser.error("--as-of and --topics belong together")
-    from message_lifecycle.app.tasks import mark_all, plan_and_stage
+    from message_lifecycle.app.applications import mark_all, plan_and_stage
 
     if given.topics is None:
         return mark_all(run=given.run)

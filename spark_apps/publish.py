@@ -2,7 +2,7 @@
 
 import argparse
 
-from message_lifecycle.app.tasks import run_application
+from message_lifecycle.app.applications import run_application
 
 
 def main() -> int:
@@ -10,7 +10,7 @@ def main() -> int:
     parser.add_argument("--run", required=True, help="name of the run")
     parser.add_argument("--plan", help="only this plan (one that a person has answered)")
     given = parser.parse_args()
-    from message_lifecycle.app.tasks import publish_all
+    from message_lifecycle.app.applications import publish_all
 
     return publish_all(run=given.run, plan_id=given.plan)
 

@@ -1,6 +1,6 @@
 """Spark application: plan and stage, for the topics of one run, the removal of quarantine rows that have reached their age."""
 
-from message_lifecycle.app.tasks import planning, run_application
+from message_lifecycle.app.applications import planning, run_application
 
 if __name__ == "__main__":
     run_application(planning(__doc__, work="quarantine"))

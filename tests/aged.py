@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, After, Both, Either, Instant, Known, Never, Not, Rule
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
+from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
 from message_lifecycle.model.setting_list import U32_MAX, U63_MAX, Value
 from message_lifecycle.model.settings import Policy, resolve
 

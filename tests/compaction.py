@@ -14,11 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, holds
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
+from message_lifecycle.model.rules import holds
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
-from message_lifecycle.stores.iceberg.compaction import InputFile, PartitionJob, PartitionResult, Resources, Rules, Vector
+from message_lifecycle.stores.iceberg.compaction import PartitionJob, PartitionResult, Rules
 from message_lifecycle.stores.iceberg.compaction.kernel import compact
 from message_lifecycle.stores.iceberg.puffin import marked, puffin_file
+from message_lifecycle.stores.iceberg.tasks import InputFile, Resources, Vector
 
 Row = dict[str, Any]
 _TIMES = ("append_time", "event_time", "expires_at", "delete_horizon")

@@ -16,12 +16,12 @@ from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 from sqlalchemy import NullPool, create_engine, text, update
 
-from message_lifecycle.stores.iceberg import branches
-from message_lifecycle.stores.iceberg.branches import change_metadata
+from message_lifecycle.stores.iceberg import table_metadata
 from message_lifecycle.stores.iceberg.java import PROPERTIES, Jvm, catalog_of
 from message_lifecycle.stores.iceberg.layout import CATALOG
 from message_lifecycle.stores.iceberg.session import engine
 from message_lifecycle.stores.iceberg.table_folder import local_path
+from message_lifecycle.stores.iceberg.table_metadata import change_metadata
 
 ON_OWN_CATALOG = [pytest.mark.postgres, pytest.mark.spark, pytest.mark.usefixtures("own_catalog")]
 """Marks of tests that make such catalogs."""
@@ -92,7 +92,7 @@ def catalog_in(folder: Path, **properties: str) -> SqlCatalog:
 
 def set_properties(place: tuple[str, str], changes: Mapping[str, str | None]) -> None:
     """As another writer does; None removes one."""
-    change_metadata(place, lambda base, builder: branches.set_properties(base, builder, changes), what="a test")
+    change_metadata(place, lambda base, builder: table_metadata.set_properties(base, builder, changes), what="a test")
 
 
 def rewrite_document(catalog: SqlCatalog, table: Table, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

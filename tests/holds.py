@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Literal
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.holds import place_hold
 from message_lifecycle.app.operations.registry import Work
-from message_lifecycle.app.requests import place_hold
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import PlanConflict
-from message_lifecycle.model.facts import HeldRange, HeldTopic, Hold, What, held_key
+from message_lifecycle.model.hold import HeldRange, HeldTopic, Hold, What, held_key
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from message_lifecycle.app.holds import place_hold
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.reading import read_compacted
-from message_lifecycle.app.requests import place_hold
 from message_lifecycle.app.services import policy_of
-from message_lifecycle.model.facts import HeldRange
+from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, TruncateLog

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sqlalchemy import event
 
-from message_lifecycle.app.requests import place_hold, release_hold
+from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.ledger import tables
 from message_lifecycle.model.errors import LifecycleError
 from tests import forked

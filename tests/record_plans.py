@@ -223,8 +223,9 @@ def _drafts(t: Teller, name: str) -> str:
 
 def _afterwards(t: Teller) -> None:
     """Undo, erasure, the deletion of topics, holds. What no store in memory does is recorded as it would be planned."""
-    from message_lifecycle.app.requests import ask, place_hold
-    from message_lifecycle.model.facts import HeldRange
+    from message_lifecycle.app.erasures import ask
+    from message_lifecycle.app.holds import place_hold
+    from message_lifecycle.model.hold import HeldRange
 
     back = t.topic("back/orders", message_expiry=36_000, subject_delete_marker_ttl=86_400, max_removed_fraction=1.0)
     _segments(t, back, 12, 11)

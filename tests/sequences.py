@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.erasures import ask, settle_latest
+from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.app.operations.registry import Work
-from message_lifecycle.app.requests import ask, place_hold, release_hold, settle_latest
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.errors import LifecycleError

@@ -6,10 +6,12 @@ import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.due import due as judge
+from message_lifecycle.app.erasures import ask, carry_out, settle
+from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.app.operations import registry
 from message_lifecycle.app.operations.reclaim import due_by_name
 from message_lifecycle.app.operations.registry import preview
-from message_lifecycle.app.requests import ask, carry_out, deleted_topics, place_hold, reclaim_deleted, release_hold, settle
+from message_lifecycle.app.requests import deleted_topics, reclaim_deleted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.errors import NothingDeleted, OpenPlan, UnknownPlan, UnknownTopic

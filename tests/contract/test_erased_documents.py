@@ -13,8 +13,9 @@ from sqlalchemy import inspect, text
 
 from message_lifecycle.app import documents, receipts, steps
 from message_lifecycle.app.documents import alter_document
+from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.operations import erasure as operation
-from message_lifecycle.app.requests import ask, carry_out, delete_topic, reclaim_deleted
+from message_lifecycle.app.requests import delete_topic, reclaim_deleted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import create_topic

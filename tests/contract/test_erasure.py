@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.app import receipts, steps
-from message_lifecycle.app.requests import ask, carry_out
+from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from message_lifecycle.app import receipts, steps
-from message_lifecycle.app.requests import ask, carry_out
+from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.model.errors import code_of
 from message_lifecycle.stores.archive import ParquetArchive

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.erasures import ask, carry_out, settle_latest
 from message_lifecycle.app.operations import erasure as operation
-from message_lifecycle.app.requests import ask, carry_out, settle_latest
 from message_lifecycle.app.topics import copy_topic, create_topic
 from message_lifecycle.model.errors import TopicBusy
 from message_lifecycle.model.instants import Instant

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from message_lifecycle.app.erasure_secret import forbidden_keys
-from message_lifecycle.app.requests import ask
+from message_lifecycle.app.erasures import ask
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import copy_topic, create_topic

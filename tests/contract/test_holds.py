@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.due import due
+from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.app.operations.registry import Work, preview
 from message_lifecycle.app.reading import read_compacted
-from message_lifecycle.app.requests import place_hold, release_hold
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.views.explanation import explain_message
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict
-from message_lifecycle.model.facts import HeldRange
+from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName

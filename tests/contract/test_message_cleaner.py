@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.applications import gate_all
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.tasks import gate_all
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.errors import NotReady, PlanConflict
 from message_lifecycle.model.facts import Progress
@@ -352,7 +352,7 @@ def test_a_task_that_another_has_overtaken_closes_nothing(old_and_new: Case, mon
     steps.stage(old_and_new.s, plan_id)
     overtaken(old_and_new, monkeypatch, PlanConflict, said=False)
     with pytest.MonkeyPatch.context() as of_tasks:
-        of_tasks.setattr("message_lifecycle.app.tasks.lake", lambda **_: old_and_new.s)
+        of_tasks.setattr("message_lifecycle.app.applications.lake", lambda **_: old_and_new.s)
         gate_all(run="r")
     outcome = old_and_new.s.ledger.record(plan_id).outcome
     assert outcome is not None and outcome.name == "published"

@@ -7,10 +7,11 @@ import random
 import pytest
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.erasures import ask, carry_out, settle, unreached
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.operations.topics import undo_until
 from message_lifecycle.app.reading import read_compacted
-from message_lifecycle.app.requests import ask, carry_out, delete_topic, deleted_topics, deleted_view, settle, unreached
+from message_lifecycle.app.requests import delete_topic, deleted_topics, deleted_view
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.document import Change

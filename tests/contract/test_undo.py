@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.app.reading import read_compacted
-from message_lifecycle.app.requests import place_hold, release_hold
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.model.errors import HeldByLegalHold, UnknownPlan
-from message_lifecycle.model.facts import HeldRange
+from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import is_marker
 from message_lifecycle.model.outcome import Approval

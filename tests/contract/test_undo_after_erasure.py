@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.requests import ask, carry_out
+from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic

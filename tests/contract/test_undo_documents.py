@@ -6,8 +6,8 @@ import pytest
 
 from message_lifecycle.app import documents, steps
 from message_lifecycle.app.due import due
+from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.operations.undo import release
-from message_lifecycle.app.requests import ask, carry_out
 from message_lifecycle.model.document import Synced
 from message_lifecycle.model.errors import EpochMismatch, PlanConflict
 from message_lifecycle.model.instants import Instant

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from message_lifecycle.app import tasks
-from message_lifecycle.app.requests import ask
+from message_lifecycle.app.erasures import ask
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.names import TopicName
 from tests.dags.conftest import ROOT
@@ -95,14 +95,14 @@ def test_topics_of_a_request_are_the_runs(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture
 def lake(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What the run's tasks work with; its clock stands at NOW."""
-    from message_lifecycle.app import tasks
+    """What the run's tasks and applications work with; its clock stands at NOW."""
+    from message_lifecycle.app import applications, tasks
     from tests.worlds import NOW, Lake
 
     made = Lake(world=memory_world({}), capsys=None)  # type: ignore[arg-type]  # no command runs here
     made.world.set_now(NOW)
     monkeypatch.setattr(tasks, "lake", lambda: made.services)
-    monkeypatch.setattr(tasks, "lake", lambda **_: made.services)
+    monkeypatch.setattr(applications, "lake", lambda **_: made.services)
     return made
 
 
@@ -119,23 +119,23 @@ def asked(lake: Any, *names: str) -> str:
 
 def questions_of(request_id: str) -> list[dict[str, Any]]:
     """What the run `erasure/r` asks, once it has come so far."""
-    from message_lifecycle.app import tasks
+    from message_lifecycle.app import applications, tasks
     from message_lifecycle.model.request import EraseKey
 
     found = tasks.requested_erasure(run="erasure/r", request_id=request_id)
     work = EraseKey(request_id=request_id)
-    assert tasks.plan_and_stage(run="erasure/r", as_of=found["as_of"], topics=found["topics"], dry_run=False, work=work) == 0
-    assert tasks.gate_all(run="erasure/r") == 0
-    assert tasks.publish_all(run="erasure/r") == 0
+    assert applications.plan_and_stage(run="erasure/r", as_of=found["as_of"], topics=found["topics"], dry_run=False, work=work) == 0
+    assert applications.gate_all(run="erasure/r") == 0
+    assert applications.publish_all(run="erasure/r") == 0
     tasks.verify(run="erasure/r", work="erasure")
     return tasks.waiting(run="erasure/r")
 
 
 def publish(lake: Any, plan_id: str) -> None:
-    from message_lifecycle.app import steps, tasks
+    from message_lifecycle.app import applications, steps
 
     steps.approve(lake.services, plan_id, granted=True, by="bob", text="yes")
-    assert tasks.publish_all(run="erasure/r", plan_id=plan_id) == 0
+    assert applications.publish_all(run="erasure/r", plan_id=plan_id) == 0
 
 
 def test_a_run_that_was_verified_settles_its_request(lake: Any) -> None:

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from message_lifecycle.app.backends import record_log
 from message_lifecycle.app.operations.registry import Work, on_records, undoable
 from message_lifecycle.app.services import Services, Stores, policy_of
+from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.gates.runner import GreatExpectationsGate
-from message_lifecycle.gates.suite import PlainGate
 from message_lifecycle.ledger import Ledger
 from message_lifecycle.model import request as requests
 from message_lifecycle.model.erasure import KeySecret

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from message_lifecycle.app import receipts
-from message_lifecycle.app.requests import Erased, ask, carry_out
+from message_lifecycle.app.erasures import Erased, ask, carry_out
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import code_of
 from message_lifecycle.model.instants import Instant

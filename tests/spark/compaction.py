@@ -8,9 +8,9 @@ from secrets import token_hex
 from pyspark.sql import SparkSession
 
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg import new_table, tasks
+from message_lifecycle.stores.iceberg import new_table
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.compaction import CompactionJob, PartitionResult, Rules
+from message_lifecycle.stores.iceberg.compaction import CompactionJob, PartitionResult, Rules, kernel
 from message_lifecycle.stores.iceberg.compaction.view_table import LAYOUT, TABLE_PROPERTIES, partition_job, sources
 from message_lifecycle.stores.iceberg.data_files import commit
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table
@@ -37,7 +37,7 @@ def job_of(name: TopicName, rules: Rules, *, after: Mapping[int, int], through: 
 
 def compact_topic(session: SparkSession, name: TopicName, job: CompactionJob) -> list[PartitionResult]:
     """Tasks and commit, on main."""
-    results = tasks.run(session, job)
+    results = kernel.run(session, job)
     commit(session, java_table(session, name, kind=KIND), results, branch="main", properties={"lifecycle.operation": "compaction"})
     forget_cached(session, name, kind=KIND)
     return results

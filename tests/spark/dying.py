@@ -10,7 +10,7 @@ from pyspark.java_gateway import launch_gateway
 from tests import forked
 from tests.forked import Forked
 
-from message_lifecycle.app.tasks import run_application
+from message_lifecycle.app.applications import run_application
 from message_lifecycle.stores.iceberg.session import spark_session
 
 

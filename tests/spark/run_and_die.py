@@ -14,8 +14,8 @@ from dataclasses import replace
 from functools import partial
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.applications import run_application
 from message_lifecycle.app.operations.registry import Work, undoable
-from message_lifecycle.app.tasks import run_application
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName

@@ -13,16 +13,17 @@ from tests.spark.compaction import KIND, compact_topic, create_view, job_of
 from tests.spark.lake import Lake
 
 from message_lifecycle.model.errors import PlanConflict
-from message_lifecycle.model.instants import After, Instant
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg import tasks
+from message_lifecycle.model.rules import After
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.compaction import InputFile, Rules
+from message_lifecycle.stores.iceberg.compaction import Rules, kernel
 from message_lifecycle.stores.iceberg.compaction.view_table import UnreadableDeletes
 from message_lifecycle.stores.iceberg.data_files import commit
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
+from message_lifecycle.stores.iceberg.tasks import InputFile
 
 PARTITIONS = 3
 RULES = Rules(as_of=Instant(20), ages=(("ttl", After("expires_at", 0)),), tombstones_until=Instant(50))
@@ -110,7 +111,7 @@ def test_a_branch_leaves_main_as_it_is(lake: Lake) -> None:
     append(lake, name, generated(chance, first=0))
     table = java_table(lake.session, name, kind=KIND)
     table.manageSnapshots().createBranch("staged").commit()
-    results = tasks.run(lake.session, job_of(name, RULES, after={}, through={0: 10_000, 1: 10_000}))
+    results = kernel.run(lake.session, job_of(name, RULES, after={}, through={0: 10_000, 1: 10_000}))
     commit(lake.session, table, results, branch="staged", properties={"lifecycle.plan-id": "p"})
     assert view_of(name) == []
     assert table.snapshot("staged").summary()["lifecycle.plan-id"] == "p"
@@ -121,7 +122,7 @@ def test_a_view_that_changed_meanwhile_is_not_overwritten(lake: Lake) -> None:
     chance, name = random.Random(3), topic(lake)
     append(lake, name, generated(chance, first=0))
     compact_topic(lake.session, name, job_of(name, RULES, after={}, through={0: 10_000}))
-    again = tasks.run(lake.session, job_of(name, RULES, after={0: 10_000}, through={0: 20_000}, rewrite=True))
+    again = kernel.run(lake.session, job_of(name, RULES, after={0: 10_000}, through={0: 20_000}, rewrite=True))
     compact_topic(lake.session, name, job_of(name, RULES, after={0: 10_000}, through={0: 20_000}, rewrite=True))
     before = view_of(name)
     with pytest.raises(PlanConflict, match="not in the table any more"):
@@ -148,5 +149,5 @@ def test_a_task_that_fails_leaves_no_file(lake: Lake) -> None:
     job = job_of(name, RULES, after={}, through={0: 10_000, 1: 10_000})
     broken = replace(job.partitions[1], tail=(InputFile(path="/no/such.parquet"),))
     with raises("CompactionFailed", match="partition 1 failed"):
-        tasks.run(lake.session, replace(job, partitions=(job.partitions[0], broken)))
+        kernel.run(lake.session, replace(job, partitions=(job.partitions[0], broken)))
     assert list(local_path(job.data_folder).rglob("*.parquet")) == []

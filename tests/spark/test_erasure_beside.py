@@ -20,7 +20,7 @@ from tests.spark.key_search import files_with
 from tests.spark.lake import SECOND, Lake, tables
 
 from message_lifecycle.app import receipts, steps
-from message_lifecycle.app.requests import place_hold, release_hold
+from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.errors import HeldByLegalHold
 from message_lifecycle.model.instants import Instant

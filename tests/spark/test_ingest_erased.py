@@ -17,7 +17,7 @@ from tests.spark.lake import Lake, tables
 from tests.spark.landing import Landing, json_lines
 
 from message_lifecycle.app import receipts
-from message_lifecycle.app.requests import ask, carry_out
+from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.errors import code_of

@@ -15,8 +15,9 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import alter_topic, create_topic, live_view
 from message_lifecycle.model.errors import ForeignTable
-from message_lifecycle.model.instants import INT64_MAX, Instant, Rule, holds
+from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.rules import Rule, holds
 from message_lifecycle.operations import expiry
 from message_lifecycle.stores.iceberg import view_file
 from message_lifecycle.stores.iceberg.catalog import Tables
@@ -37,7 +38,7 @@ def _drawn(wanted: int) -> list[tuple[Rule, list[Row], Instant, list[bool] | Non
     @given(policy=st.one_of(st.none(), policies()), rule=rules(), stored=st.lists(rows(), min_size=1, max_size=6), chance=st.randoms())
     def draw(policy, rule, stored, chance: random.Random) -> None:
         judged = rule if policy is None else expiry.hidden(policy)
-        from message_lifecycle.model.instants import holds_from
+        from message_lifecycle.model.rules import holds_from
 
         edges = [e for row in stored for e in edges_of(holds_from(judged, row)) if 0 <= e < INT64_MAX] or [Instant(0)]
         as_of = chance.choice(edges)

@@ -15,10 +15,10 @@ from tests.spark.quarantines import AS_OF, Refused
 
 from message_lifecycle.app import steps, tasks
 from message_lifecycle.app.due import due as judge
-from message_lifecycle.app.requests import place_hold, release_hold
+from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.errors import PlanConflict
-from message_lifecycle.model.facts import HeldRange
+from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.append import KIND
 from message_lifecycle.stores.iceberg.catalog import Tables

@@ -11,9 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from message_lifecycle.model.errors import invalid_append
-from message_lifecycle.stores.iceberg.compaction import Resources
 from message_lifecycle.stores.iceberg.session import LazySession, local_cores
-from message_lifecycle.stores.iceberg.tasks import Failed, in_tasks
+from message_lifecycle.stores.iceberg.tasks import Failed, Resources, in_tasks
 
 pytestmark = pytest.mark.spark
 

@@ -16,7 +16,7 @@ from tests.logs import SECOND
 from tests.undone import approved, published, run, undone
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.requests import ask, carry_out
+from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.app.wiring import iceberg_world

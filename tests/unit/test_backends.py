@@ -10,8 +10,8 @@ import pytest
 
 from message_lifecycle.app.backends import BackendTopic, ConfiguredBackend, Folder, beside
 from message_lifecycle.app.backends_reference import BEGIN, END, reference
+from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.operations.registry import on_records
-from message_lifecycle.app.requests import ask, carry_out
 from message_lifecycle.app.services import Services, Stores, policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.erasures import carry_out
 from message_lifecycle.app.operations.registry import Work, preview, undoable
-from message_lifecycle.app.requests import carry_out
 from message_lifecycle.model.errors import ForeignTable, InvalidSetting, UnsafePath
 from message_lifecycle.model.request import DeleteTopic, ReclaimDeleted, UndoPlan
 from message_lifecycle.model.setting_list import PROPERTY_PREFIX

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from message_lifecycle.app.requests import ask, carry_out
+from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import copy_topic
 from message_lifecycle.ledger import tables

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from message_lifecycle.model.facts import HeldKey
+from message_lifecycle.model.hold import HeldKey
 from message_lifecycle.model.names import TopicName
 from tests.worlds import Lake, make_lake
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from message_lifecycle.stores.iceberg.compaction import InputFile
 from message_lifecycle.stores.iceberg.compaction.view_table import Source, partition_job
+from message_lifecycle.stores.iceberg.tasks import InputFile
 
 
 def source(first: int | None, last: int | None) -> Source:

@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from message_lifecycle.model.instants import After, Both, Either, Instant, Known, Never, Not, Rule
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import ViewReason
-from message_lifecycle.stores.iceberg.compaction import InputFile, PartitionJob, Resources, Rules, Vector, kernel
+from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
+from message_lifecycle.stores.iceberg.compaction import PartitionJob, Rules, kernel
 from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA
+from message_lifecycle.stores.iceberg.tasks import InputFile, Resources, Vector
 from tests.compaction import Table, compacted, counted, log_file, messages, rows_in, run, vector
 from tests.errors import raises
 

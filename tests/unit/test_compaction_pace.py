@@ -12,9 +12,10 @@ import pytest
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.stores.iceberg import relations
 from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.compaction import InputFile, PartitionJob, Resources, Rules
+from message_lifecycle.stores.iceberg.compaction import PartitionJob, Rules
 from message_lifecycle.stores.iceberg.compaction.kernel import compact
 from message_lifecycle.stores.iceberg.relations import Pace
+from message_lifecycle.stores.iceberg.tasks import InputFile, Resources
 
 
 class Clock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from message_lifecycle.app import tasks
+from message_lifecycle.app import applications, tasks
 from message_lifecycle.app.operations.registry import Scheduled
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
@@ -20,7 +20,7 @@ DAY = 86_400
 def lake(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Lake:
     made = make_lake(capsys)
     monkeypatch.setattr(tasks, "lake", lambda: made.services)
-    monkeypatch.setattr(tasks, "lake", lambda **_: made.services)
+    monkeypatch.setattr(applications, "lake", lambda **_: made.services)
     return made
 
 
@@ -32,9 +32,9 @@ def prices(lake: Lake, **settings: str | int) -> TopicName:
 
 def planned(name: TopicName, *, work: Scheduled = "compaction", run: str = RUN, as_of: str = AS_OF) -> None:
     assert tasks.due(run=run, as_of=as_of, topics=[], work=work) == [str(name)]
-    assert tasks.plan_and_stage(run=run, as_of=as_of, topics=[str(name)], dry_run=False, work=work) == 0
-    assert tasks.gate_all(run=run) == 0
-    assert tasks.publish_all(run=run) == 0
+    assert applications.plan_and_stage(run=run, as_of=as_of, topics=[str(name)], dry_run=False, work=work) == 0
+    assert applications.gate_all(run=run) == 0
+    assert applications.publish_all(run=run) == 0
 
 
 def test_a_run_of_compaction_ends_verified(lake: Lake) -> None:
@@ -60,7 +60,7 @@ def test_a_run_of_the_purge_follows(lake: Lake) -> None:
     (question,) = tasks.waiting(run="purge_compacted/1")
     assert question["subject"] == "shop/prices: remove 2 of 2 messages?"
     tasks.record_approval(plan_id=question["plan_id"], granted=True, by="ada", text="the view has them")
-    tasks.publish_all(run="purge_compacted/1", plan_id=question["plan_id"])
+    applications.publish_all(run="purge_compacted/1", plan_id=question["plan_id"])
     (outcome,) = tasks.verify(run="purge_compacted/1", plan_id=question["plan_id"], work="purge_compacted")
     assert (outcome["outcome"], outcome["removed"]) == ("published", {"compacted": 2})
     assert lake.stored(name) == []

@@ -11,9 +11,10 @@ import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.due import due as judge
+from message_lifecycle.app.erasures import unreached
+from message_lifecycle.app.holds import place_hold
 from message_lifecycle.app.operations import registry
 from message_lifecycle.app.operations.reclaim import end_lost, lost
-from message_lifecycle.app.requests import place_hold, unreached
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.ledger import migrate_ledger
 from message_lifecycle.model.erasure import ErasureRequest, KeyDigest

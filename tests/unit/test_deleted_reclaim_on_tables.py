@@ -10,9 +10,10 @@ import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.due import due as judge
+from message_lifecycle.app.erasures import settle, unreached
 from message_lifecycle.app.operations import registry
 from message_lifecycle.app.operations.registry import preview
-from message_lifecycle.app.requests import deleted_topics, settle, unreached
+from message_lifecycle.app.requests import deleted_topics
 from message_lifecycle.model.erasure import KeyDigest
 from message_lifecycle.model.errors import NothingDeleted, PlanConflict, UnsafePath
 from message_lifecycle.model.names import TopicName

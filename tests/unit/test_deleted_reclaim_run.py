@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from message_lifecycle.app import tasks
+from message_lifecycle.app import applications, tasks
 from message_lifecycle.app.operations.reclaim import lost
 from message_lifecycle.app.requests import deleted_topics
 from message_lifecycle.model.instants import Instant, format_instant
@@ -21,7 +21,7 @@ AS_OF = format_instant(LATER)
 def lake(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Lake:
     made = make_lake(capsys)
     monkeypatch.setattr(tasks, "lake", lambda: made.services)
-    monkeypatch.setattr(tasks, "lake", lambda **_: made.services)
+    monkeypatch.setattr(applications, "lake", lambda **_: made.services)
     return made
 
 
@@ -37,9 +37,9 @@ def plan_id(lake: Lake) -> str:
 
 
 def planned_and_judged(topics: list[str]) -> None:
-    assert tasks.plan_and_stage(run=RUN, as_of=AS_OF, topics=topics, dry_run=False, work="reclaim") == 0
-    assert tasks.gate_all(run=RUN) == 0
-    assert tasks.publish_all(run=RUN) == 0
+    assert applications.plan_and_stage(run=RUN, as_of=AS_OF, topics=topics, dry_run=False, work="reclaim") == 0
+    assert applications.gate_all(run=RUN) == 0
+    assert applications.publish_all(run=RUN) == 0
 
 
 def test_a_run_asks_and_takes_it(lake: Lake, plan_id: str) -> None:
@@ -52,7 +52,7 @@ def test_a_run_asks_and_takes_it(lake: Lake, plan_id: str) -> None:
     assert plan_id in question["body"] and "all that is left" in question["body"] and "2 message(s)" in question["body"]
     assert tasks.due(run="storage_reclaim/r2", as_of=AS_OF, topics=[], work="reclaim") == []
     tasks.record_approval(plan_id=question["plan_id"], granted=True, by="ann", text="it may go")
-    assert tasks.publish_all(run=RUN, plan_id=question["plan_id"]) == 0
+    assert applications.publish_all(run=RUN, plan_id=question["plan_id"]) == 0
     (told,) = tasks.verify(run=RUN, plan_id=question["plan_id"], work="reclaim")
     assert (told["outcome"], told["plan_id"]) == ("published", question["plan_id"])
     assert deleted_topics(lake.services) == []
@@ -65,9 +65,11 @@ def test_a_refusal_stands_for_a_while_and_holds_up_no_topic_of_the_name(lake: La
     tasks.record_approval(plan_id=question["plan_id"], granted=False, by="ann", text="not yet")
     assert tasks.due(run="storage_reclaim/r2", as_of=AS_OF, topics=["shop/orders"], work="reclaim") == []
     lake.topic("shop/orders")
-    tasks.plan_and_stage(run="storage_reclaim/r3", as_of=AS_OF, topics=["shop/orders"], dry_run=False, work="reclaim")
-    (record,) = lake.services.ledger.plans_of_run("storage_reclaim/r3")
-    assert (record.plan.operation, record.plan.parent) == ("reclaim", None)
+    applications.plan_and_stage(run="storage_reclaim/r3", as_of=AS_OF, topics=["shop/orders"], dry_run=False, work="reclaim")
+    (entry,) = lake.services.ledger.run_entries("storage_reclaim/r3")
+    assert entry.plan_id is not None
+    plan = lake.services.ledger.record(entry.plan_id).plan
+    assert (plan.operation, plan.parent) == ("reclaim", None)
 
 
 def test_a_run_whose_publish_died_half_way_is_finished_by_its_verify(lake: Lake, plan_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +78,7 @@ def test_a_run_whose_publish_died_half_way_is_finished_by_its_verify(lake: Lake,
     tasks.record_approval(plan_id=question["plan_id"], granted=True, by="ann", text="it may go")
     with monkeypatch.context() as dying:
         dying.setattr(lake.services.stores.gone, "finish", _dies)
-        assert tasks.publish_all(run=RUN, plan_id=question["plan_id"]) != 0
+        assert applications.publish_all(run=RUN, plan_id=question["plan_id"]) != 0
     (told,) = tasks.verify(run=RUN, plan_id=question["plan_id"], work="reclaim")
     assert told["outcome"] == "published"
 

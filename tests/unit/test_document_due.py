@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from message_lifecycle.app import steps, tasks
+from message_lifecycle.app import applications, steps, tasks
 from message_lifecycle.app.documents import add_changes, detach, sync
 from message_lifecycle.app.due import Due, due
 from message_lifecycle.model.document import Change
@@ -188,7 +188,7 @@ AS_OF = format_instant(NOW)
 @pytest.fixture
 def tasked(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
     monkeypatch.setattr(tasks, "lake", lambda: lake.services)
-    monkeypatch.setattr(tasks, "lake", lambda **_: lake.services)
+    monkeypatch.setattr(applications, "lake", lambda **_: lake.services)
     return lake
 
 
@@ -198,9 +198,9 @@ def test_a_run_from_due_to_verified(tasked: Lake) -> None:
     write(tasked, name, 1, 10)
     has(tasked, name, 8)
     assert tasks.due(run=RUN, as_of=AS_OF, topics=[], work="snapshot_with_purge") == [str(name)]
-    assert tasks.plan_and_stage(run=RUN, as_of=AS_OF, topics=[str(name)], dry_run=False, work="snapshot_with_purge") == 0
-    assert tasks.gate_all(run=RUN) == 0
-    assert tasks.publish_all(run=RUN) == 0
+    assert applications.plan_and_stage(run=RUN, as_of=AS_OF, topics=[str(name)], dry_run=False, work="snapshot_with_purge") == 0
+    assert applications.gate_all(run=RUN) == 0
+    assert applications.publish_all(run=RUN) == 0
     assert not tasks.wants_markers(run=RUN)
     assert tasks.waiting(run=RUN) == []
     (outcome,) = tasks.verify(run=RUN, work="snapshot_with_purge")
@@ -223,8 +223,8 @@ def test_what_a_person_is_asked_speaks_of_changes(tasked: Lake) -> None:
     has(tasked, name, 8)
     tasked.say("topic", "alter", str(name), "--set", "snapshot_with_purging_changes=true")
     tasks.due(run=RUN, as_of=AS_OF, topics=[], work="snapshot_with_purge")
-    tasks.plan_and_stage(run=RUN, as_of=AS_OF, topics=[str(name)], dry_run=False, work="snapshot_with_purge")
-    tasks.gate_all(run=RUN)
+    applications.plan_and_stage(run=RUN, as_of=AS_OF, topics=[str(name)], dry_run=False, work="snapshot_with_purge")
+    applications.gate_all(run=RUN)
     (question,) = tasks.waiting(run=RUN)
     assert question["subject"] == "shop/letters: remove 7 of 10 changes of documents?"
     assert "of 1 document(s), each covered by a snapshot that is proved" in question["body"]

@@ -6,7 +6,7 @@ import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.due import due as judge
-from message_lifecycle.app.requests import release_hold
+from message_lifecycle.app.holds import release_hold
 from message_lifecycle.app.views.state import topic_status
 from message_lifecycle.model.instants import Instant
 from tests.documents import NAME, Drafts, drafts

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, After, Both, Either, Instant, Known, Never, Not, Rule, holds_from
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Message, Reason, RowAnswer, RowQuestion, offsets_of
+from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, holds_from
 from message_lifecycle.stores.iceberg import data_rows, due_rows, segments
 from message_lifecycle.stores.iceberg.data_rows import FileRows
 from message_lifecycle.stores.iceberg.segments import FileMetrics

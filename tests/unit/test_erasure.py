@@ -16,7 +16,7 @@ import pytest
 from pyiceberg.table.snapshots import Operation, Summary
 
 from message_lifecycle.app.operations.registry import suite_of
-from message_lifecycle.gates.suite import PlainGate
+from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.ledger.codec import plan_from_json
 from message_lifecycle.model.change import Commit, CompactPartition, Rewrite
 from message_lifecycle.model.erasure import ErasureOf, HeldFile, KeyInTable, Receipt, TableKind, TableReceipt, TopicReceipt
@@ -30,10 +30,11 @@ from message_lifecycle.operations import erasure
 from message_lifecycle.operations.planning import required
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
-from message_lifecycle.stores.iceberg.erasure import MAIN, Heads, UndoWindow, publish, search
+from message_lifecycle.stores.iceberg.erasure import publish
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING, read_going, snapshot_id_of
 from message_lifecycle.stores.iceberg.erasure.publish import load_with_going
 from message_lifecycle.stores.iceberg.erasure.rewrite import rewrite
+from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, search
 from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from tests.errors import raises

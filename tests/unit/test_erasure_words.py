@@ -11,15 +11,15 @@ from py4j.protocol import Py4JJavaError
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from message_lifecycle.stores.iceberg.branches import change_metadata, changed_metadata, current_metadata
-from message_lifecycle.stores.iceberg.branches import document_of as in_java
-from message_lifecycle.stores.iceberg.erasure import UndoWindow, ancestors
+from message_lifecycle.stores.iceberg.erasure.evidence import history_left
 from message_lifecycle.stores.iceberg.erasure.metadata import Rewriting
-from message_lifecycle.stores.iceberg.erasure.store import history_left
+from message_lifecycle.stores.iceberg.erasure.search import UndoWindow, ancestors
 from message_lifecycle.stores.iceberg.history import progress_in
 from message_lifecycle.stores.iceberg.java import identifier
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.session import engine
+from message_lifecycle.stores.iceberg.table_metadata import change_metadata, changed_metadata, current_metadata
+from message_lifecycle.stores.iceberg.table_metadata import document_of as in_java
 from tests.histories import ON_OWN_CATALOG, PLACE, append, catalog_in, document_of, new_table
 
 pytestmark = ON_OWN_CATALOG

@@ -8,7 +8,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from message_lifecycle.model.errors import CommitRefused, CommitUnknown, PlanConflict, TableBusy
-from message_lifecycle.stores.iceberg import branches
+from message_lifecycle.stores.iceberg import table_metadata
 from message_lifecycle.stores.iceberg.fence import AlreadyPublished, Ancestor, Walk, fenced_commit, newest_state, only_appends_since
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, PLAN_ID, LogSummary
 
@@ -111,7 +111,7 @@ def one(on: Attempt, _walk: Walk) -> Iterator[Attempt]:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(branches.time, "sleep", lambda _: None)
+    monkeypatch.setattr(table_metadata.time, "sleep", lambda _: None)
 
 
 def test_each_attempt_is_judged_by_itself() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,8 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table import Table
 
 from message_lifecycle.model.errors import CommitUnknown, OutsideTable, PlanConflict, SnapshotInUse, UnsafePath
-from message_lifecycle.stores.iceberg import branches
-from message_lifecycle.stores.iceberg.branches import change_metadata
-from message_lifecycle.stores.iceberg.history import NamedFile, inventory, only_of, reachable, snapshot_ids
+from message_lifecycle.stores.iceberg import table_metadata
+from message_lifecycle.stores.iceberg.history import NamedFile, all_named, inventory, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.reclaiming import expire
 from message_lifecycle.stores.iceberg.table_folder import (
@@ -31,6 +30,7 @@ from message_lifecycle.stores.iceberg.table_folder import (
     owner_of,
     with_checksums,
 )
+from message_lifecycle.stores.iceberg.table_metadata import change_metadata
 from tests.errors import raises
 from tests.histories import (
     ON_OWN_CATALOG,
@@ -58,6 +58,13 @@ def catalog(tmp_path: Path) -> SqlCatalog:
 def expired(snapshots: Sequence[int], **options: Any) -> None:
     change = partial(expire, table="t", snapshot_ids=snapshots, **{"properties": {}, **options})
     change_metadata(PLACE, change, what="expiring")
+
+
+def only_of(document: dict[str, Any], snapshots: Collection[int]) -> list[str]:
+    """Names of the files that these snapshots are read through, and no other that the table remembers."""
+    with inventory() as found:
+        found.add_named(all_named(IO, document, kept=set(snapshot_ids(document)).difference(snapshots)))
+        return [name for name, _ in found.unneeded()]
 
 
 @pytest.fixture
@@ -95,7 +102,7 @@ def test_only_what_no_other_snapshot_names_may_go(table: Table) -> None:
     document = document_of(table)
     ids = snapshot_ids(document)
     going, kept = ids[:-1], ids[-1:]
-    found = {file.name for file in only_of(IO, document, going)}
+    found = set(only_of(document, going))
     assert found == read_by_pyiceberg(table, going) - read_by_pyiceberg(table, kept)
     assert any(name.startswith("data/") for name in found)
 
@@ -105,7 +112,7 @@ def test_a_manifest_that_cannot_be_read_stops_the_question(table: Table) -> None
     manifest = next(file.name for file in reachable(IO, document, snapshot_ids(document)) if file.kind == "manifest")
     (folder_of(table) / manifest).unlink()
     with pytest.raises(FileNotFoundError):
-        only_of(IO, document, snapshot_ids(document)[:1])
+        only_of(document, snapshot_ids(document)[:1])
 
 
 def test_expired_snapshots_are_gone_and_the_rest_reads_as_before(catalog: SqlCatalog, table: Table) -> None:
@@ -180,9 +187,9 @@ class Lost:
 def test_an_expiry_of_unknown_result_is_looked_up_and_not_repeated(  # DEL-4
     table: Table, monkeypatch: pytest.MonkeyPatch, *, made: bool
 ) -> None:
-    ids, real = snapshot_ids(document_of(table)), branches._operations
+    ids, real = snapshot_ids(document_of(table)), table_metadata._operations
     lost = Lost(real(PLACE), made=made)
-    monkeypatch.setattr(branches, "_operations", lambda _: lost)
+    monkeypatch.setattr(table_metadata, "_operations", lambda _: lost)
     with nullcontext() if made else pytest.raises(CommitUnknown):
         expired(ids[:1])
     assert lost.commits == 1
@@ -190,8 +197,8 @@ def test_an_expiry_of_unknown_result_is_looked_up_and_not_repeated(  # DEL-4
 
 
 def test_what_goes_wrong_in_the_look_for_an_unknown_result_leaves_it_unknown(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = Lost(branches._operations(PLACE), made=False)
-    monkeypatch.setattr(branches, "_operations", lambda _: lost)
+    lost = Lost(table_metadata._operations(PLACE), made=False)
+    monkeypatch.setattr(table_metadata, "_operations", lambda _: lost)
 
     def change(_base: Any, builder: Any) -> None:
         if lost.commits:
@@ -199,12 +206,12 @@ def test_what_goes_wrong_in_the_look_for_an_unknown_result_leaves_it_unknown(tab
         builder.setProperties({"a": "b"})
 
     with pytest.raises(CommitUnknown):
-        branches.change_metadata(PLACE, change, what="a deed")
+        table_metadata.change_metadata(PLACE, change, what="a deed")
     assert lost.commits == 1
 
 
 def test_a_commit_that_was_made_is_no_error_where_the_catalog_has_gone_since(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    operations, committed = branches._operations(PLACE), []
+    operations, committed = table_metadata._operations(PLACE), []
 
     class Gone:
         def refresh(self) -> Any:
@@ -218,14 +225,14 @@ def test_a_commit_that_was_made_is_no_error_where_the_catalog_has_gone_since(tab
             operations.commit(base, changed)
             committed.append(changed)
 
-    monkeypatch.setattr(branches, "_operations", lambda _: Gone())
-    branches.change_metadata(PLACE, lambda _, builder: builder.setProperties({"a": "b"}), what="a deed")
+    monkeypatch.setattr(table_metadata, "_operations", lambda _: Gone())
+    table_metadata.change_metadata(PLACE, lambda _, builder: builder.setProperties({"a": "b"}), what="a deed")
     assert len(committed) == 1
 
 
 def test_exactly_the_named_files_go_and_a_missing_one_is_success(table: Table) -> None:
     folder, document = folder_of(table), document_of(table)
-    names = [file.name for file in only_of(IO, document, snapshot_ids(document)[:-1])]
+    names = only_of(document, snapshot_ids(document)[:-1])
     size = sum((folder / name).stat().st_size for name in names)
     before = names_below(folder)
     assert delete_files(IO, str(folder), names) == Deleted(files=len(names), size_bytes=size)

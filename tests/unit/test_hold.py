@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.model.facts import Spared, SparedOffsets, spared_text
+from message_lifecycle.model.hold import Spared, SparedOffsets, spared_text
 from message_lifecycle.model.message import offsets_of, ranges_text
 
 RANGES = st.lists(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.app.requests import place_hold, release_hold
+from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.ledger import migrate_ledger
 from message_lifecycle.model.errors import HeldByLegalHold
 from tests.deleted_topics import topic_in

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger
-from message_lifecycle.model.facts import HeldKey, HeldRange, HeldTopic, What, held_key
+from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, What, held_key
 from tests.errors import raises
 from tests.holds import hold_of
 from tests.ledgers import AS_OF, OTHER, TOPIC

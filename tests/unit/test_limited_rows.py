@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.model.instants import After, Instant, Limits
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Beyond, Message, Reason, RowAnswer, RowQuestion, offsets_of
+from message_lifecycle.model.rules import After, Limits
 from message_lifecycle.stores.iceberg import due_rows, limit_rows
 from message_lifecycle.stores.iceberg.data_rows import FileRows
 from message_lifecycle.stores.iceberg.segments import FileMetrics

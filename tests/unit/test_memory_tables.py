@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.requests import ask, carry_out
+from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.errors import Unavailable

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from message_lifecycle.model.change import RemoveRows
-from message_lifecycle.model.facts import Facts, Progress, Spared
+from message_lifecycle.model.facts import Facts, Progress
+from message_lifecycle.model.hold import Spared
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import DueRows, NewMessage, RowAnswer, RowQuestion
 from message_lifecycle.model.names import TopicName

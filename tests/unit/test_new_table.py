@@ -1,4 +1,4 @@
-"""Tables as they are made: whole, numbered as the layout says, by the single changes that a catalog's server is told as well."""
+"""Tables as they are made: whole, numbered as the shape says, by the single changes that a catalog's server is told as well."""
 
 from __future__ import annotations
 
@@ -8,36 +8,35 @@ from uuid import UUID
 
 import pytest
 
-from message_lifecycle.stores.iceberg import columns as of_documents
-from message_lifecycle.stores.iceberg import new_table
+from message_lifecycle.stores.iceberg import columns, new_table
 from message_lifecycle.stores.iceberg.catalog import _shape
 from message_lifecycle.stores.iceberg.compaction import view_table
 from message_lifecycle.stores.iceberg.java import identifier
-from message_lifecycle.stores.iceberg.new_table import Layout
+from message_lifecycle.stores.iceberg.new_table import TableShape
 from message_lifecycle.stores.iceberg.session import engine
 from tests.histories import ON_OWN_CATALOG, PLACE, catalog_in, document_of
 
 pytestmark = ON_OWN_CATALOG
 
 TOLD = {"lifecycle.plan-id": "none"}
-LAYOUTS = {
+SHAPES = {
     "log": (_shape({}, 2)[1], _shape({}, 2)[0]),
-    "view": (view_table.LAYOUT, view_table.TABLE_PROPERTIES),
-    "changes": (of_documents.CHANGES, of_documents.CHANGES_PROPERTIES),
-    "snapshots": (of_documents.SNAPSHOTS, of_documents.SNAPSHOTS_PROPERTIES),
+    "view": (view_table.SHAPE, view_table.TABLE_PROPERTIES),
+    "changes": (columns.CHANGES_SHAPE, columns.CHANGES_PROPERTIES),
+    "snapshots": (columns.SNAPSHOTS_SHAPE, columns.SNAPSHOTS_PROPERTIES),
 }
 
 
-def by_us(layout: Layout, properties: dict[str, str]) -> None:
-    assert new_table.create(PLACE, layout, properties=properties, summary=TOLD)
-    assert not new_table.create(PLACE, layout, properties=properties, summary=TOLD), "its name is taken"
+def by_us(shape: TableShape, properties: dict[str, str]) -> None:
+    assert new_table.create(PLACE, shape, properties=properties, summary=TOLD)
+    assert not new_table.create(PLACE, shape, properties=properties, summary=TOLD), "its name is taken"
 
 
-def by_a_server(layout: Layout, properties: dict[str, str]) -> None:
+def by_a_server(shape: TableShape, properties: dict[str, str]) -> None:
     """A REST catalog's server, told the requirements and the single changes; the format's version its client puts before them."""
     jvm: Any = engine()
     iceberg, place = jvm._jvm.org.apache.iceberg, identifier(jvm, PLACE)
-    made = new_table._begun(jvm, PLACE, layout, properties, TOLD).currentMetadata()
+    made = new_table._begun(jvm, PLACE, shape, properties, TOLD).currentMetadata()
     version = getattr(iceberg, "MetadataUpdate$UpgradeFormatVersion")(made.formatVersion())
     changes = [version, *made.changes()]
     rest, needed = iceberg.rest, iceberg.UpdateRequirements.forCreateTable(changes)
@@ -45,16 +44,16 @@ def by_a_server(layout: Layout, properties: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("make", [by_us, by_a_server])
-@pytest.mark.parametrize("title", LAYOUTS)
-def test_a_table_is_numbered_and_told_of_as_its_layout_says(tmp_path: Path, title: str, make: Any) -> None:
-    catalog, (layout, properties) = catalog_in(tmp_path), LAYOUTS[title]
-    make(layout, dict(properties))
+@pytest.mark.parametrize("title", SHAPES)
+def test_a_table_is_numbered_and_told_of_as_its_shape_says(tmp_path: Path, title: str, make: Any) -> None:
+    catalog, (shape, properties) = catalog_in(tmp_path), SHAPES[title]
+    make(shape, dict(properties))
     table = catalog.load_table(PLACE)
-    assert table.schema().as_struct() == layout.schema.as_struct()
+    assert table.schema().as_struct() == shape.schema.as_struct()
     assert [(field.source_id, field.field_id, str(field.transform), field.name) for field in table.spec().fields] == [
-        (field.source_id, field.field_id, str(field.transform), field.name) for field in layout.spec.fields
+        (field.source_id, field.field_id, str(field.transform), field.name) for field in shape.spec.fields
     ]
-    assert [str(field) for field in table.sort_order().fields] == [str(field) for field in layout.order.fields]
+    assert [str(field) for field in table.sort_order().fields] == [str(field) for field in shape.order.fields]
     assert table.format_version == int(properties["format-version"])
     assert {**table.properties, "format-version": "3"} == properties
     (snapshot,) = table.snapshots()

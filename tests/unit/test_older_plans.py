@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import create_engine, text
 
-from message_lifecycle.app import changes, steps, tasks, views
+from message_lifecycle.app import applications, changes, steps, tasks, views
 from message_lifecycle.app.cli import main
 from message_lifecycle.app.cli.context import Wiring
 from message_lifecycle.app.due import due
+from message_lifecycle.app.holds import place_hold
 from message_lifecycle.app.reading import read_compacted
-from message_lifecycle.app.requests import place_hold
 from message_lifecycle.app.views.explanation import explain_message
 from message_lifecycle.app.views.plans import approval_text, plan_page, waits_until
 from message_lifecycle.ledger import migrate_ledger, open_ledger
@@ -291,7 +291,7 @@ def test_an_old_question_is_asked_nobody_and_hinders_nothing(old: Upgraded) -> N
 
 def test_a_run_that_began_before_the_upgrade_ends_after_it(old: Upgraded, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its plans that were to be judged or published are made anew in it; those that only wait are closed, and the next run asks."""
-    for module in (tasks, tasks):
+    for module in (applications, tasks):
         monkeypatch.setattr(module, "lake", lambda **_: old.s)
     entries = {
         entry.topic.topic: (run.run_id, entry.plan_id)
@@ -304,7 +304,7 @@ def test_a_run_that_began_before_the_upgrade_ends_after_it(old: Upgraded, monkey
     (told,) = tasks.verify(run=run_id)
     assert told["outcome"] == "superseded"
     assert plan_id is not None and "planned by an earlier version" in _superseded(old, plan_id).detail
-    for state, go_on in (("stage", tasks.gate_all), ("approve", tasks.publish_all)):
+    for state, go_on in (("stage", applications.gate_all), ("approve", applications.publish_all)):
         run_id, plan_id = entries[state]
         assert go_on(run=run_id) == 0
         assert plan_id is not None

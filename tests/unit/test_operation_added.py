@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, get_args
 
 import pytest
 
-from message_lifecycle.app import steps, tasks, views
+from message_lifecycle.app import applications, steps, views
 from message_lifecycle.app.due import Asked, Due, due
 from message_lifecycle.app.operations import registry
 from message_lifecycle.app.operations.messages import OfMessages, facts_of
@@ -102,7 +102,7 @@ def test_the_verbs_carry_it_out_from_due_to_verify(world: World) -> None:
     assert (answer.due, answer.reason) == (True, "2 have no key")
     record = steps.plan(s, NAME, as_of=AS_OF, work=WORK)
     assert views.question_of(record) == "drop 2 without a key?"
-    assert tasks.summary(s, record) == "2 of 4 messages in 0 segments go"
+    assert applications.summary(s, record) == "2 of 4 messages in 0 segments go"
     outcome = steps.carry_out(s, record)
     assert (outcome.name, dict(outcome.removed)) == ("published", {"removed": 2}), outcome.detail
     assert keys(world) == [b"a", b"b"]

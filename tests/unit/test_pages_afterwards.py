@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.app import documents, pages, steps, views
+from message_lifecycle.app.erasures import ask
 from message_lifecycle.app.operations.registry import Work
-from message_lifecycle.app.requests import ask
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.document import Change
-from message_lifecycle.model.facts import HeldKey
+from message_lifecycle.model.hold import HeldKey
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName

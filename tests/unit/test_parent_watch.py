@@ -7,14 +7,14 @@ import sys
 import time
 from pathlib import Path
 
-from message_lifecycle.app.tasks import EXIT_ORPHANED, watch_parent
+from message_lifecycle.app.applications import EXIT_ORPHANED, watch_parent
 from message_lifecycle.local.processes import end_all, find_process, wait_for_end
 
 # It tells that it works only after the watch has looked more than once, and would go on for a minute.
 APPLICATION = """
 import sys, time
 from pathlib import Path
-from message_lifecycle.app.tasks import run_application
+from message_lifecycle.app.applications import run_application
 
 def main():
     time.sleep(1.5)

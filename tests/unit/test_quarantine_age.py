@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from message_lifecycle.app.operations.registry import named, suite_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
-from message_lifecycle.gates.suite import PlainGate
+from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.ledger.codec import from_json
 from message_lifecycle.model.change import QUARANTINE, QuarantinedFile, ranges_in
 from message_lifecycle.model.instants import INT64_MAX, Instant

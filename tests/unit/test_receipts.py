@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.app import receipts
+from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.operations.registry import undoable
-from message_lifecycle.app.requests import ask, carry_out, delete_topic, reclaim_deleted
+from message_lifecycle.app.requests import delete_topic, reclaim_deleted
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.model.erasure import ErasureOf
 from message_lifecycle.model.instants import Instant

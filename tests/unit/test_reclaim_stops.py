@@ -16,8 +16,8 @@ from message_lifecycle.model.change import Forget
 from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, PlanConflict, UnsafePath
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.stores.iceberg.erasure import loose_with
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
+from message_lifecycle.stores.iceberg.erasure.search import loose_with
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.java import PROPERTIES
 from message_lifecycle.stores.iceberg.layout import STAGED_AS

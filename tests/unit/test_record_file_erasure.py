@@ -14,8 +14,8 @@ import pytest
 
 from message_lifecycle.app import receipts
 from message_lifecycle.app.backends import record_log
+from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.operations.registry import on_records
-from message_lifecycle.app.requests import ask, carry_out
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic

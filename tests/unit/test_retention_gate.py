@@ -11,7 +11,7 @@ from message_lifecycle.app.operations.registry import preview, suite_of
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
-from message_lifecycle.gates.suite import PlainGate
+from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage, RemovalReason

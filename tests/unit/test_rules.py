@@ -12,20 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from message_lifecycle.model.instants import (
-    INT64_MAX,
-    INT64_MIN,
-    After,
-    Either,
-    Instant,
-    Known,
-    Never,
-    Not,
-    Rule,
-    holds,
-    holds_from,
-    predicate,
-)
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
+from message_lifecycle.model.rules import After, Either, Known, Never, Not, Rule, holds, holds_from, predicate
 from message_lifecycle.operations import expiry
 from message_lifecycle.stores.iceberg import data_rows, relations, segments
 from message_lifecycle.stores.iceberg.segments import FileMetrics

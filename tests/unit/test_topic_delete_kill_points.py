@@ -10,7 +10,9 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.requests import deleted_topics, place_hold, unreached
+from message_lifecycle.app.erasures import unreached
+from message_lifecycle.app.holds import place_hold
+from message_lifecycle.app.requests import deleted_topics
 from message_lifecycle.ledger import migrate_ledger
 from message_lifecycle.model.erasure import KeyDigest
 from message_lifecycle.model.errors import CommitUnknown, HeldByLegalHold, PlanConflict, UnknownTopic

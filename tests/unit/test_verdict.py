@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from message_lifecycle.app.operations.registry import suite_of
-from message_lifecycle.gates.suite import PlainGate
+from message_lifecycle.gates.plain import PlainGate
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.outcome import Approval, Check, GateReport, Judgement
 from message_lifecycle.operations.verdict import Verdict, Withheld, decide

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from message_lifecycle.model.facts import Progress
-from message_lifecycle.model.instants import Instant, Limits
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
+from message_lifecycle.model.rules import Limits
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.operations.limits import Row, cuts, kept_of_one, visible
 

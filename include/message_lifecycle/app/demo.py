@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from message_lifecycle.app import demo_data, documents, embedded, receipts, requests, steps, tasks
+from message_lifecycle.app import demo_data, documents, embedded, erasures, receipts, steps, tasks
 from message_lifecycle.app.cli.screen import ends
 from message_lifecycle.app.config import interval_seconds
 from message_lifecycle.app.services import Services
@@ -394,8 +394,8 @@ def _erase_one(s: Services, progress: Progress, topic: TopicName) -> None:
     if key is None:
         raise afterwards_failed(f"{topic}: no message with a key is left that could be erased")
     with progress.step(f"An aircraft is erased from {topic}, from its history and from what an undo would bring back"):
-        request = requests.ask(s, key, topics=[topic], forbid=True, by=BY, why=WHY)
-        (found,) = requests.carry_out(s, request.request_id, approver=lambda _plan, _report: (True, BY, WHY))
+        request = erasures.ask(s, key, topics=[topic], forbid=True, by=BY, why=WHY)
+        (found,) = erasures.carry_out(s, request.request_id, approver=lambda _plan, _report: (True, BY, WHY))
     if not found.is_done:
         raise afterwards_failed(f"the erasure was not carried out: {found.told()}")
     wrong = receipts.verify(s, request.request_id)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
+from message_lifecycle.app.document_facts import policy_of_document, policy_of_document_topic
 from message_lifecycle.app.erasure_secret import forbidden_keys
 from message_lifecycle.app.reading import check_limit
-from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.sparing import policy_of_document
+from message_lifecycle.app.services import Services
 from message_lifecycle.folds import Fold, Replay, fold_of
 from message_lifecycle.model.document import Change, DocumentState, OwnChanges, OwnSettings, Snapshot, Synced
-from message_lifecycle.model.errors import InvalidChange, InvalidSetting, TableBusy, not_a_document_topic, unknown_document
+from message_lifecycle.model.errors import InvalidChange, InvalidSetting, TableBusy, unknown_document
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.setting_list import OWN_SETTINGS, Value
@@ -153,10 +153,17 @@ def sync(
     Raises UnknownDocument, InvalidServerSeq, EpochMismatch; then all is as it was."""
     wanted, who = normalise_name(document), normalise_name(client)
     policy = _policy(s, name, wanted)
+
+    def may_sync(*, has_row: bool) -> DocumentState:
+        state = _state(s, name, wanted)
+        check_epoch(state, who, server_seq, state.epoch if epoch is None else epoch, has_row=has_row)
+        document_reading.check_sync(state, who, server_seq, policy)
+        return state
+
     for _ in range(_TRIES):
         before = next((row for row in s.ledger.synced(name, wanted) if row.client == who), None)
         # Who may not go on pins nothing at all: a request beside this one, or the next after a crash, would take the pin for its row.
-        _may_sync(s, name, wanted, who, server_seq, epoch, policy, has_row=before is not None)
+        may_sync(has_row=before is not None)
         latest = at if before is None or before.at is None or at is None else Instant(max(before.at, at))
         # At 0 it has no row (SNP-5).
         after = Synced(document=wanted, client=who, server_seq=server_seq, at=latest) if server_seq else None
@@ -168,22 +175,13 @@ def sync(
         if not s.ledger.replace_synced(name, wanted, who, seen=before, to=pinned):
             continue
         try:
-            state = _may_sync(s, name, wanted, who, server_seq, epoch, policy, has_row=before is not None)
+            state = may_sync(has_row=before is not None)
         except Exception:  # whatever it was, the row goes back, and the error goes on
             s.ledger.replace_synced(name, wanted, who, seen=pinned, to=before)
             raise
         if s.ledger.replace_synced(name, wanted, who, seen=pinned, to=after):
             return SyncedAt(document=wanted, client=who, server_seq=server_seq, epoch=state.epoch)
     raise TableBusy(f"client {who} of document {wanted} of {name}", _TRIES)
-
-
-def _may_sync(
-    s: Services, name: TopicName, document: str, client: str, seq: int, epoch: int | None, policy: Policy, *, has_row: bool
-) -> DocumentState:
-    state = _state(s, name, document)
-    check_epoch(state, client, seq, state.epoch if epoch is None else epoch, has_row=has_row)
-    document_reading.check_sync(state, client, seq, policy)
-    return state
 
 
 def detach(s: Services, name: TopicName, document: str, *, client: str, epoch: int | None = None) -> bool:
@@ -238,7 +236,7 @@ def _replayed(replay: Replay, changes: Iterable[Change], document: str, *, first
 
 def describe(s: Services, name: TopicName, document: str | None = None) -> list[Described]:
     """One document, or all by name. Raises UnknownDocument, NotADocumentTopic."""
-    policy, own = _policy_of_topic(s, name), s.ledger.own_settings(name)
+    policy, own = policy_of_document_topic(s, name), s.ledger.own_settings(name)
     wanted = None if document is None else normalise_name(document)
     states = s.documents.states(name, s.documents.tables(name), only=None if wanted is None else (wanted,))
     if wanted is not None and not states:
@@ -296,15 +294,8 @@ def _state(s: Services, name: TopicName, document: str) -> DocumentState:
     return found
 
 
-def _policy_of_topic(s: Services, name: TopicName) -> Policy:
-    policy = policy_of(s, name)
-    if policy.fold is None:
-        raise not_a_document_topic(str(name))
-    return policy
-
-
 def _policy(s: Services, name: TopicName, document: str) -> Policy:
-    return policy_of_document(s.ledger.own_settings(name), _policy_of_topic(s, name), document)
+    return policy_of_document(s.ledger.own_settings(name), policy_of_document_topic(s, name), document)
 
 
 def _fold(policy: Policy) -> Fold:
@@ -330,9 +321,7 @@ def alter_document(
 
 def alter_own_settings(s: Services, name: TopicName, changes: OwnChanges) -> None:
     """Of several users and documents at once, all or nothing. As `alter_user`."""
-    policy = policy_of(s, name)
-    if policy.fold is None:
-        raise not_a_document_topic(str(name))
+    policy = policy_of_document_topic(s, name)
     s.ledger.alter_own_settings(
         name,
         OwnChanges(

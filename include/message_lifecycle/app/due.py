@@ -15,7 +15,8 @@ from message_lifecycle.app.operations import registry
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.sparing import readers_of, spared_state
 from message_lifecycle.model.errors import BackendUnavailable, LifecycleError, Unavailable, UnknownTopic
-from message_lifecycle.model.facts import READERS, SparedBy
+from message_lifecycle.model.facts import READERS
+from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import DueState, Outcome, PlanSummary

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.errors import CompactedTableMissing, InvalidSetting
 from message_lifecycle.model.facts import LogState, Progress
-from message_lifecycle.model.instants import Instant, Rule, holds
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NOTHING, Message, ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Operation
+from message_lifecycle.model.rules import Rule, holds
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.operations import expiry, message_cleaner
 from message_lifecycle.operations.compaction import order

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
-    """Who carries out a change, by its key: a commit has its table's, a rewrite, a forgetting and a move have their kind, and `gone` is a
-    topic that is forgotten for good. None: it cannot be done here."""
+    """Who carries out a change: one store for each key that a change has (`of`). None: such a change cannot be done here.
+
+    A `Commit` has the name of its table: log, view, snapshots, changes, quarantine. The other kinds of change have their own: rewrite,
+    forget, move. `gone` forgets a deleted topic for good."""
 
     log: MessageStore
     view: ViewStore

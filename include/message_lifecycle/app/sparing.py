@@ -7,31 +7,26 @@ has that lock, and publishes nothing that does not know every hold that stands. 
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
+from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.model.change import QUARANTINE, Rows, Undone
-from message_lifecycle.model.document import ACCEPTED_OWN, OwnSettings, Synced
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict
-from message_lifecycle.model.facts import Facts, HeldKey, HeldRange, HeldTopic, Hold, LogState, Progress, Spared, SparedOffsets
-from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, of_datetime, seconds
+from message_lifecycle.model.facts import Facts, LogState, Progress
+from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, Spared, SparedOffsets
+from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import Tail, ViewState, offsets_of, ranges_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, Staged
 from message_lifecycle.model.plan import Held, Operation, Plan
 from message_lifecycle.model.request import PurgeKey, RemoveMessages
-from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.model.topic import check_documents
 from message_lifecycle.operations import compaction
 from message_lifecycle.operations.expiry import READER
-from message_lifecycle.operations.snapshot_with_purge import EVERY_DOCUMENT, CameBack, DocumentFacts, came_back
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
@@ -56,16 +51,6 @@ def horizons_of(s: Services, name: TopicName) -> Mapping[int, int]:
 
 
 # What stays whatever the rules say
-
-
-def holds_of(s: Services, name: TopicName) -> tuple[Hold, ...]:
-    """The legal holds on the topic that stand now, by id."""
-    return tuple(sorted(s.ledger.holds(name), key=lambda hold: hold.hold_id))
-
-
-def ids_of(holds: Iterable[Hold]) -> tuple[str, ...]:
-    """As `Requirements.heeded`."""
-    return tuple(sorted(hold.hold_id for hold in holds))
 
 
 def facts_with_spared(s: Services, facts: Facts, view: ViewState | None = None) -> Facts:
@@ -122,20 +107,6 @@ def undone_detail(known: Undone) -> str:
     return (
         f"plan {known.plan_id}, which took it, was undone by plan {known.undone_by}; `lifecycle undo {known.plan_id} --release` lets it go"
     )
-
-
-def held_documents(holds: Iterable[Hold]) -> dict[str, str]:
-    """As `DocumentFacts.held`: a hold names the topic, or a document by its key."""
-    found: dict[str, str] = {}
-    for hold in holds:
-        match hold.what:
-            case HeldKey(key=key):
-                found[(key or b"").decode(errors="replace")] = hold.told
-            case HeldTopic() | HeldRange():
-                found[EVERY_DOCUMENT] = hold.told
-            case never:
-                assert_never(never)
-    return found
 
 
 def _of_log(s: Services, log: LogState, hold: Hold) -> Iterator[Spared]:
@@ -307,116 +278,3 @@ def spared_state(s: Services, name: TopicName) -> tuple[tuple[str, str], ...]:
     """Who keeps overdue messages beside readers: a change of it makes the topic due again. No reader's name has a colon."""
     undone = tuple((f"undone:{known.plan_id}", "kept") for known in s.ledger.undone(name) if known.released_at is None)
     return (*((f"hold:{hold_id}", "stands") for hold_id in ids_of(holds_of(s, name))), *undone)
-
-
-# What the snapshots and purges of documents are planned from: their tables, their clients, their settings at every level (SNP-9).
-
-
-def document_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Instant) -> DocumentFacts:
-    """Raises UnknownTopic, NotADocumentTopic, and InvalidSetting where settings of different levels do not go together (SNP-5)."""
-    tables, own = s.documents.tables(name), s.ledger.own_settings(name)
-    policies = own_policies(own, policy)
-    check_documents(policy, where=f"topic {name}")
-    for document, narrowed in policies.items():
-        check_documents(narrowed, where=f"document {document} of topic {name}")
-    accepted, holds = s.ledger.accepted(name), holds_of(s, name)
-    return DocumentFacts(
-        heeded=ids_of(holds),
-        held=held_documents(holds),
-        undone=undone_documents(s, name),
-        tables=tables,
-        states=s.documents.states(
-            name,
-            tables,
-            older_than=older_than(policy.changes_max_age, as_of),
-            own={document: older_than(narrowed.changes_max_age, as_of) for document, narrowed in policies.items()},
-        ),
-        synced=by_document(s, name),
-        policies=policies,
-        accepted=accepted,
-        accepted_own=accepted_own(accepted),
-        settings_hash=settings_hash(own),
-    )
-
-
-def undone_documents(s: Services, name: TopicName) -> dict[str, CameBack]:
-    """What came back with undos, by document, and was not released since: the undos' own plans name it."""
-    found: dict[str, CameBack] = {}
-    for known in s.ledger.undone(name):
-        if known.released_at is None:
-            detail = undone_detail(known)
-            for action in s.ledger.record(known.undone_by).plan.documents_back:
-                found[action.document] = came_back(action, detail, found.get(action.document))
-    return found
-
-
-def own_policies(own: OwnSettings, policy: Policy) -> dict[str, Policy]:
-    """Of the documents that have settings of their own, or whose owner has: the narrowest wins (SNP-9)."""
-    owned = {document for document, owner in own.owners.items() if owner in own.users}
-    return {document: policy.narrowed(*_levels(own, document)) for document in sorted(owned | own.documents.keys())}
-
-
-def policy_of_document(own: OwnSettings, policy: Policy, document: str) -> Policy:
-    return policy.narrowed(*_levels(own, document))
-
-
-def _levels(own: OwnSettings, document: str) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
-    return own.users.get(own.owners.get(document, ""), {}), own.documents.get(document, {})
-
-
-def by_document(s: Services, name: TopicName) -> dict[str, list[Synced]]:
-    """Clients of every document as the ledger has them now."""
-    found: dict[str, list[Synced]] = {}
-    for row in s.ledger.synced(name):
-        found.setdefault(row.document, []).append(row)
-    return found
-
-
-def settings_hash(own: OwnSettings) -> str:
-    """A plan is about these settings: one that they changed under is made again. Without any: empty."""
-    if not (own.users or own.documents or own.owners):
-        return ""
-    return hashlib.sha256(json.dumps(asdict(own), sort_keys=True).encode()).hexdigest()[:16]
-
-
-def accepted_values(own: OwnSettings, policy: Mapping[str, Value | None]) -> dict[str, Value | None]:
-    """What a person has accepted with a removal: the topic's settings, and those below (DEL-3)."""
-    if not (own.users or own.documents or own.owners):
-        return dict(policy)
-    return {**policy, ACCEPTED_OWN: json.dumps(asdict(own), sort_keys=True)}
-
-
-def accepted_own(accepted: Mapping[str, Value | None] | None) -> dict[str, dict[str, Value | None]]:
-    """By document, as they were then, and whose it was then."""
-    kept = json.loads(str((accepted or {}).get(ACCEPTED_OWN) or "{}"))
-    users, documents, owners = (kept.get(level, {}) for level in ("users", "documents", "owners"))
-    return {
-        document: {**users.get(owners.get(document, ""), {}), **documents.get(document, {})}
-        for document in owners.keys() | documents.keys()
-    }
-
-
-# Spans of history in words: seconds, or calendar units counted back from `as_of` (SNP-9).
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def older_than(period: int | str | None, as_of: Instant) -> Instant | None:
-    """The time before which changes may go by their age; None: age lets none go (`permanent`), or is not asked (unset).
-
-    A month before the 31st of March is the last of February, as pendulum has it. Before the calendar's first year nothing can go."""
-    if period is None or period == "permanent":
-        return None
-    if isinstance(period, int):
-        return Instant(max(as_of - seconds(period), INT64_MIN))
-    import pendulum  # only where a calendar is asked: every command comes by here
-
-    count, unit = period.split(" ")
-    units = f"{unit.removesuffix('s')}s"
-    try:
-        moment = _EPOCH + timedelta(microseconds=as_of)
-        back = pendulum.instance(moment).subtract(**{units: int(count)})
-    except (ValueError, OverflowError):
-        return Instant(INT64_MIN)
-    return of_datetime(datetime.combine(back.date(), back.time(), UTC))

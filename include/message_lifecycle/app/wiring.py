@@ -113,7 +113,7 @@ def _tables(_home: str | None) -> Tables:
 def memory_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:  # noqa: ARG001  # it has no options
     """A scratch log in memory, with a scratch ledger: the reference for every scenario."""
     from message_lifecycle.app.scenario import World
-    from message_lifecycle.gates.suite import PlainGate
+    from message_lifecycle.gates.plain import PlainGate
     from message_lifecycle.ledger import open_ledger
     from message_lifecycle.stores.memory import MemoryStore
     from message_lifecycle.stores.memory.documents import MemoryChanges, MemoryDocuments, MemorySnapshots
@@ -205,7 +205,7 @@ def record_log_world(logs: RecordLogs, server: Mapping[str, Value], close: Calla
     from message_lifecycle.app.backends import record_log
     from message_lifecycle.app.operations.registry import on_records
     from message_lifecycle.app.scenario import World
-    from message_lifecycle.gates.suite import PlainGate
+    from message_lifecycle.gates.plain import PlainGate
     from message_lifecycle.ledger import open_ledger
     from message_lifecycle.stores.record_log.eraser import RecordLogEraser
     from message_lifecycle.stores.record_log.store import RecordLogStore

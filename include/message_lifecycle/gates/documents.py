@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from message_lifecycle.gates.plain import NAMED
 from message_lifecycle.gates.suite import (
-    NAMED,
     Declared,
     Same,
     Suite,
@@ -53,8 +53,8 @@ def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
     Frames: `documents`, one row of totals over the plan's documents, but those whose fold failed; `unproved`, one row per document that could
     not be proved; `clients`, one row of what the ledger says now; `figures`, one row.
     """
-    blocked = {document for document, _ in staged.documents.blocked} if staged.documents is not None else set()
-    actions = [action for action in plan.on_snapshots.documents if action.document not in blocked]
+    actions = staged.documents_of(plan)
+    unfolded = set() if actions else {action.document for action in plan.on_snapshots.documents}
     purged = sum(rows for _, rows in staged.removed(plan))
     return (
         same_settings(plan, policy),
@@ -62,7 +62,7 @@ def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "foldable",
             "The changes of some document of the plan can be folded.",
             "documents",
-            Same(found=_folds(blocked if plan.on_snapshots.documents and not actions else set()), wanted=_folds(set())),
+            Same(found=_folds(unfolded), wanted=_folds(set())),
         ),
         rule("documents", "The documents of the plan were looked at.", "rows of totals", count("documents", 1)),
         _total("planned", "Every document of the plan was looked at that could be folded.", "documents", len(actions)),
@@ -102,8 +102,8 @@ def _total(column: str, says: str, what: str, equals: int) -> Declared:
     return rule(column, says, what, Within(frame="documents", column=column, minimum=equals, maximum=equals))
 
 
-def _folds(blocked: set[str]) -> str:
-    return f"not foldable: {', '.join(sorted(blocked)[:NAMED])}" if blocked else "foldable"
+def _folds(unfolded: set[str]) -> str:
+    return f"not foldable: {', '.join(sorted(unfolded)[:NAMED])}" if unfolded else "foldable"
 
 
 def document_undo_suite(plan: Plan, policy: Policy) -> Suite:

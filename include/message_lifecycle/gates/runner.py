@@ -16,28 +16,21 @@ from itertools import groupby
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, assert_never
 
+from message_lifecycle.gates.plain import NAMED, Finding, Seen, assemble, failed_with, finding, not_evaluated, same
 from message_lifecycle.gates.suite import (
     FIGURES,
-    NAMED,
     AllAre,
     Asks,
     ColumnSum,
     Declared,
-    Finding,
     OfColumn,
     Part,
     RowCount,
     Same,
-    Seen,
     Suite,
     Test,
     Within,
-    assemble,
-    failed_with,
-    finding,
-    not_evaluated,
     parts_of,
-    same,
 )
 from message_lifecycle.model.outcome import GateReport, Staged
 from message_lifecycle.model.plan import Plan

@@ -110,12 +110,6 @@ class Plans(Part):
         # The index knows only the stretch of a file in which a plan takes single messages.
         return [record for record in self._load(query) if record.plan.taking(partition, offset) is not None]
 
-    def plans_of_run(self, run: str) -> Sequence[PlanRecord]:
-        """The run's plans, whole, in the order it met them; `run_entries` tells more about the run for less."""
-        met = tables.run_topics.c
-        query = _whole_plans().join(tables.run_topics, met.plan_id == _plans.c.plan_id).where(met.run_id == run).order_by(met.event)
-        return self._load(query)
-
     def plans(self, topic: TopicName | None = None, *, limit: int = 50) -> Sequence[PlanSummary]:
         """Newest first."""
         query = select(_plans).order_by(_plans.c.event.desc()).limit(limit)

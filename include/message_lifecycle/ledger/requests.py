@@ -27,7 +27,7 @@ from message_lifecycle.model.errors import (
     unnamed_approval,
     unnamed_erasure,
 )
-from message_lifecycle.model.facts import HeldKey, HeldRange, HeldTopic, Hold, What
+from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, What
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName, words_of
 from message_lifecycle.model.plan import Operation
@@ -240,10 +240,7 @@ class Erasures(Part):
         self, request_id: str, key: KeyDigest, *, topics: Sequence[TopicName], forbid: bool, requested_by: str, why: str
     ) -> ErasureRequest:
         """Record that somebody wants the key gone, at the ledger's own time. Raises UnnamedErasure."""
-        if not requested_by.strip():
-            raise unnamed_erasure("person")
-        if not why.strip():
-            raise unnamed_erasure("reason")
+        _require_named(requested_by, why)
         with self._database.writing() as connection:
             if connection.execute(select(_erasures.c.request_id).where(_erasures.c.request_id == request_id)).first() is None:
                 at = self._database.now(connection)
@@ -288,10 +285,7 @@ class Erasures(Part):
 
     def allow_again(self, request_id: str, *, by: str, why: str) -> ErasureRequest:
         """What the request forbids may come in again. Raises UnknownErasure, NothingForbidden, UnnamedErasure."""
-        if not by.strip():
-            raise unnamed_erasure("person")
-        if not why.strip():
-            raise unnamed_erasure("reason")
+        _require_named(by, why)
         with self._database.writing() as connection:
             found = _find(connection, request_id)
             if not found.forbid:
@@ -350,6 +344,13 @@ def _kept(connection: Connection, request: ErasureRequest) -> str | None:
         select(_receipts.c.receipt).where(_receipts.c.request_id == request.request_id)
     ).scalar_one_or_none()
     return kept
+
+
+def _require_named(by: str, why: str) -> None:
+    if not by.strip():
+        raise unnamed_erasure("person")
+    if not why.strip():
+        raise unnamed_erasure("reason")
 
 
 def _find(connection: Connection, beginning: str) -> ErasureRequest:

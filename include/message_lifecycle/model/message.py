@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from message_lifecycle.model.instants import TTL_HEADER, Instant, Limits, Rule
+from message_lifecycle.model.instants import TTL_HEADER, Instant
+from message_lifecycle.model.rules import Limits, Rule
 
 if TYPE_CHECKING:
-    from message_lifecycle.model.facts import Spared
+    from message_lifecycle.model.hold import Spared
 
 # One message of a log (MSG-1, MSG-2); and what is told of many that are kept elsewhere: how many, and a digest of all that they say (RET-7).
 

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
-from message_lifecycle.model.change import RemoveRows
+from message_lifecycle.model.change import RemoveRows, SnapshotDocument
 from message_lifecycle.model.document import StagedDocuments
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import StagedView
@@ -60,12 +60,15 @@ class Staged:
         older = sum(action.rows for action in self.superseded)
         return (*plan.expected.removed, *((("superseded", older),) if older else ()))
 
-    def _purged(self, plan: Plan) -> tuple[tuple[str, int], ...]:
+    def documents_of(self, plan: Plan) -> list[SnapshotDocument]:
         """What the plan names, but for the documents whose fold failed (SNP-10)."""
-        blocked = {document for document, _ in self.documents.blocked} if self.documents is not None else set()
+        blocked = dict(() if self.documents is None else self.documents.blocked)
+        return [action for action in plan.on_snapshots.documents if action.document not in blocked]
+
+    def _purged(self, plan: Plan) -> tuple[tuple[str, int], ...]:
         found: Counter[str] = Counter()
-        for action in plan.on_snapshots.documents:
-            if action.reason is not None and action.document not in blocked:
+        for action in self.documents_of(plan):
+            if action.reason is not None:
                 found[action.reason] += action.purged
         return tuple(sorted(found.items()))
 

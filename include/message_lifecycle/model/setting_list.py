@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from message_lifecycle.model.errors import InvalidSetting
-from message_lifecycle.model.instants import SCOPES
 from message_lifecycle.model.names import is_topic
+from message_lifecycle.model.rules import SCOPES
 
 # One setting: its kind, its limits, where it may stand, and how a value is checked and read (NUM-1).
 

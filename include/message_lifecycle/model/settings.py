@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from message_lifecycle.model.errors import InvalidSetting
-from message_lifecycle.model.instants import MICROS_PER_SECOND, SCOPES, Limits, seconds
+from message_lifecycle.model.instants import MICROS_PER_SECOND, seconds
+from message_lifecycle.model.rules import SCOPES, Limits
 from message_lifecycle.model.setting_list import DOCUMENT_SETTINGS as DOCUMENT_SETTINGS
 from message_lifecycle.model.setting_list import OWN_SETTINGS as OWN_SETTINGS
 from message_lifecycle.model.setting_list import PROPERTY_PREFIX as PROPERTY_PREFIX

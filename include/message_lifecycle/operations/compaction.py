@@ -10,10 +10,12 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from message_lifecycle.model.change import Commit, CompactPartition, that_change
-from message_lifecycle.model.facts import Facts, LogState, ReaderKind, Segment, Spared, SparedOffsets
-from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, Rule, holds, is_dead
+from message_lifecycle.model.facts import Facts, LogState, ReaderKind, Segment
+from message_lifecycle.model.hold import Spared, SparedOffsets
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, is_dead
 from message_lifecycle.model.message import NOTHING, Message, Tail, ViewReason, ViewRow, ViewState, is_marker
 from message_lifecycle.model.plan import Bound, Expected, Held, Holder, Plan, Selection, ViewRequirements
+from message_lifecycle.model.rules import Rule, holds
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import ACTS_ON_VIEW, Policy
 from message_lifecycle.operations import expiry

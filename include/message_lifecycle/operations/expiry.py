@@ -7,23 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from message_lifecycle.model.change import Commit, RemoveRows, that_change
-from message_lifecycle.model.facts import READERS, Facts, Lift, Progress, ReaderKind, Segment, SparedOffsets
-from message_lifecycle.model.instants import (
-    INT64_MAX,
-    MICROS_PER_SECOND,
-    After,
-    Both,
-    Either,
-    Instant,
-    Known,
-    Never,
-    Not,
-    Rule,
-    deadline,
-    format_instant,
-)
+from message_lifecycle.model.facts import READERS, Facts, Lift, Progress, ReaderKind, Segment
+from message_lifecycle.model.hold import SparedOffsets
+from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, deadline, format_instant, newest
 from message_lifecycle.model.message import NOTHING, AgeReason, DueRows, Outlived, RowAnswer, ViewState, offsets_of, ranges_of, ranges_text
 from message_lifecycle.model.plan import Bound, Holder, Plan
+from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.planning import on_view
 
@@ -92,16 +81,15 @@ def barriers(consumers: Iterable[Progress], policy: Policy, as_of: Instant) -> B
     for (name, kind), progress_of in sorted(by_name.items()):
         # Alive in one partition is alive: a consumer with nothing new to read elsewhere still counts there.
         if any(progress.pins_at(as_of, policy.consumer_expiry_us) for progress in progress_of.values()):
-            readers.append(Reader(name=name, progress=progress_of, kind=kind, silent_at=_silent_at(progress_of, policy)))
+            readers.append(Reader(name=name, progress=progress_of, kind=kind, silent_at=silent_at(progress_of.values(), policy)))
         else:
             silent.append(name)
     return Barriers(readers=tuple(readers), silent=tuple(silent))
 
 
-def _silent_at(progress_of: dict[int, Progress], policy: Policy) -> Instant | None:
-    ends = [progress.silent_at(policy.consumer_expiry_us) for progress in progress_of.values()]
-    known = [end for end in ends if end is not None]
-    return max(known) if len(known) == len(ends) else None
+def silent_at(progress: Iterable[Progress], policy: Policy) -> Instant | None:
+    """From when on a reader keeps nothing: alive in one partition is alive. None: its time is not known, so never."""
+    return newest(one.silent_at(policy.consumer_expiry_us) for one in progress)
 
 
 # The way out where compaction has stopped: past `max_compaction_lag` the cleaner no longer waits for it (CMP-9).

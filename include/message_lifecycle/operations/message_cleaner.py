@@ -9,8 +9,9 @@ from itertools import groupby
 from typing import Literal, get_args
 
 from message_lifecycle.model.change import Commit, SealSegment, that_change
-from message_lifecycle.model.facts import READERS, Facts, Segment, Spared, SparedBy, SparedOffsets
-from message_lifecycle.model.instants import Either, Instant
+from message_lifecycle.model.facts import READERS, Facts, Segment
+from message_lifecycle.model.hold import Spared, SparedBy, SparedOffsets
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import (
     OF_LIMITS,
     AgeReason,
@@ -26,6 +27,7 @@ from message_lifecycle.model.message import (
     offsets_of,
 )
 from message_lifecycle.model.plan import Bound, Held, Holder, Plan, Selection
+from message_lifecycle.model.rules import Either
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.operations.expiry import Barriers, Expired, Walk, barriers

@@ -12,8 +12,9 @@ from message_lifecycle import __version__
 from message_lifecycle.model.change import DropSegments, RemoveRows
 from message_lifecycle.model.document import DocumentTables
 from message_lifecycle.model.erasure import KeyInTable
-from message_lifecycle.model.facts import Facts, LogState, Segment, Spared, SparedOffsets, spared_text
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.facts import Facts, LogState, Segment
+from message_lifecycle.model.hold import Spared, SparedOffsets, spared_text
+from message_lifecycle.model.instants import Instant, newest
 from message_lifecycle.model.message import DueRows, RowAnswer, ViewState, ranges_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Expected, Operation, Plan, Requirements, Selection, ViewRequirements
@@ -62,7 +63,8 @@ def asks_where_shorter(name: str, policy: Policy, accepted: Mapping[str, Value |
 
 
 def not_back(what: str, *, taken: int, back: int, present: int) -> Iterator[str]:
-    """Of what a plan took, and its undo does not bring back, `what` it is: rows, messages."""
+    """Warnings of an undo: how many of the `taken` that the plan took it does not bring `back`, and why. `present`: there again already.
+    `what` they are called, one of them: row, message."""
     if present:
         yield f"{present} {what}(s) that the plan took are there again already"
     if taken > back + present:
@@ -82,8 +84,6 @@ def removal_of(entry: DueRows) -> RemoveRows:
 
 def drop(run: Sequence[Segment], reason: Literal["expiry", "compacted"]) -> DropSegments:
     """Segments of a partition that follow each other."""
-    times = [segment.newest_at for segment in run]
-    known = [time for time in times if time is not None]
     return DropSegments(
         partition=run[0].partition,
         first_base=run[0].base_offset,
@@ -92,7 +92,7 @@ def drop(run: Sequence[Segment], reason: Literal["expiry", "compacted"]) -> Drop
         segments=len(run),
         rows=sum(segment.rows for segment in run),
         size_bytes=sum(segment.size_bytes for segment in run),
-        newest_at=max(known) if len(known) == len(times) else None,
+        newest_at=newest(segment.newest_at for segment in run),
         reason=reason,
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from message_lifecycle.model.change import Commit, QuarantinedFile, that_change
-from message_lifecycle.model.facts import SparedBy
+from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.instants import Instant, deadline, is_dead, seconds
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Held, Operation, Plan, Selection

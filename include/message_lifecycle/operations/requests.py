@@ -8,7 +8,8 @@ from typing import Literal, assert_never
 
 from message_lifecycle.model.change import Commit, RemoveRows, that_change
 from message_lifecycle.model.errors import HeldByLegalHold, offset_not_given, unknown_partition
-from message_lifecycle.model.facts import Facts, LogState, SparedOffsets
+from message_lifecycle.model.facts import Facts, LogState
+from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import RowAnswer, ViewState, offsets_of, ranges_text
 from message_lifecycle.model.plan import Plan, Selection

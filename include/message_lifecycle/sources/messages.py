@@ -54,6 +54,7 @@ MESSAGES = (
     f"headers array<{_HEADER}>, size_bytes bigint, code string, reason string, raw string, "
     "suspect_append_time string, suspect_event_time string, file string, log_order bigint"
 )
+"""Columns of what a source is read into, as Spark's DDL: a message, or why its record is none."""
 LIFETIME = "lifetime"
 _DAY_US = 86_400 * MICROS_PER_SECOND
 

@@ -152,7 +152,7 @@ _ORDER = {
         "explain": "looking:explain",
         "receipt": "erasures:receipts",
         "backends": "looking:backends",
-        "ledger": "looking:ledger_commands",
+        "ledger": "ledger:app",
     },
     "Try a policy before it touches data": {
         "scenario": "trying:scenario",

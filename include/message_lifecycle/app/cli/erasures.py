@@ -71,7 +71,7 @@ def erase(
     """Erase a key: `lifecycle erase --by NAME --text WHY < FILE`, or asked for without echo on a terminal."""
     if ctx.invoked_subcommand is not None:
         return None
-    from message_lifecycle.app.requests import ask
+    from message_lifecycle.app.erasures import ask
 
     word_of(by, text, "an erasure")
     s, topics = services(ctx), [TopicName.parse(name) for name in topic or ()]
@@ -184,7 +184,7 @@ def _receipt(screen: Screen, receipt: Receipt) -> None:
 
 
 def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: Output) -> int:
-    from message_lifecycle.app.requests import carry_out
+    from message_lifecycle.app.erasures import carry_out
     from message_lifecycle.app.views.state import erasure_view, outcome_view
 
     word = word_of(by, text, "an erasure")

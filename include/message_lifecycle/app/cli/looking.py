@@ -1,12 +1,11 @@
-"""What is, what was done, and why: `lifecycle status`, `explain` and `backends` (RET-6); and `ledger`: past runs and plans, and its backup."""
+"""What is, what was done, and why: `lifecycle status`, `explain` and `backends` (RET-6)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,23 +13,16 @@ from message_lifecycle.app.cli import drawing
 from message_lifecycle.app.cli.context import (
     DIFFERENT,
     AsOfOption,
-    LimitOption,
     OutputOption,
-    PlanArgument,
-    TopicArgument,
     argument,
     instant_of,
     position,
     services,
-    wiring_of,
 )
-from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, size, span, working
-from message_lifecycle.model.instants import format_instant
+from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, size, working
+from message_lifecycle.model.instants import span
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.topic import matrix
-
-if TYPE_CHECKING:
-    from message_lifecycle.ledger.backup import Backup
 
 _HOLDERS_SHOWN = 5
 _PLAN_ID = re.compile("[0-9a-f]{1,32}")
@@ -216,117 +208,3 @@ def backends(output: OutputOption = Output.text) -> None:
     rows = [(s.backend, s.limit, "refused" if s.refused else "yes" if s.logical else "no", s.physical or "refused") for s in found]
     told = [{**asdict(support), "refused": support.refused} for support in found]
     emit(output, told, lambda screen, _told: screen.table(headers, rows))
-
-
-# `lifecycle ledger`: what was intended and done, and care for the ledger itself.
-
-
-ledger_commands = typer.Typer(no_args_is_help=True, help="See past runs and plans; back up, restore and migrate the ledger.")
-
-
-@ledger_commands.command("list")
-def list_(
-    ctx: typer.Context,
-    topic: Annotated[str | None, argument("[TOPIC]", "Only this topic's.")] = None,
-    limit: LimitOption = 20,
-    output: OutputOption = Output.text,
-) -> None:
-    """List past runs, the newest first."""
-    from message_lifecycle.app.views.state import runs
-
-    emit(output, runs(services(ctx), None if topic is None else TopicName.parse(topic), limit=limit), _show_runs)
-
-
-def _show_runs(screen: Screen, found: list[View]) -> None:
-    screen.table(
-        ("recorded", "topic", "outcome", "removed", "as of", "plan"),
-        [
-            (
-                screen.when(run["at"]),
-                run["topic"],
-                run["outcome"],
-                count(run["removed_messages"]),
-                screen.when(run["as_of"]),
-                (run["plan_id"] or "")[:8],
-            )
-            for run in found
-        ],
-        right=("removed",),
-        wrap=("topic",),
-        none="no runs yet",
-    )
-
-
-@ledger_commands.command()
-def show(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> None:
-    """Show a plan, the gate's report, the approval and the outcome."""
-    from message_lifecycle.app.views.plans import plan_page
-
-    emit(output, plan_page(services(ctx), plan), drawing.plan)
-
-
-@ledger_commands.command()
-def accept(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
-    """Take a topic on with this ledger, knowing that what another (or a lost) ledger knew is given up."""
-    name = TopicName.parse(topic)
-    s = services(ctx)
-    found = s.topics.describe(name).ledger
-    if found is not None:
-        s.ledger.accept(name, found)
-    told = {
-        "topic": str(name),
-        "ledger": s.ledger.identity()[0],
-        "taken_over_from": None if found is None else {"ledger": found[0], "sequence": found[1]},
-    }
-    emit(output, told, f"{name} belongs to this ledger, {told['ledger']}, from now on")
-
-
-@ledger_commands.command()
-def backup(
-    ctx: typer.Context,
-    file: Annotated[Path, argument("FILE", "Where to write it; a file of that name is replaced.")],
-    output: OutputOption = Output.text,
-) -> None:
-    """Write the whole ledger to a file; keep one from after every run."""
-    with working("backing up the ledger"):
-        made = wiring_of(ctx).ledger().backup(file)
-    _show_backup(output, file, made, "written to")
-
-
-@ledger_commands.command()
-def restore(
-    ctx: typer.Context,
-    file: Annotated[Path, argument("FILE", "A file that `ledger backup` wrote.")],
-    output: OutputOption = Output.text,
-) -> None:
-    """Fill an empty ledger from a backup; topics that have moved on since refuse deletions until `ledger accept`."""
-    from message_lifecycle.ledger import restore_ledger
-
-    with working("restoring the ledger"):
-        made = restore_ledger(wiring_of(ctx).ledger_url(), file)
-    _show_backup(output, file, made, "restored from")
-
-
-@ledger_commands.command()
-def migrate(ctx: typer.Context, output: OutputOption = Output.text) -> None:
-    """Make the ledger's tables, or bring them to this program's version; harmless when they are there."""
-    from message_lifecycle.ledger import migrate_ledger
-
-    found, reached = migrate_ledger(wiring_of(ctx).ledger_url())
-    told = {"found_version": found, "version": reached}
-    said = f"the ledger is of version {reached}" + ("" if found == reached else f", it was of version {found}" if found else ", it is new")
-    emit(output, told, said)
-
-
-def _show_backup(output: Output, file: Path, made: Backup, what: str) -> None:
-    head = made.heading
-    told = {
-        "file": str(file),
-        "ledger": head.uuid,
-        "sequence": head.sequence,
-        "version": head.ledger_version,
-        "taken_at": format_instant(head.taken_at),
-        "rows": made.counts,
-    }
-    said = f"ledger {head.uuid}, number {head.sequence}, as of {told['taken_at']}, {what} {file}: {count(sum(made.counts.values()))} rows"
-    emit(output, told, lambda screen, _told: screen.sentence(said))

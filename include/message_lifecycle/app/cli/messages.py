@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from message_lifecycle.app.cli.context import AtOption, OutputOption, TopicArgument, argument, flag, instant, option, position, services
-from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, emit_line, ends, reasons, safe, span, working
+from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, emit_line, ends, reasons, safe, working
 from message_lifecycle.model.errors import unknown_consumer, unknown_partition
-from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.instants import format_instant, span
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName, normalise_name, reader_name
 

@@ -25,7 +25,7 @@ from message_lifecycle.app.cli.context import (
 from message_lifecycle.app.cli.screen import Output, Screen, View, emit, working
 from message_lifecycle.model.change import QUARANTINE
 from message_lifecycle.model.errors import invalid_hold
-from message_lifecycle.model.facts import HeldRange
+from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, UndoPlan, invalid_request
@@ -211,7 +211,7 @@ def add(
     A removal that is being published now is waited for; every one after it leaves alone what the hold names. What is dead is hidden from
     readers all the same, and is not removed.
     """
-    from message_lifecycle.app.requests import place_hold
+    from message_lifecycle.app.holds import place_hold
     from message_lifecycle.app.views.state import hold_view
 
     name = TopicName.parse(topic)
@@ -230,7 +230,7 @@ def add(
 @hold_commands.command()
 def release(ctx: typer.Context, hold: HoldArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> None:
     """End a hold: what it kept may go with the next run. Of a held key a digest alone is left in the ledger."""
-    from message_lifecycle.app.requests import release_hold
+    from message_lifecycle.app.holds import release_hold
     from message_lifecycle.app.views.state import hold_view
 
     released = release_hold(services(ctx), hold, by=by, why=text)

@@ -201,18 +201,6 @@ def share(fraction: float | None) -> str:
     return f"{percent:.1f} %"
 
 
-def span(seconds: int | None) -> str:
-    """The two largest units: `3 d 4 h`."""
-    if seconds is None:
-        return "unknown"
-    parts = []
-    for name, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        whole, seconds = divmod(seconds, length)
-        if whole:
-            parts.append(f"{whole} {name}")
-    return " ".join(parts[:2]) or "0 s"
-
-
 def reasons(counts: Mapping[str, int]) -> str:
     """`1,234 by expiry`; nothing for nothing."""
     return ", ".join(f"{count(number)} by {reason}" for reason, number in counts.items())

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from message_lifecycle.app import sparing
 from message_lifecycle.app.due import Asked, Due, of_messages
+from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.messages import OfMessages, facts_of
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, accept_one
 from message_lifecycle.app.services import Services, policy_of
@@ -17,7 +18,8 @@ from message_lifecycle.app.topics import keep_view, latest_view
 from message_lifecycle.gates.messages import compaction_suite, purge_compacted_suite
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model.errors import CompactedTableMissing, horizon_beyond_log, is_a_document_topic
-from message_lifecycle.model.facts import Hold, LogState
+from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord, Published, Staged
@@ -172,12 +174,12 @@ def compaction_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Ins
         end = log.end_offsets.get(partition, 0)
         if horizon >= end:
             raise horizon_beyond_log(str(name), partition, horizon, end)
-    tails, holds = tuple(s.stores.view.tails(log, horizons, as_of=as_of)), sparing.holds_of(s, name)
+    tails, holds = tuple(s.stores.view.tails(log, horizons, as_of=as_of)), holds_of(s, name)
     return CompactionFacts(
         log=log,
         view=view,
         tails=tails,
-        heeded=sparing.ids_of(holds),
+        heeded=ids_of(holds),
         waits=() if view is None else at_risk(s, log, view, tails, policy, as_of=as_of, holds=holds),
         lag_us=_lag(s, log, policy, as_of) if policy.delete_retention_us else 0,
         accepted=None if accepted is None else tuple(sorted(accepted.items())),

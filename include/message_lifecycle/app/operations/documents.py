@@ -14,26 +14,28 @@ from typing import cast
 
 from message_lifecycle.app import sparing
 from message_lifecycle.app.archiving import with_frame
-from message_lifecycle.app.due import Asked, Due, due_states
-from message_lifecycle.app.operations import registry
-from message_lifecycle.app.operations.registry import Frames, Operation, Work
-from message_lifecycle.app.operations.undo import Undo, check, later, remember
-from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.sparing import (
+from message_lifecycle.app.document_facts import (
     accepted_own,
     accepted_values,
     by_document,
     document_facts,
     own_policies,
     policy_of_document,
+    policy_of_document_topic,
     settings_hash,
 )
+from message_lifecycle.app.due import Asked, Due, due_states
+from message_lifecycle.app.holds import held_documents, holds_of, ids_of
+from message_lifecycle.app.operations import registry
+from message_lifecycle.app.operations.registry import Frames, Operation, Work
+from message_lifecycle.app.operations.undo import Undo, check, later, remember
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.gates.documents import documents_suite
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Synced
-from message_lifecycle.model.errors import LifecycleError, PlanConflict, Unavailable, not_a_document_topic
-from message_lifecycle.model.facts import Hold
+from message_lifecycle.model.errors import LifecycleError, PlanConflict, Unavailable
+from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, DueState, PlanRecord, Published, Staged
@@ -57,7 +59,7 @@ class OfDocuments(Operation):
         return s.stores.snapshots.evidence(plan, staged, policy)
 
     def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
-        held = sparing.held_documents(holds)
+        held = held_documents(holds)
         return sum(action.document in held or snapshot_with_purge.EVERY_DOCUMENT in held for action in plan.on_snapshots.documents)
 
 
@@ -75,9 +77,7 @@ class SnapshotWithPurge(OfDocuments):
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         """A topic that had nothing is looked at closely again only when one of its tables, its settings, who has what, or the time at
         which a client falls silent has come to be another."""
-        policy = policy_of(s, name)
-        if policy.fold is None:
-            raise not_a_document_topic(str(name))
+        policy = policy_of_document_topic(s, name)
         if (waiting := asked.question(name)) is not None:
             return waiting
         s.ledger.check(name, s.topics.describe(name).ledger)
@@ -179,7 +179,7 @@ class UndoOfDocuments(Undo, OfDocuments):
             actions = [action for action in going(undone, record.staged) if action.purged or action.dropped]
             purges = later(s, undone, "snapshot_with_purge")
             taken = snapshot_with_purge.Taken(actions=actions, before=s.documents.before(undone, actions), later=purges)
-        heeded = sparing.ids_of(sparing.holds_of(s, name))
+        heeded = ids_of(holds_of(s, name))
         return snapshot_with_purge.plan_undo(tables, s.documents.states(name, tables), policy, undone, taken, as_of=as_of, heeded=heeded)
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
@@ -208,14 +208,13 @@ class UndoOfDocuments(Undo, OfDocuments):
 
 
 def going(plan: Plan, staged: Staged | None) -> list[SnapshotDocument]:
-    """What the plan names, but for the documents whose fold failed (SNP-10)."""
-    blocked = {document for document, _ in staged.documents.blocked} if staged is not None and staged.documents is not None else set()
-    return [action for action in plan.on_snapshots.documents if action.document not in blocked]
+    """As `Staged.documents_of`; of a plan that was not staged, all."""
+    return list(plan.on_snapshots.documents) if staged is None else staged.documents_of(plan)
 
 
 def unsynced(s: Services, plan: Plan, staged: Staged) -> list[str]:
     """Documents that would lose a change which the ledger now says a client may need, or that no client has any more (SNP-9)."""
-    purged = [action for action in going(plan, staged) if action.purged]
+    purged = [action for action in staged.documents_of(plan) if action.purged]
     if not purged:
         return []
     rows, own = by_document(s, plan.topic), s.ledger.own_settings(plan.topic)
@@ -247,7 +246,7 @@ def _deactivate(s: Services, plan: Plan) -> None:
 
 def _snapshot_differences(s: Services, plan: Plan, staged: Staged) -> list[str]:
     """What the snapshots' table does not have as it was staged."""
-    actions = going(plan, staged)
+    actions = staged.documents_of(plan)
     names = {action.document for action in actions}
     states = {state.document: state for state in s.documents.states(plan.topic, s.documents.tables(plan.topic), only=names)}
     wrong = []

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, cast
 
 from message_lifecycle.app import archiving, sparing
 from message_lifecycle.app.erasure_secret import match_of
+from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, names_of, undoable
 from message_lifecycle.app.receipts import keep
-from message_lifecycle.app.sparing import holds_of, ids_of
 from message_lifecycle.gates.tables import erasure_suite
 from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, ErasureOf, ErasureRequest, HeldFile, KeyInTable, Matches
 from message_lifecycle.model.errors import HeldByLegalHold, UnknownTopic, erasure_unfinished, unsupported_erasure
-from message_lifecycle.model.facts import HeldKey, Hold
+from message_lifecycle.model.hold import HeldKey, Hold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import offsets_of
 from message_lifecycle.model.names import TopicName

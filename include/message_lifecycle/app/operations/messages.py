@@ -9,15 +9,17 @@ from typing import cast, get_args
 
 from message_lifecycle.app import archiving, due, sparing
 from message_lifecycle.app.due import Asked, Due, not_before, of_messages
+from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.operations.registry import Frames, Operation, Work
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.sparing import holds_of, horizons_of, readers_of, spared_in_view
+from message_lifecycle.app.sparing import horizons_of, readers_of, spared_in_view
 from message_lifecycle.app.topics import latest_view
 from message_lifecycle.gates.messages import marker_generation_suite, message_cleaner_suite, message_request_suite, retention_suite
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model.change import DropSegments, RemoveRows
 from message_lifecycle.model.errors import PlanConflict, is_a_document_topic, not_in_a_backend
-from message_lifecycle.model.facts import Facts, Hold, LogState, SparedBy, SparedOffsets
+from message_lifecycle.model.facts import Facts, LogState
+from message_lifecycle.model.hold import Hold, SparedBy, SparedOffsets
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NONE_OUTLIVED, LimitReason, RowAnswer, RowQuestion, ViewState, offsets_of
 from message_lifecycle.model.names import TopicName

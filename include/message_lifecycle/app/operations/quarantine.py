@@ -6,15 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 from message_lifecycle.app.due import Asked, Due
+from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, accept_one
 from message_lifecycle.app.operations.undo import Undo, check, remember
 from message_lifecycle.app.services import Services
-from message_lifecycle.app.sparing import holds_of, ids_of, undone_detail
+from message_lifecycle.app.sparing import undone_detail
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.gates.tables import quarantine_suite
 from message_lifecycle.model.change import QUARANTINE
 from message_lifecycle.model.errors import no_quarantine, undo_source_gone
-from message_lifecycle.model.facts import Hold
+from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord, Published, Staged

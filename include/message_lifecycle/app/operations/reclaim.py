@@ -8,14 +8,13 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
-from message_lifecycle.app import sparing
 from message_lifecycle.app.archiving import with_figures
 from message_lifecycle.app.due import Asked, Due
+from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations import registry
 from message_lifecycle.app.operations.registry import Frames, OfSpace, Work, accept_one, kind_of, undoable
 from message_lifecycle.app.operations.topics import deleted_by, policy_of_deleted, undo_until
 from message_lifecycle.app.services import Services
-from message_lifecycle.app.sparing import holds_of, ids_of
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.gates.tables import deleted_reclaim_suite, reclaim_suite
 from message_lifecycle.model import plan as plans
@@ -62,12 +61,12 @@ class DeletedReclaim(OfSpace):
         s.ledger.check_as_of(as_of, policy.clock_skew_us)
         s.ledger.check(name, found.ledger)
         reclaim.check(deletion.plan_id, str(name), until=undo_until(s, found), now=s.ledger.now())
-        holds = sparing.holds_of(s, name)
+        holds = holds_of(s, name)
         facts = DeletedFacts(
             topic=found,
             tables=tuple(reclaimer_of(s, name).files_of(found, orphans_before=Instant(as_of - policy.orphan_age_us))),
             held=tuple(hold.told for hold in holds),
-            heeded=sparing.ids_of(holds),
+            heeded=ids_of(holds),
             readers=tuple(_readers(s, name)),
         )
         return reclaim.plan_deleted(facts, policy, as_of=as_of)
@@ -76,7 +75,7 @@ class DeletedReclaim(OfSpace):
         """The store's frames, and of the ledger how many holds stand now, and whether the topic can be brought back again."""
         frames = reclaimer_of(s, plan.topic).evidence(plan, staged, policy)
         undoable = s.ledger.now() < undo_until(s, _of_plan(s, plan))
-        return with_figures(frames, {"holds": len(sparing.holds_of(s, plan.topic)), "undoable": int(undoable)})
+        return with_figures(frames, {"holds": len(holds_of(s, plan.topic)), "undoable": int(undoable)})
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return deleted_reclaim_suite(plan, policy)

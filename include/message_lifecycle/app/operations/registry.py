@@ -25,7 +25,7 @@ from message_lifecycle.ports import ChangeStore, Given, Topic
 
 if TYPE_CHECKING:
     from message_lifecycle.app.due import Asked, Due
-    from message_lifecycle.model.facts import Hold
+    from message_lifecycle.model.hold import Hold
     from message_lifecycle.operations.verdict import Verdict
 
 # What a person is told of a plan that waits for a word, line by line, as Markdown.

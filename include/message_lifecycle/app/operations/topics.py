@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import cast
 
-from message_lifecycle.app import sparing
 from message_lifecycle.app.archiving import with_frame
+from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.erasure import writers_waited_for
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, kind_of
 from message_lifecycle.app.operations.undo import Undo
@@ -16,7 +16,7 @@ from message_lifecycle.app.topics import keep_view
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.gates.tables import topic_suite
 from message_lifecycle.model.errors import HeldByLegalHold, UnknownTopic, later_plan, name_taken, not_deletable, undo_source_gone
-from message_lifecycle.model.facts import Hold
+from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord, Published, Staged
@@ -40,7 +40,7 @@ class OfWholeTopic(Operation):
         if plan.is_empty:
             # Asked again, an undo is like any other of which nothing is left to do.
             return _with_figures({**frames, **dict.fromkeys(_OF_UNDO, frames["taken"])}, dict.fromkeys(_OF_NOTHING, 0))
-        return _with_figures(frames, {"asks": len(plan.asks), "holds": len(sparing.holds_of(s, plan.topic))})
+        return _with_figures(frames, {"asks": len(plan.asks), "holds": len(holds_of(s, plan.topic))})
 
     def alone(self, s: Services, plan: Plan) -> AbstractContextManager[None]:
         """Nothing is written to the topic meanwhile: what a writer has begun ends before, or finds no topic."""
@@ -59,7 +59,7 @@ class TopicDelete(OfWholeTopic):
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         """Raises NotDeletable, HeldByLegalHold."""
         tables = deleter_of(s, name).tables_of(name)
-        holds = sparing.holds_of(s, name)
+        holds = holds_of(s, name)
         if holds:
             raise HeldByLegalHold(str(name), None, [hold.told for hold in holds])
         readers = s.ledger.consumers(name)
@@ -150,7 +150,7 @@ def deleter_of(s: Services, name: TopicName) -> TopicDeleter:
 def _plan_return(s: Services, work: UndoPlan, *, as_of: Instant) -> Plan:
     record = s.ledger.record(work.plan_id)
     deletion, name = record.plan, record.plan.topic
-    heeded = sparing.ids_of(sparing.holds_of(s, name))
+    heeded = ids_of(holds_of(s, name))
     there = uuid_of(s, name)
     before = s.ledger.undoing(deletion.plan_id)
     if before is not None:
@@ -197,7 +197,7 @@ def deleted_by(s: Services, deletion: Plan) -> DeletedTopic | None:
 
 
 def _open_erasures(s: Services, found: DeletedTopic) -> list[str]:
-    """No erasure looks into the tables of a deleted topic, and none is done while they stand (see `requests.unreached`)."""
+    """No erasure looks into the tables of a deleted topic, and none is done while they stand (see `erasures.unreached`)."""
     return [
         request.request_id
         for request in s.ledger.erasures()

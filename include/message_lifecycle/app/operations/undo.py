@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import cast
 
 from message_lifecycle.app import changes, sparing
+from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.messages import OfMessages, of_log_alone, view_as_relied_on
 from message_lifecycle.app.operations.registry import Operation, Work, kind_of
 from message_lifecycle.app.services import Services
@@ -16,7 +17,8 @@ from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model import plan as plans
 from message_lifecycle.model.change import Range, Returning, ReturningView, Undone, ranges_in
 from message_lifecycle.model.errors import HeldByLegalHold, PlanConflict, later_plan, undo_source_gone
-from message_lifecycle.model.facts import LogState, SparedOffsets
+from message_lifecycle.model.facts import LogState
+from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, ViewState, offsets_of, ranges_of
 from message_lifecycle.model.names import TopicName
@@ -104,7 +106,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
     record = s.ledger.record(work.plan_id)
     taken_back = record.plan
     if sparing.is_undone(s, taken_back):
-        heeded = sparing.ids_of(sparing.holds_of(s, name))
+        heeded = ids_of(holds_of(s, name))
         return undo.plan(s.reader.log(name), policy, taken_back, None, as_of=as_of, taken=0, heeded=heeded)
     of_log = taken_back.of_log and not stopped_at_log(s, record)
     store: ChangeStore = s.stores.log if of_log else s.stores.view
@@ -121,13 +123,13 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
     if of_log:
         undo.check_later(taken_back, found, later(s, taken_back, "compaction"), policy)
     _check_newer(s, log, taken_back, of_view)
-    holds = sparing.holds_of(s, name)
+    holds = holds_of(s, name)
     kept = SparedOffsets(sparing.spared_of(s, log, holds) if found.markers else ())
     # A marker is a message: one that a hold keeps cannot go, and what it tells of must not be there beside it (DEL-8).
     held = [by for mark in found.markers for by, _ in kept.split(mark.partition, mark.offsets)[1]]
     if held:
         raise HeldByLegalHold(str(name), len(held), sorted({by.detail for by in held}))
-    taken, heeded = record.outcome.removed_rows, sparing.ids_of(holds)
+    taken, heeded = record.outcome.removed_rows, ids_of(holds)
     made = undo.plan(log, policy, taken_back, found, as_of=as_of, taken=taken, heeded=heeded, of_view=of_view)
     return made if view is None else replace(made, view=on_view(view))
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from jinja2 import DictLoader, Environment, StrictUndefined, select_autoescape
 
+from message_lifecycle.model.instants import span
 from message_lifecycle.model.settings import BY_NAME
 
 View = Mapping[str, Any]
@@ -93,18 +94,6 @@ def size(value: int | None) -> str:
 
 def share(value: float | None) -> str:
     return "unknown" if value is None else f"{100 * value:.1f} %"
-
-
-def span(seconds: int | None) -> str:
-    """A span as a person says it: the two largest units."""
-    if seconds is None:
-        return "unknown"
-    left, words = int(seconds), []
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
-        number, left = divmod(left, length)
-        if number:
-            words.append(f"{number} {unit}")
-    return " ".join(words[:2]) or "0 s"
 
 
 def moment(text: str | None) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 
 from message_lifecycle.app import documents
 from message_lifecycle.app.documents import alter_own_settings
+from message_lifecycle.app.erasures import ask, settle_latest
+from message_lifecycle.app.holds import place_hold, release_hold, standing
 from message_lifecycle.app.operations.registry import Work
-from message_lifecycle.app.requests import ask, place_hold, release_hold, settle_latest, standing
 from message_lifecycle.app.scenario.file import (
     ChangeStep,
     DeleteStep,
@@ -27,7 +28,7 @@ from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.folds import fold_of
 from message_lifecycle.model.document import Change, OwnChanges
 from message_lifecycle.model.errors import InvalidScenario
-from message_lifecycle.model.facts import HeldRange
+from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord

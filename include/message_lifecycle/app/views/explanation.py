@@ -5,20 +5,22 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.reading import beyond_limits
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.sparing import holds_of
 from message_lifecycle.app.views.plans import approval_view
 from message_lifecycle.app.views.state import View, hold_view, open_question, when
 from message_lifecycle.model.change import DropSegments
 from message_lifecycle.model.errors import unknown_partition
-from message_lifecycle.model.facts import HeldKey, HeldRange, HeldTopic, Hold, LogState, Segment
-from message_lifecycle.model.instants import Instant, deadline, format_instant, holds
+from message_lifecycle.model.facts import LogState, Segment
+from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
+from message_lifecycle.model.instants import Instant, deadline, format_instant
 from message_lifecycle.model.message import Message, RemovalReason
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.rules import holds
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.operations.limits import is_hidden

@@ -10,7 +10,7 @@ from message_lifecycle.app.operations.registry import named, names_of, preview
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.errors import BackendUnavailable, LifecycleError, Unavailable
-from message_lifecycle.model.facts import HeldKey, HeldRange, HeldTopic, Hold
+from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, PlanSummary
@@ -188,10 +188,9 @@ def topic_status(s: Services, name: TopicName, *, now: Instant, waiting: Sequenc
         problems.append(
             f"{would.expected.removed_rows:,} messages are overdue since {format_instant(since)}, nothing holds them, and no run removed them"
         )
-    if last is not None and last[1].name in _BAD_ENDS:
-        problems.append(f"the last run ended as {last[1].name}: {last[1].detail}")
-    if policy.is_compacted and (problem := _compaction_problem(s, name)) is not None:
-        problems.append(problem)
+    problems += _bad_end("run", last)
+    if policy.is_compacted:
+        problems += _bad_end("compaction", last_compaction(s, name))
     return {
         "topic": str(name),
         "ok": not problems,
@@ -219,12 +218,9 @@ def last_compaction(s: Services, name: TopicName) -> tuple[Instant, Outcome] | N
     return next(iter(s.ledger.history(name, limit=1, operations=["compaction"])), None)
 
 
-def _compaction_problem(s: Services, name: TopicName) -> str | None:
-    """In words, how the newest compaction ended, where a person must see it."""
-    ended = last_compaction(s, name)
-    if ended is None or ended[1].name not in _BAD_ENDS:
-        return None
-    return f"the last compaction ended as {ended[1].name}: {ended[1].detail}"
+def _bad_end(what: str, last: tuple[Instant, Outcome] | None) -> list[str]:
+    """In words, how the newest of them ended, where a person must see it."""
+    return [] if last is None or last[1].name not in _BAD_ENDS else [f"the last {what} ended as {last[1].name}: {last[1].detail}"]
 
 
 def _documents_status(s: Services, name: TopicName, policy: Policy, now: Instant, waiting: Sequence[PlanSummary] | None) -> View:
@@ -233,9 +229,7 @@ def _documents_status(s: Services, name: TopicName, policy: Policy, now: Instant
     would = preview(s, name, as_of=now, work="snapshot_with_purge")
     asked = open_question(s.ledger.waiting() if waiting is None else waiting, name, policy, now)
     last = next(iter(s.ledger.history(name, limit=1, operations=["snapshot_with_purge"])), None)
-    problems = []
-    if last is not None and last[1].name in _BAD_ENDS:
-        problems.append(f"the last run ended as {last[1].name}: {last[1].detail}")
+    problems = _bad_end("run", last)
     if last is not None and last[1].plan_id is not None:
         staged = s.ledger.record(last[1].plan_id).staged
         blocked = () if staged is None or staged.documents is None else staged.documents.blocked

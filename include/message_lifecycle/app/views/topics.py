@@ -27,6 +27,7 @@ from message_lifecycle.model.outcome import Outcome, PlanRecord, Staged
 from message_lifecycle.model.setting_list import OWN_SETTINGS
 from message_lifecycle.model.settings import BY_NAME, Policy, resolve
 from message_lifecycle.model.topic import api_level, origin_of
+from message_lifecycle.operations.expiry import silent_at
 from message_lifecycle.operations.snapshot_with_purge import silent_from
 
 _RUNS_SHOWN = 10
@@ -110,7 +111,7 @@ def consumers_view(s: Services, name: TopicName) -> list[View]:
                 "consumer": consumer,
                 "replica": any(p.kind == "replica" for p in own),
                 "pins": any(p.pins_at(now, policy.consumer_expiry_us) for p in own),
-                "falls_silent_at": when(_silent_at(own, policy)),
+                "falls_silent_at": when(_alive_until(own, policy)),
                 "consumer_expiry": policy["consumer_expiry"],
                 "partitions": _progress(own, ends),
             }
@@ -118,11 +119,10 @@ def consumers_view(s: Services, name: TopicName) -> list[View]:
     return found
 
 
-def _silent_at(own: Iterable[Progress], policy: Policy) -> Instant | None:
-    """The last instant at which it keeps anything: alive in one partition is alive. None: its time is not known, so always."""
-    ends = [p.silent_at(policy.consumer_expiry_us) for p in own]
-    known = [end for end in ends if end is not None]
-    return Instant(max(known) - 1) if len(known) == len(ends) else None
+def _alive_until(own: Iterable[Progress], policy: Policy) -> Instant | None:
+    """The last instant at which it keeps anything; None: always."""
+    end = silent_at(own, policy)
+    return None if end is None else Instant(end - 1)
 
 
 def _progress(own: list[Progress], ends: Mapping[int, int]) -> list[View]:
@@ -330,14 +330,14 @@ def _stored(state: DocumentState) -> int:
 
 
 def _client(row: Synced, seq: int, policy: Policy, now: Instant) -> View:
-    silent_at = silent_from(row, policy)
+    end = silent_from(row, policy)
     return {
         "client": row.client,
         "server_seq": row.server_seq,
         "lag": seq - row.server_seq,
         "at": when(row.at),
-        "falls_silent_at": when(silent_at),
-        "keeps": silent_at is None or not is_dead(silent_at, now),
+        "falls_silent_at": when(end),
+        "keeps": end is None or not is_dead(end, now),
     }
 
 

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
 
-    from message_lifecycle.stores.iceberg.new_table import Layout
+    from message_lifecycle.stores.iceberg.new_table import TableShape
 
 UNDO_PROPERTY = "history.expire.max-snapshot-age-ms"
 
@@ -183,7 +183,7 @@ class IcebergTopics:
         from message_lifecycle.stores.iceberg import new_table
 
         place = name.namespace, name.table()
-        of_table, layout, empty = _shape(settings, partitions)
+        of_table, shape, empty = _shape(settings, partitions)
         properties = {
             **of_table,
             **own_properties(settings),
@@ -196,7 +196,7 @@ class IcebergTopics:
             **({SCRATCH_PROPERTY: "true"} if self._scratch else {}),
         }
         summary = {**empty.to_properties(), LEDGER: ledger_text(ledger)}
-        if self._tables.pointers.one(place) is not None or not new_table.create(place, layout, properties=properties, summary=summary):
+        if self._tables.pointers.one(place) is not None or not new_table.create(place, shape, properties=properties, summary=summary):
             self._tables.document(name)
             raise topic_exists(str(name))
         return self.describe(name)
@@ -204,7 +204,7 @@ class IcebergTopics:
     def alter(self, name: TopicName, settings: Mapping[str, Value | None]) -> Topic:
         """Set the given settings, None unsets; the log does not change. The tables beside it keep their past for as long as its own does.
         Raises UnsupportedLimit."""
-        from message_lifecycle.stores.iceberg.branches import TableGone, change_metadata, set_properties
+        from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, set_properties
 
         topic = self.describe(name)
         after = {key: value for key, value in {**topic.settings, **settings}.items() if value is not None}
@@ -274,16 +274,15 @@ class IcebergTopics:
         return str(resolve(topic=settings, server=self._server).undo_window_us // 1000)
 
 
-def _shape(settings: Mapping[str, Value], partitions: int) -> tuple[Mapping[str, str], Layout, LogSummary]:
-    """Properties, layout and first state of a new topic's table: of messages, or of documents' changes (SNP-10)."""
+def _shape(settings: Mapping[str, Value], partitions: int) -> tuple[Mapping[str, str], TableShape, LogSummary]:
+    """Properties, shape and first state of a new topic's table: of messages, or of documents' changes (SNP-10)."""
     from message_lifecycle.stores.iceberg import columns
-    from message_lifecycle.stores.iceberg.new_table import Layout
 
     if "fold" in settings:
-        return columns.CHANGES_PROPERTIES, columns.CHANGES, LogSummary()
+        return columns.CHANGES_PROPERTIES, columns.CHANGES_SHAPE, LogSummary()
     each = range(partitions)
     empty = LogSummary(end_offsets=dict.fromkeys(each, 0), active={p: ActiveSegment(base_offset=0) for p in each})
-    return TABLE_PROPERTIES, Layout(schema=columns.SCHEMA, spec=columns.PARTITION_SPEC, order=columns.SORT_ORDER), empty
+    return TABLE_PROPERTIES, columns.MESSAGES_SHAPE, empty
 
 
 def ledger_of(document: TableDocument) -> tuple[str, int] | None:

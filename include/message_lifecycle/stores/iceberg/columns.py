@@ -1,4 +1,5 @@
-"""The tables of a topic in Iceberg's terms: of messages, and of documents, their changes and their snapshots."""
+"""The tables of a topic in Iceberg's terms: columns, their field ids, and the shape of a new table. One of messages; two of documents, their
+changes and, beside it, their snapshots."""
 
 from __future__ import annotations
 
@@ -11,10 +12,9 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import BinaryType, BooleanType, IntegerType, ListType, LongType, NestedField, StringType, StructType, TimestamptzType
 
 from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES as TOPIC_PROPERTIES
-from message_lifecycle.stores.iceberg.new_table import Layout
+from message_lifecycle.stores.iceberg.new_table import TableShape
 
-# The columns of a topic table in Iceberg's own terms, with the field ids that every reader and writer shares.
-
+# A table of messages: the field ids that every reader and writer shares, the columns, the shape.
 
 PARTITION, OFFSET, APPEND_TIME, EVENT_TIME, KEY, VALUE, HEADERS, SIZE_BYTES, SEGMENT, EXPIRES_AT, NEVER, ORIGIN_OFFSET = range(1, 13)
 
@@ -36,17 +36,17 @@ SCHEMA = Schema(
     schema_id=0,
 )
 
-PARTITION_SPEC = PartitionSpec(
+_PARTITIONS = PartitionSpec(
     PartitionField(PARTITION, 1000, IdentityTransform(), "partition"),
     PartitionField(SEGMENT, 1001, IdentityTransform(), "segment"),
     spec_id=0,
 )
 
 SORT_ORDER = SortOrder(SortField(OFFSET, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST), order_id=1)
+MESSAGES_SHAPE = TableShape(schema=SCHEMA, spec=_PARTITIONS, order=SORT_ORDER)
 
 
-# The tables of a document topic in Iceberg's terms: its own, of changes, and the one of snapshots beside it.
-
+# The two tables of a document topic: its own, of changes, and the one of snapshots beside it.
 
 DOCUMENT, SERVER_SEQ, AT, CLIENT, PAYLOAD = range(1, 6)
 EPOCH, STATE, DIGEST = range(3, 6)
@@ -63,7 +63,7 @@ _ORDER = SortOrder(
 _PROPERTIES: Mapping[str, str] = {key: text for key, text in TOPIC_PROPERTIES.items() if ".metrics.column." not in key}
 _BOUNDS = "write.metadata.metrics.column."
 
-CHANGES = Layout(
+CHANGES_SHAPE = TableShape(
     schema=Schema(
         NestedField(DOCUMENT, "document", StringType(), required=True),
         NestedField(SERVER_SEQ, "server_seq", LongType(), required=True),
@@ -80,7 +80,7 @@ CHANGES_PROPERTIES: Mapping[str, str] = {
     **{f"{_BOUNDS}{column}": "full" for column in ("document", "server_seq", "at")},
 }
 
-SNAPSHOTS = Layout(
+SNAPSHOTS_SHAPE = TableShape(
     schema=Schema(
         NestedField(DOCUMENT, "document", StringType(), required=True),
         NestedField(SERVER_SEQ, "server_seq", LongType(), required=True),

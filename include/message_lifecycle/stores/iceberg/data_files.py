@@ -21,12 +21,12 @@ from message_lifecycle.model.message import Place, ranges_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.branches import commit_to
-from message_lifecycle.stores.iceberg.compaction import NewFile, NewVector, Written
 from message_lifecycle.stores.iceberg.data_rows import Positions, read_rows, vectors_in
 from message_lifecycle.stores.iceberg.java import Java, each
 from message_lifecycle.stores.iceberg.puffin import write_vectors as write_vectors_at
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table
 from message_lifecycle.stores.iceberg.table_folder import absolute, is_local, local_path, location_prefix
+from message_lifecycle.stores.iceberg.tasks import NewFile, NewVector, Written
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

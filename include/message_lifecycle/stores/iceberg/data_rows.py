@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, After, Both, Either, Instant, Known, Never, Not, Rule
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Message
+from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from message_lifecycle.model.errors import PlanConflict
-from message_lifecycle.model.facts import SparedOffsets
+from message_lifecycle.model.hold import SparedOffsets
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import DueRows, Kept, Place, Reason, RemovalReason, RowAnswer, RowQuestion, ranges_text
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, span_of

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import REASON_HEADER, Marker, Place, digest, go_duration
 from message_lifecycle.model.outcome import Staged
@@ -22,7 +21,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg import evidence_files as frames
 from message_lifecycle.stores.iceberg.data_rows import Vectors
-from message_lifecycle.stores.iceberg.evidence_files import files_of_both
+from message_lifecycle.stores.iceberg.evidence_files import both_snapshots, files_of_both
 from message_lifecycle.stores.iceberg.evidence_rows import RowEvidence, limit_evidence
 from message_lifecycle.stores.iceberg.marks import (
     CAUSES_NONE,
@@ -55,10 +54,7 @@ def evidence(
 
     Raises PlanConflict where the plan's or the staged snapshot is gone.
     """
-    before_id, after_id = plan.requirements.snapshot_id, staged.snapshot_id
-    was, now = (None if id_ is None else table.snapshot_by_id(id_) for id_ in (before_id, after_id))
-    if was is None or now is None:
-        raise PlanConflict(staged.plan_id, f"its snapshot {before_id} or what was staged for it ({after_id}) is gone")
+    was, now = both_snapshots(table, plan, staged)
     prefix = location_prefix(table.location())
     planned = {absolute(prefix, name) for name in plan.selection.files}
     removals = plan.on_log.mark + staged.superseded
@@ -91,7 +87,7 @@ def evidence(
     expired = [place for place in rows.newest if rows.is_expired(place)]
     stays = set(live_after["name"].to_pylist())
     rows.limits = limit_evidence(table, plan, policy, expired, before=rows.before, after=rows.after, stays=stays, renewed=marks.renewed)
-    going = frames.going(whole, frames.may_keep(whole, heeded=policy.allow_msg_ttl, overrides=policy.ttl_overrides_age), planned, active)
+    going = frames.going(whole, frames.may_keep(whole, policy), planned, active)
     lost = rows.lost(sorted(single.items()), stays, {path: path.removeprefix(prefix) for path in single})
     overdue = dict(_overdue(rows, live_after, policy, plan.as_of))
     for place, (last, count) in rows.limits.left.items():
@@ -139,7 +135,7 @@ def _overdue(rows: RowEvidence, files: pa.Table, policy: Policy, as_of: int) -> 
     expiry, heeds_ttl, max_age = policy.message_expiry_us if cleans else 0, policy.allow_msg_ttl and cleans, policy.max_age_us
     if "retention_age" not in rows.plan.reasons or not (expiry or max_age is not None or heeds_ttl):
         return
-    kept = frames.may_keep(files, heeded=policy.allow_msg_ttl, overrides=policy.ttl_overrides_age).to_pylist()
+    kept = frames.may_keep(files, policy).to_pylist()
     facts = ("rows", "written", "last_offset", "oldest_at", "known_newest_at", "expires_from", "without_expiry")
     found: dict[Place, tuple[int | None, int]] = {}
     for may_keep, row in zip(kept, frames.rows_of(files, "name", "partition", "segment", *facts), strict=True):

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.message import NOTHING, Place
-from message_lifecycle.model.plan import Held
+from message_lifecycle.model.outcome import Staged
+from message_lifecycle.model.plan import Held, Plan
+from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.columns import APPEND_TIME, EXPIRES_AT, NEVER, OFFSET
 from message_lifecycle.stores.iceberg.manifests import DELETED, Row, entries, picking
 
@@ -68,6 +71,15 @@ _pick = picking(
 _CHUNK = 10_000
 """Files that are objects of Python at a time: a log may have a hundred thousand."""
 _NONE: Mapping[int, Any] = {}
+
+
+def both_snapshots(table: Table, plan: Plan, staged: Staged) -> tuple[Snapshot, Snapshot]:
+    """The plan's snapshot, and the staged one. Raises PlanConflict where either is gone."""
+    before_id, after_id = plan.requirements.snapshot_id, staged.snapshot_id
+    was, now = (None if id_ is None else table.snapshot_by_id(id_) for id_ in (before_id, after_id))
+    if was is None or now is None:
+        raise PlanConflict(staged.plan_id, f"its snapshot {before_id} or what was staged for it ({after_id}) is gone")
+    return was, now
 
 
 def files_of_both(table: Table, was: Snapshot, now: Snapshot) -> tuple[pa.Table, pa.Table]:
@@ -189,12 +201,13 @@ def gone(before: pa.Table, after: pa.Table) -> pa.Table:
     return before.filter(pc.invert(pc.is_in(before["name"], value_set=after["name"].combine_chunks())))
 
 
-def may_keep(files: pa.Table, *, heeded: bool, overrides: bool) -> Any:
+def may_keep(files: pa.Table, policy: Policy) -> Any:
     """Whether some message of each file may be kept by its own lifetime: known not to be only where the metadata says so."""
+    if not policy.allow_msg_ttl:
+        return pa.array([False] * len(files), pa.bool_())
     none_never = pc.fill_null(pc.or_kleene(pc.equal(files["without_never"], files["written"]), pc.equal(files["never"], False)), False)
     none_own = pc.fill_null(pc.equal(files["without_expiry"], files["written"]), False)
-    free = pc.and_(none_never, none_own) if overrides else none_never
-    return pc.invert(free) if heeded else pa.array([False] * len(files), pa.bool_())
+    return pc.invert(pc.and_(none_never, none_own) if policy.ttl_overrides_age else none_never)
 
 
 def going(files: pa.Table, kept: Any, planned: set[str], active: Mapping[int, int]) -> pa.Table:

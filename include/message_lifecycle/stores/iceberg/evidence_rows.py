@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from pyiceberg.table import Table
 
 from message_lifecycle.model.change import RemoveRows
-from message_lifecycle.model.instants import Either
 from message_lifecycle.model.message import NOTHING, Beyond, DueRows, Place, Reason, RowQuestion
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.rules import Either
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.stores.iceberg.data_files import within

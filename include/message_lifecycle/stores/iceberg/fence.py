@@ -16,7 +16,6 @@ from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy, resolve
-from message_lifecycle.stores.iceberg.branches import compare_and_swap
 from message_lifecycle.stores.iceberg.catalog import ledger_text
 from message_lifecycle.stores.iceberg.java import Java, entries, java_class, java_message, result_unknown
 from message_lifecycle.stores.iceberg.layout import (
@@ -31,6 +30,7 @@ from message_lifecycle.stores.iceberg.layout import (
     LogSummary,
     settings_of,
 )
+from message_lifecycle.stores.iceberg.table_metadata import compare_and_swap
 
 if TYPE_CHECKING:
     from message_lifecycle.operations.verdict import Verdict
@@ -69,7 +69,11 @@ class Ancestor:
 
 def main_ancestors(table: Java) -> Iterator[Ancestor]:
     """Snapshots of main, newest first, as far back as the table remembers them."""
-    snapshot = table.currentSnapshot()
+    yield from ancestors(table, table.currentSnapshot())
+
+
+def ancestors(table: Java, snapshot: Java | None) -> Iterator[Ancestor]:
+    """The snapshot and those before it, newest first."""
     while snapshot is not None:
         yield Ancestor(snapshot)
         parent = snapshot.parentId()

@@ -21,7 +21,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.tables import RefFact, SnapshotFact, TableHistory
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER, of_plan
 from message_lifecycle.stores.iceberg.relations import scratch_database
-from message_lifecycle.stores.iceberg.table_folder import ListedFile, TableDocument, Within, is_absolute, owner_of
+from message_lifecycle.stores.iceberg.table_folder import ListedFile, TableDocument, Within, owner_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -187,8 +187,10 @@ def _refs(document: TableDocument) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _main_left(content: History) -> dict[int, Instant]:
-    """When main went on from a snapshot to another, which need not be one that followed it: by main's log, and by the word of a plan's
-    commit, which a catalog without such a log has, too."""
+    """For each snapshot that was main's head once: when another took its place, for the last time.
+
+    It is told by the table's snapshot log; and by a plan's commit, which says what it was made on (`STAGED_AS`), for catalogs that keep no
+    such log. The other snapshot need not be a child of it."""
     went = [(entry["snapshot-id"], after) for entry, after in pairwise(content.get("snapshot-log") or ())]
     for snapshot in content.get("snapshots") or ():
         parent = snapshot.get("parent-snapshot-id")
@@ -321,11 +323,3 @@ class Inventory:
 def inventory() -> Iterator[Inventory]:
     with scratch_database(memory=_MEMORY) as connection:
         yield Inventory(connection)
-
-
-def only_of(io: FileIO, document: History, snapshots: Collection[int]) -> list[NamedFile]:
-    """The files within the location that these snapshots name and no other that the table remembers: what may go once they are expired."""
-    kept = set(snapshot_ids(document)).difference(snapshots)
-    with inventory() as found:
-        found.add_named(all_named(io, document, kept=kept))
-        return [NamedFile(name, kind, kept=False) for name, kind in found.unneeded() if not is_absolute(name)]

@@ -98,7 +98,8 @@ LEDGER = "lifecycle.ledger"
 MARKERS = "lifecycle.markers"
 CANCELLED_MARKERS = "lifecycle.cancelled-markers"
 STAGED_AS = "lifecycle.staged-as"
-"""On a plan's commit that has put on main what was staged as it was: the ids of the snapshot before, and of the staged one, its parent."""
+"""On a plan's commit whose staged snapshot became main's as it was: two ids, of main's snapshot before the plan and of the staged one. The
+staged one is the commit's parent."""
 REMOVED = "lifecycle.removed"
 """Beside it: how many messages the staged snapshot took out, by Iceberg's own counts; below zero, brought back."""
 PARENT_PLAN_ID = "lifecycle.parent-plan-id"
@@ -222,8 +223,9 @@ def ancestors(table: Table, snapshot: Snapshot | None = None) -> Iterator[Snapsh
 
 
 def of_plan(commit_id: int, parent_id: int | None, summary: Mapping[str, str]) -> tuple[int | None, frozenset[int]]:
-    """The snapshot just before a plan, and those on main that are the plan's, by the commit that carries it: what was staged may have become
-    main's as it was, and stands before that one then."""
+    """Main's snapshot just before a plan, and the plan's own snapshots on main, told from the commit that carries the plan.
+
+    Its own are mostly that commit alone. Where the staged snapshot became main's as it was (`STAGED_AS`), they are that one and the commit."""
     if STAGED_AS not in summary:
         return parent_id, frozenset((commit_id,))
     before, staged = map(int, summary[STAGED_AS].split())

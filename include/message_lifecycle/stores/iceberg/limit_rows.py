@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, Limits
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Beyond, LimitReason, Reason
+from message_lifecycle.model.rules import Limits
 from message_lifecycle.operations.limits import Walk
 from message_lifecycle.stores.iceberg import data_rows, segments
 from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Longs, Vectors, keys_at, read_rows

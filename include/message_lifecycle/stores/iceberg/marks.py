@@ -24,7 +24,7 @@ from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.stores.iceberg.branches import StagedChange, commit_to, set_refs
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.data_files import delete_rows
-from message_lifecycle.stores.iceberg.fence import Ancestor, main_ancestors, newest_state
+from message_lifecycle.stores.iceberg.fence import ancestors, main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID, LogSummary
 from message_lifecycle.stores.iceberg.segments import FileMetrics
@@ -43,7 +43,8 @@ def mark(session: SparkSession, log: Table, plan: Plan, staged: Staged, policy: 
     what was staged."""
     assert policy.marker_ttl_us is not None
     staged = _start_over(session, plan, staged)
-    assert staged.branch is not None
+    base_id = plan.requirements.snapshot_id
+    assert staged.branch is not None and base_id is not None
     emptied, newest = _emptied(log, plan, staged)
     made = tuple(_marker(row, plan.as_of, newest.get(row["partition"]), policy.marker_ttl_us) for row in emptied)
     superseded: tuple[RemoveRows, ...] = ()
@@ -52,7 +53,7 @@ def mark(session: SparkSession, log: Table, plan: Plan, staged: Staged, policy: 
         if superseded:
             delete_rows(session, log.io, plan.topic, staged.branch, superseded)
         table = java_table(session, plan.topic)
-        rows, _ = numbered(made, sealed(newest_state(ancestors(table, plan.requirements.snapshot_id)), plan), policy)
+        rows, _ = numbered(made, sealed(newest_state(ancestors(table, table.snapshot(base_id))), plan), policy)
         append_to(table, staged.branch, write_rows(session, table, rows))
         forget_cached(session, plan.topic)
     table = java_table(session, plan.topic)
@@ -181,15 +182,6 @@ def sealed(state: LogSummary, plan: Plan) -> LogSummary:
         if run.reason == "compacted":
             state = state.purged({run.partition: run.last_offset})
     return state
-
-
-def ancestors(table: Java, snapshot_id: int | None) -> Iterator[Ancestor]:
-    """The snapshot and those before it, newest first."""
-    snapshot = None if snapshot_id is None else table.snapshot(snapshot_id)
-    while snapshot is not None:
-        yield Ancestor(snapshot)
-        parent = snapshot.parentId()
-        snapshot = None if parent is None else table.snapshot(parent)
 
 
 def dropped_places(plan: Plan) -> str:
@@ -327,7 +319,7 @@ class MarkersNow:
                 kept = [marker for marker in made if marker.key not in arrived]
         state = sealed(newest_state(main_ancestors(table)), plan)
         numbered_rows, after = numbered(kept, state, policy)
-        if head_id == base_id or (kept == made and state == sealed(newest_state(ancestors(table, base_id)), plan)):
+        if head_id == base_id or (kept == made and state == sealed(newest_state(ancestors(table, table.snapshot(base_id))), plan)):
             files = change.added
         else:
             files = write_rows(session, table, numbered_rows)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """Columns, partitioning and order of a new table. `first`: the schema whose columns are numbered first, what lies within them included;
+class TableShape:
+    """Columns, partitioning and sort order of a new table. `first`: the schema whose columns are numbered first, what lies within them included;
     the others of `schema` are added to it. None: all at once."""
 
     schema: Schema
@@ -30,7 +30,7 @@ class Layout:
     first: Schema | None = None
 
 
-def create(place: Place, layout: Layout, *, properties: Mapping[str, str], summary: Mapping[str, str]) -> bool:
+def create(place: Place, shape: TableShape, *, properties: Mapping[str, str], summary: Mapping[str, str]) -> bool:
     """Make the table, and its namespace, with one empty snapshot that carries `summary`; it appears whole or not at all.
 
     False: another table or a view has the name, and stays as it is. The location is named by a fresh uuid, so a topic that is made again
@@ -43,7 +43,7 @@ def create(place: Place, layout: Layout, *, properties: Mapping[str, str], summa
     with engine_failures():
         make_namespace(place[0])
         try:
-            transaction = _begun(jvm, place, layout, properties, summary)
+            transaction = _begun(jvm, place, shape, properties, summary)
         except Py4JError as error:
             if java_class(error) == ALREADY_THERE:
                 return False
@@ -83,17 +83,17 @@ def make_namespace(namespace: str) -> None:
                 raise
 
 
-def _begun(jvm: Jvm, place: Place, layout: Layout, properties: Mapping[str, str], summary: Mapping[str, str]) -> Java:
+def _begun(jvm: Jvm, place: Place, shape: TableShape, properties: Mapping[str, str], summary: Mapping[str, str]) -> Java:
     iceberg = jvm._jvm.org.apache.iceberg
-    whole = iceberg.SchemaParser.fromJson(layout.schema.model_dump_json())
-    first = layout.schema if layout.first is None else layout.first
+    whole = iceberg.SchemaParser.fromJson(shape.schema.model_dump_json())
+    first = shape.schema if shape.first is None else shape.first
     schema = iceberg.SchemaParser.fromJson(first.model_dump_json())
-    later = [field.name for field in layout.schema.fields if field.name not in first.column_names]
+    later = [field.name for field in shape.schema.fields if field.name not in first.column_names]
     # A property that tells of a column is refused before the column is there.
     after = {key: value for key, value in properties.items() if key.endswith(tuple(f".{name}" for name in later))}
     table = jvm.lake.buildTable(identifier(jvm, place), schema).withProperties(dict(properties.items() - after.items()))
-    table = table.withPartitionSpec(iceberg.PartitionSpecParser.fromJson(schema, layout.spec.model_dump_json()))
-    table = table.withSortOrder(iceberg.SortOrderParser.fromJson(schema, layout.order.model_dump_json()))
+    table = table.withPartitionSpec(iceberg.PartitionSpecParser.fromJson(schema, shape.spec.model_dump_json()))
+    table = table.withSortOrder(iceberg.SortOrderParser.fromJson(schema, shape.order.model_dump_json()))
     warehouse = jvm.warehouse
     if warehouse is not None:
         table = table.withLocation(f"{warehouse}/{uuid.uuid4()}")
@@ -108,7 +108,7 @@ def _begun(jvm: Jvm, place: Place, layout: Layout, properties: Mapping[str, str]
             told.set(key, value)
         told.commit()
     # Iceberg numbers columns itself, and what reads and writes files knows ours.
-    assert whole.sameSchema(transaction.table().schema()), f"{'.'.join(place)}: its columns are numbered otherwise than the layout says"
+    assert whole.sameSchema(transaction.table().schema()), f"{'.'.join(place)}: its columns are numbered otherwise than its shape says"
     empty = transaction.newFastAppend()
     for key, value in summary.items():
         empty.set(key, value)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from pyroaring import BitMap, BitMap64
 
 from message_lifecycle.model.errors import LifecycleError
-from message_lifecycle.stores.iceberg.compaction import NewFile, NewVector, Vector
 from message_lifecycle.stores.iceberg.table_folder import local_path
+from message_lifecycle.stores.iceberg.tasks import NewFile, NewVector, Vector
 
 Positions = NDArray[np.int64]
 _FILE_MAGIC = b"PFA1"

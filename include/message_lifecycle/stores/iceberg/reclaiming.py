@@ -26,11 +26,11 @@ from message_lifecycle.operations.reclaim import ended_refs, kept_of
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import catalog, history
-from message_lifecycle.stores.iceberg.branches import TableGone, change_metadata, document_of, set_properties
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
 from message_lifecycle.stores.iceberg.history import History, NamedFile, all_named, inventory, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.table_folder import Deleted, TableDocument, Within, delete_files, listed
+from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, document_of, set_properties
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -17,10 +17,11 @@ import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
 from message_lifecycle.model.errors import Unavailable
-from message_lifecycle.model.instants import INT64_MAX, After, Both, Either, Instant, Known, Never, Not, Rule, TimeColumn
-from message_lifecycle.stores.iceberg.compaction import MEBIBYTE, InputFile, Resources
+from message_lifecycle.model.instants import INT64_MAX, Instant
+from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, TimeColumn
 from message_lifecycle.stores.iceberg.puffin import marked
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
+from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, InputFile, Resources
 
 if TYPE_CHECKING:
     import duckdb

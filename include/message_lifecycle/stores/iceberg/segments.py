@@ -11,9 +11,10 @@ from operator import itemgetter
 from typing import NamedTuple, assert_never
 
 from message_lifecycle.model.facts import LogState, Segment
-from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, After, Both, Either, Instant, Known, Never, Not, Rule, TimeColumn
+from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Place
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, TimeColumn
 from message_lifecycle.stores.iceberg.layout import LogSummary
 
 

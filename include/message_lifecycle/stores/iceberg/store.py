@@ -24,7 +24,6 @@ from message_lifecycle.stores.iceberg.branches import (
     StagedChange,
     branch_of,
     chain,
-    commit_metadata,
     commit_to,
     drop_stage,
     make_branch,
@@ -50,6 +49,7 @@ from message_lifecycle.stores.iceberg.layout import CANCELLED_MARKERS, MARKERS, 
 from message_lifecycle.stores.iceberg.marks import MarkersNow, sealed
 from message_lifecycle.stores.iceberg.read import IcebergReader, published_by, removed_rows
 from message_lifecycle.stores.iceberg.session import engine, engine_failures, forget_cached, java_table
+from message_lifecycle.stores.iceberg.table_metadata import commit_metadata
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -188,10 +188,12 @@ def _files(session: SparkSession, plan: Plan, plan_id: str, table: Java) -> Java
 
 # Publishing, once, under conditions that are asked inside each attempt (DEL-4, DEL-5).
 #
-# Where nothing came since the plan, the staged snapshot itself becomes main's (DEL-2), and one without files behind it, in the same commit,
-# says whose it is and what the log's state is: nobody finds main between them. Else the change is made again on main under the fence:
-# appends of others pass, any other change refuses. What goes then is what the staged snapshot took out, by identity, so a message that came
-# later cannot match it. So, too, where it was staged in two snapshots: of the files that the first took out the second tells nothing.
+# Nothing came since the plan: the staged snapshot itself becomes main's head (DEL-2). A second snapshot without files follows in the same
+# commit, and carries the plan's id and the log's state. Nobody finds main between the two.
+#
+# Something came since, or the change was staged in two snapshots (the second says nothing of the files that the first took out): the change
+# is made again on main, under the fence. Appends of others pass, any other change refuses. What goes is what the staged snapshots took out,
+# by identity, so a message that came later cannot match it.
 
 
 TRIES = 10

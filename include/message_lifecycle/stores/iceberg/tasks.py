@@ -1,4 +1,5 @@
-"""Work in tasks, one value in and one out, each within its share of the machine that it runs on.
+"""Work in tasks, one value in and one out, each within its share of the machine that it runs on; and what those values name: the files and
+deletion vectors that a task reads, and those that it writes.
 
 Where Spark's master is a cluster, its executors do it. Where it is this machine (`local[2]`), this process does, on as many threads as that
 master has cores: what the tasks run is DuckDB, which needs neither a context of Spark nor a worker beside it.
@@ -14,21 +15,88 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from message_lifecycle.model.errors import LifecycleError, Unavailable, code_of
-from message_lifecycle.model.message import ViewReason
-from message_lifecycle.stores.iceberg.compaction import MEBIBYTE, CompactionJob, PartitionJob, PartitionResult, Resources
+from message_lifecycle.model.errors import LifecycleError, code_of
 from message_lifecycle.stores.iceberg.java import Jvm
 from message_lifecycle.stores.iceberg.session import local_cores
-from message_lifecycle.stores.iceberg.table_folder import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+MEBIBYTE = 1 << 20
 MEMORY_BYTES = 1024 * MEBIBYTE
 """Of all tasks of one machine together. Beyond it they spill, so more is quicker only where values are many."""
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vector:
+    """A deletion vector: a blob of `length` bytes at `offset` of a Puffin file."""
+
+    path: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputFile:
+    """A Parquet file of the log or of the view, by absolute path or `file:` URI.
+
+    `may_be_due`: whether its bounds leave it possible that a row is dead, or past its delete horizon, at the rules' `as_of`; False
+    saves reading the columns of times."""
+
+    path: str
+    vector: Vector | None = None
+    may_be_due: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """Of one task: `memory_bytes` before it spills to `spill_folder`; new data files have about `file_bytes` at the most. Rates: 0 is
+    none (CMP-11)."""
+
+    threads: int = 1
+    memory_bytes: int = 512 * MEBIBYTE
+    spill_folder: str
+    file_bytes: int = 256 * MEBIBYTE
+    read_bytes_per_second: int = 0
+    write_bytes_per_second: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFile:
+    path: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewVector:
+    """Takes the place of the data file's earlier vector: its `rows` marks include those."""
+
+    data_file: str
+    puffin: NewFile
+    offset: int
+    length: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What changes in one partition of a table. `dropped`: paths of data files that go whole; `unmarked`: of those that lose their vector and
+    get none. `rows`: how many go or come, where that is the question."""
+
+    partition: int
+    files: tuple[NewFile, ...] = ()
+    vectors: tuple[NewVector, ...] = ()
+    dropped: tuple[str, ...] = ()
+    unmarked: tuple[str, ...] = ()
+    rows: int = 0
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.files or self.vectors or self.dropped or self.unmarked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,58 +151,3 @@ def _done(work: Callable[[Item, Resources], Made], share: Resources, item: Item)
         return work(item, share)
     except (LifecycleError, duckdb.Error, OSError) as error:
         return Failed(kind=code_of(error), reason=str(error))
-
-
-# The kernel in tasks: one per topic partition, values in and values out.
-
-
-def compaction_failed(partition: int, kind: str, reason: str) -> Unavailable:
-    """A task could not do its partition; the view is as it was."""
-    return Unavailable(
-        f"compacting partition {partition} failed ({kind}): {reason} The view is as it was; mend that and run again.",
-        code="CompactionFailed",
-    )
-
-
-def run(session: SparkSession, job: CompactionJob, *, memory_bytes: int = MEMORY_BYTES) -> list[PartitionResult]:
-    """Write the new files of every partition; a commit makes them the view. Raises CompactionFailed, and then leaves no file behind."""
-    # In names of their own: a task takes these with it, and no other partition.
-    rules, data_folder, run = job.rules, job.data_folder, job.run
-
-    def compact(partition: PartitionJob, share: Resources) -> PartitionResult:
-        from message_lifecycle.stores.iceberg.compaction.kernel import compact
-
-        return compact(partition, rules, share, data_folder=data_folder, run=run)
-
-    try:
-        found = in_tasks(
-            session,
-            job.partitions,
-            compact,
-            memory_bytes=memory_bytes,
-            read_bytes_per_second=job.read_bytes_per_second,
-            write_bytes_per_second=job.write_bytes_per_second,
-        )
-    except BaseException:  # whatever broke it off, nobody will commit what it wrote
-        discard(job)
-        raise
-    for partition, failed in zip(job.partitions, found, strict=True):
-        if isinstance(failed, Failed):
-            discard(job)
-            raise compaction_failed(partition.partition, failed.kind, failed.reason)
-    return [one for one in found if isinstance(one, PartitionResult)]
-
-
-def discard(job: CompactionJob) -> None:
-    """Take away what a run has written that will not be committed."""
-    for path in local_path(job.data_folder).glob(f"partition=*/{job.run}-*"):
-        path.unlink(missing_ok=True)
-
-
-def totals(results: Sequence[PartitionResult]) -> dict[ViewReason, int]:
-    """Counts by reason over all partitions; only reasons that occurred."""
-    found: dict[ViewReason, int] = {}
-    for result in results:
-        for reason, count in result.removed.items():
-            found[reason] = found.get(reason, 0) + count
-    return found

@@ -1,10 +1,13 @@
 """Whole topics deleted and brought back: the tables get other names in the catalog (DEL-7).
 
-A table is its metadata document; its files stay where they are, and so does its history. A catalog gives one table another name at once, and
-no two. So the log goes last and comes back first: wherever a run dies in between the topic is there, with its messages, and what lies beside
-it is on its way. Each table has the plan's word in its properties before it goes: the log that lies with the deleted, and tells of the plan,
-says that all are there. The log that came back says so when all have. Before that whoever comes ends the move, or where somebody has
-committed to one of the tables meanwhile, takes it back.
+A table's files and its history stay where they are. A catalog renames one table in one step, but never two. So a topic's log goes last and
+comes back first: wherever a run dies in between, the topic is there with its messages, and the tables beside it are on their way.
+
+- Deleted: each table gets the plan's id as a property (`DELETED_BY`) before it goes. The log goes last, so where the log lies with the
+  deleted and names the plan, all tables do.
+- Brought back: each table loses that property once all are back. The log is the last to lose it, and gets the undo's id (`RETURNED_BY`).
+
+Until then the move is not done. Whoever comes next ends it; where somebody has committed to one of the tables meanwhile, it is taken back.
 """
 
 from __future__ import annotations
@@ -28,7 +31,6 @@ from message_lifecycle.model.tables import DeletedTopic, Deletion, Remnant, Topi
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given
 from message_lifecycle.stores.iceberg import view_file
-from message_lifecycle.stores.iceberg.branches import TableGone, change_metadata, current_metadata, set_properties
 from message_lifecycle.stores.iceberg.catalog import Tables, documents, ledger_of
 from message_lifecycle.stores.iceberg.java import ALREADY_THERE, NOT_THERE, Java, Jvm, identifier, java_class, result_unknown
 from message_lifecycle.stores.iceberg.layout import (
@@ -52,6 +54,7 @@ from message_lifecycle.stores.iceberg.new_table import make_namespace, uuid_at
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
 from message_lifecycle.stores.iceberg.table_folder import TableDocument
+from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, current_metadata, set_properties
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

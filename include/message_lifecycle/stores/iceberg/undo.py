@@ -21,7 +21,7 @@ from message_lifecycle.stores.iceberg import evidence_files as frames
 from message_lifecycle.stores.iceberg.branches import branch_of, commit_to, drop_stage
 from message_lifecycle.stores.iceberg.data_files import copied_from, copies, digest_of, originals, vectors_of, within, write_vectors
 from message_lifecycle.stores.iceberg.data_rows import Longs, Positions, Vectors, read_rows, vectors_in
-from message_lifecycle.stores.iceberg.evidence_files import files_of_both
+from message_lifecycle.stores.iceberg.evidence_files import both_snapshots, files_of_both
 from message_lifecycle.stores.iceberg.java import Java, entries
 from message_lifecycle.stores.iceberg.layout import STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.manifests import files_of
@@ -115,10 +115,7 @@ def undo_evidence(table: Table, plan: Plan, staged: Staged) -> Mapping[str, pa.T
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    before_id, after_id = plan.requirements.snapshot_id, staged.snapshot_id
-    was, now = (None if id_ is None else table.snapshot_by_id(id_) for id_ in (before_id, after_id))
-    if was is None or now is None:
-        raise PlanConflict(staged.plan_id, f"its snapshot {before_id} or what was staged for it ({after_id}) is gone")
+    was, now = both_snapshots(table, plan, staged)
     prefix = location_prefix(table.location())
     before, after = files_of_both(table, was, now)
     copies = {at: name for name in frames.gone(frames.live(after), before)["name"].to_pylist() if (at := copied_from(name)) is not None}

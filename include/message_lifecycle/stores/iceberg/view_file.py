@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, SparkUnavailable, TableBusy
-from message_lifecycle.model.instants import INT64_MIN, After, Both, Either, Known, Never, Not, Rule, TimeColumn
+from message_lifecycle.model.instants import INT64_MIN
+from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, TimeColumn
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_class, result_unknown
 from message_lifecycle.stores.iceberg.layout import CATALOG, DELETED, LATEST, LIVE, STREAM_PROPERTY

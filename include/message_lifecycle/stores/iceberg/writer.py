@@ -20,12 +20,12 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.admission import Lifetime, Refusal, admission, admit
 from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.compaction import MEBIBYTE, NewFile
 from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, INGEST_ID, ROLE_PROPERTY, LogSummary
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, NewFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import get_args
 
-from message_lifecycle.model.instants import INT64_MAX, TTL_HEADER, Instant, Limits, holds
+from message_lifecycle.model.instants import INT64_MAX, TTL_HEADER, Instant, newest
 from message_lifecycle.model.message import (
     NOTHING,
     REASON_HEADER,
@@ -26,6 +26,7 @@ from message_lifecycle.model.message import (
 from message_lifecycle.model.message import REASONS as MARKER_REASONS
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.rules import Limits, holds
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.stores.memory.rows import Gone, told_already
@@ -131,7 +132,7 @@ class _Look:
                 "rows": len(messages),
                 "first_offset": messages[0].offset,
                 "last_offset": messages[-1].offset,
-                "newest_at": _newest(messages),
+                "newest_at": newest(message.append_time for message in messages),
                 "any_kept": any(self._is_kept(message) for message in messages),
                 "active": self._is_active(place),
                 "compacted": messages[-1].offset <= horizons.get(place[0], NOTHING),
@@ -288,13 +289,6 @@ class _Look:
             and headers[TTL_HEADER] == go_duration(self._policy.marker_ttl_us).encode()
             and marker.append_time == at
         )
-
-
-def _newest(messages: Iterable[Message]) -> Instant | None:
-    """None: of one of them it is not known."""
-    times = [message.append_time for message in messages]
-    known = [time for time in times if time is not None]
-    return max(known) if len(known) == len(times) else None
 
 
 def _reason_of(marker: Message) -> str:

@@ -9,8 +9,8 @@ from typing import TypeVar, get_args
 
 from message_lifecycle.model.change import Effect, Range, RemoveRows, RestoreRows, Returning, ReturningView, Rows, lies_in
 from message_lifecycle.model.document import Change
-from message_lifecycle.model.facts import SparedOffsets
-from message_lifecycle.model.instants import INT64_MAX, Instant, holds, holds_from
+from message_lifecycle.model.hold import SparedOffsets
+from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.message import (
     Beyond,
     DueRows,
@@ -28,6 +28,7 @@ from message_lifecycle.model.message import (
 )
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNullKeys, Request, TruncateLog, span_of
+from message_lifecycle.model.rules import holds, holds_from
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.limits import Cuts, Row, cuts
 from message_lifecycle.operations.markers import markers

@@ -9,11 +9,12 @@ from typing import cast
 from message_lifecycle.model.change import CompactPartition, ReturningView
 from message_lifecycle.model.errors import PlanConflict, topic_without_keys
 from message_lifecycle.model.facts import LogState
-from message_lifecycle.model.instants import INT64_MIN, Instant, Rule, holds, holds_from
+from message_lifecycle.model.instants import INT64_MIN, Instant
 from message_lifecycle.model.message import NOTHING, Message, Outlived, StagedView, Tail, ViewReason, ViewRow, ViewState, is_marker
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.rules import Rule, holds, holds_from
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.operations.compaction import FoldRules, fold, rules_of, settings_hash_after

@@ -92,7 +92,7 @@ Evidence = Mapping[str, object]
 
 
 def as_rows(evidence: Evidence) -> Evidence:
-    """Frames as lists of dicts, which `gates.suite` judges."""
+    """Frames as lists of dicts, which `gates.plain` judges."""
     return evidence
 
 

@@ -1,38 +1,17 @@
-"""Two-pass compaction of a topic's log into its compacted table (PIP-14; CMP-1 to CMP-8)."""
+"""Two-pass compaction of a topic's log into its compacted table (PIP-14; CMP-1 to CMP-8).
+
+Here is what one compaction of one topic does, per partition, and what came of it: values that cross between driver and tasks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from message_lifecycle.model.instants import Either, Instant, Rule
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import ViewReason
-
-# What one compaction of one topic does, per partition, and what came of it: values that cross between driver and tasks.
-
-
-MEBIBYTE = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vector:
-    """A deletion vector: a blob of `length` bytes at `offset` of a Puffin file."""
-
-    path: str
-    offset: int
-    length: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputFile:
-    """A Parquet file of the log or of the view, by absolute path or `file:` URI.
-
-    `may_be_due`: whether its bounds leave it possible that a row is dead, or past its delete horizon, at the rules' `as_of`; False
-    saves reading the columns of times."""
-
-    path: str
-    vector: Vector | None = None
-    may_be_due: bool = True
+from message_lifecycle.model.rules import Either, Rule
+from message_lifecycle.stores.iceberg.tasks import InputFile, Written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,19 +49,6 @@ class PartitionJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
-    """Of one task: `memory_bytes` before it spills to `spill_folder`; new data files have about `file_bytes` at the most. Rates: 0 is
-    none (CMP-11)."""
-
-    threads: int = 1
-    memory_bytes: int = 512 * MEBIBYTE
-    spill_folder: str
-    file_bytes: int = 256 * MEBIBYTE
-    read_bytes_per_second: int = 0
-    write_bytes_per_second: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionJob:
     """`data_folder`: where the compacted table keeps data files; `run`: begins the names of the new ones. Rates: of all tasks
     together, 0 is none (CMP-11)."""
@@ -93,41 +59,6 @@ class CompactionJob:
     partitions: tuple[PartitionJob, ...]
     read_bytes_per_second: int = 0
     write_bytes_per_second: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewFile:
-    path: str
-    rows: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewVector:
-    """Takes the place of the data file's earlier vector: its `rows` marks include those."""
-
-    data_file: str
-    puffin: NewFile
-    offset: int
-    length: int
-    rows: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """What changes in one partition of a table. `dropped`: paths of data files that go whole; `unmarked`: of those that lose their vector and
-    get none. `rows`: how many go or come, where that is the question."""
-
-    partition: int
-    files: tuple[NewFile, ...] = ()
-    vectors: tuple[NewVector, ...] = ()
-    dropped: tuple[str, ...] = ()
-    unmarked: tuple[str, ...] = ()
-    rows: int = 0
-
-    @property
-    def is_nothing(self) -> bool:
-        return not (self.files or self.vectors or self.dropped or self.unmarked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The compaction of one topic partition: Parquet files in, Parquet files and deletion vectors out, by DuckDB in the calling process.
+"""The compaction of topic partitions, a task each: Parquet files in, Parquet files and deletion vectors out, by DuckDB in the task's process.
 
 Pass one reads keys and offsets of the tail: the latest offset per key. The tail lies after the view, so a key that is in the tail
 supersedes its row in the view. Pass two copies the winners, unchanged and in the order of offsets. A winner is chosen over all rows
@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from message_lifecycle.model.errors import Unavailable
 from message_lifecycle.model.message import REASON_HEADER, ViewReason
 from message_lifecycle.stores.iceberg import relations
-from message_lifecycle.stores.iceberg.compaction import InputFile, NewFile, NewVector, PartitionJob, PartitionResult, Resources, Rules
+from message_lifecycle.stores.iceberg.compaction import CompactionJob, PartitionJob, PartitionResult, Rules
 from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_here, write_vectors
 from message_lifecycle.stores.iceberg.relations import (
     FIELD_IDS,
@@ -32,12 +33,65 @@ from message_lifecycle.stores.iceberg.relations import (
     opened,
     path_list,
 )
+from message_lifecycle.stores.iceberg.table_folder import local_path
+from message_lifecycle.stores.iceberg.tasks import MEMORY_BYTES, Failed, InputFile, NewFile, NewVector, Resources, in_tasks
 
 if TYPE_CHECKING:
     import duckdb
+    from pyspark.sql import SparkSession
 
 SORT_ROWS = 1_000_000
 """Up to so many rows sorting is quicker than looking whether files are in order."""
+
+
+def compaction_failed(partition: int, kind: str, reason: str) -> Unavailable:
+    """A task could not do its partition; the view is as it was."""
+    return Unavailable(
+        f"compacting partition {partition} failed ({kind}): {reason} The view is as it was; mend that and run again.",
+        code="CompactionFailed",
+    )
+
+
+def run(session: SparkSession, job: CompactionJob, *, memory_bytes: int = MEMORY_BYTES) -> list[PartitionResult]:
+    """Write the new files of every partition; a commit makes them the view. Raises CompactionFailed, and then leaves no file behind."""
+    # In names of their own: a task takes these with it, and no other partition.
+    rules, data_folder, run = job.rules, job.data_folder, job.run
+
+    def of_partition(partition: PartitionJob, share: Resources) -> PartitionResult:
+        return compact(partition, rules, share, data_folder=data_folder, run=run)
+
+    try:
+        found = in_tasks(
+            session,
+            job.partitions,
+            of_partition,
+            memory_bytes=memory_bytes,
+            read_bytes_per_second=job.read_bytes_per_second,
+            write_bytes_per_second=job.write_bytes_per_second,
+        )
+    except BaseException:  # whatever broke it off, nobody will commit what it wrote
+        discard(job)
+        raise
+    for partition, failed in zip(job.partitions, found, strict=True):
+        if isinstance(failed, Failed):
+            discard(job)
+            raise compaction_failed(partition.partition, failed.kind, failed.reason)
+    return [one for one in found if isinstance(one, PartitionResult)]
+
+
+def discard(job: CompactionJob) -> None:
+    """Take away what a run has written that will not be committed."""
+    for path in local_path(job.data_folder).glob(f"partition=*/{job.run}-*"):
+        path.unlink(missing_ok=True)
+
+
+def totals(results: Sequence[PartitionResult]) -> dict[ViewReason, int]:
+    """Counts by reason over all partitions; only reasons that occurred."""
+    found: dict[ViewReason, int] = {}
+    for result in results:
+        for reason, count in result.removed.items():
+            found[reason] = found.get(reason, 0) + count
+    return found
 
 
 def compact(job: PartitionJob, rules: Rules, resources: Resources, *, data_folder: str, run: str) -> PartitionResult:

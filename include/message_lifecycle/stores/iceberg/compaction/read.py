@@ -17,7 +17,6 @@ from message_lifecycle.model.message import NOTHING, Outlived, Tail, ViewRow, Vi
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.compaction import InputFile
 from message_lifecycle.stores.iceberg.compaction.view_table import (
     columns_of,
     files_by_partition,
@@ -33,6 +32,7 @@ from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.relations import database
 from message_lifecycle.stores.iceberg.segments import FileMetrics
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
+from message_lifecycle.stores.iceberg.tasks import InputFile
 
 if TYPE_CHECKING:
     import duckdb

@@ -16,7 +16,6 @@ from message_lifecycle.model.errors import PlanConflict, undo_source_gone
 from message_lifecycle.model.message import StagedView, ViewReason, ranges_of, ranges_text
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.compaction import InputFile, NewFile, NewVector, Written
 from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA, columns_of, files_by_partition
 from message_lifecycle.stores.iceberg.data_files import copy_file, within, write_file
 from message_lifecycle.stores.iceberg.data_rows import read_rows
@@ -24,6 +23,7 @@ from message_lifecycle.stores.iceberg.evidence_files import longs
 from message_lifecycle.stores.iceberg.layout import COMPACTED
 from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_vectors
 from message_lifecycle.stores.iceberg.relations import create_relation, database, duckdb_types
+from message_lifecycle.stores.iceberg.tasks import InputFile, NewFile, NewVector, Written
 from message_lifecycle.stores.iceberg.undo_sources import source_of
 
 if TYPE_CHECKING:

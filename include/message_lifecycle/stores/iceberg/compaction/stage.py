@@ -23,14 +23,14 @@ from message_lifecycle.stores.iceberg.branches import branch_of
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import CompactionJob, Rules, removals, view_table
+from message_lifecycle.stores.iceberg.compaction.kernel import discard, totals
+from message_lifecycle.stores.iceberg.compaction.kernel import run as engine_run
 from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA, UnreadableDeletes, partition_job, sources
 from message_lifecycle.stores.iceberg.data_files import commit, written_paths
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.session import java_table, sql_table
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
-from message_lifecycle.stores.iceberg.tasks import discard, totals
-from message_lifecycle.stores.iceberg.tasks import run as engine_run
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

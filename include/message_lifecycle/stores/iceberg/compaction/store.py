@@ -1,4 +1,5 @@
-"""Compacted views as Iceberg tables: planned, staged, judged, published."""
+"""Compacted views on tables: `ports.ViewReader` and `ports.ViewStore` by Iceberg's library. Spark is asked for where its SQL or its
+executors are needed."""
 
 from __future__ import annotations
 
@@ -6,256 +7,44 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
-from message_lifecycle.model.change import CompactPartition
-from message_lifecycle.model.instants import INT64_MAX, Either, Instant
-from message_lifecycle.model.message import REASON_HEADER, ViewState
+from message_lifecycle.model.instants import INT64_MAX, Instant
+from message_lifecycle.model.message import ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.rules import Either
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
-from message_lifecycle.operations.compaction import rules_of, settings_hash_after
+from message_lifecycle.operations.compaction import settings_hash_after
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, Given
-from message_lifecycle.stores.iceberg import data_rows, layout, relations, segments, view_file
+from message_lifecycle.stores.iceberg import data_rows, layout, segments, view_file
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.change import TableStore, Update, head_is, snapshot_at, staged_change
+from message_lifecycle.stores.iceberg.change import TableStore, Update, head_is, staged_change
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
-from message_lifecycle.stores.iceberg.compaction import InputFile, view_table
+from message_lifecycle.stores.iceberg.compaction import view_table
+from message_lifecycle.stores.iceberg.compaction.evidence import evidence
 from message_lifecycle.stores.iceberg.compaction.read import IcebergViewReader, outlived_evidence
 from message_lifecycle.stores.iceberg.compaction.stage import required_base
-from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA as VIEW_SCHEMA
-from message_lifecycle.stores.iceberg.compaction.view_table import delete_horizons, files_by_partition
+from message_lifecycle.stores.iceberg.compaction.view_table import delete_horizons
 from message_lifecycle.stores.iceberg.data_rows import Vectors, read_rows
-from message_lifecycle.stores.iceberg.erasure import MAIN
 from message_lifecycle.stores.iceberg.erasure.metadata import snapshot_id_of
+from message_lifecycle.stores.iceberg.erasure.search import MAIN
 from message_lifecycle.stores.iceberg.fence import main_ancestors
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, COUNTS, LATEST, PLAN_ID, SCRATCH_PROPERTY
 from message_lifecycle.stores.iceberg.manifests import files_of
-from message_lifecycle.stores.iceberg.relations import create_relation, database, duckdb_types
 from message_lifecycle.stores.iceberg.session import engine, java_table, sql_table
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
-    import duckdb
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
     from pyspark.sql import SparkSession
-
-# What the gate judges of a staged view: per partition, what is wrong in it, told from what it was made of. Without a JVM.
-#
-# What a run has made new is compared message by message. Of what was in the view before, only sums are compared: how many messages
-# stay, and a digest of them. Where the view was kept its files are the same ones, so places are enough for that; where it was written
-# anew the digest is of all columns. The questions are asked of the files by DuckDB, in other words than any engine makes a view.
-
-
-Sums = dict[int, dict[str, Any]]
-"""Sums by partition."""
-_TOPIC = ", ".join(f'"{field.name}"' for field in TOPIC_SCHEMA.fields)
-_NONE: Mapping[str, Any] = {}
-
-
-def evidence(tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> Mapping[str, object]:
-    """The frames of `gates.messages`. Raises PlanConflict where what was staged is gone."""
-    if plan.is_empty or staged.view is None:
-        figures = {"rows_in": plan.expected.rows_in, "rows_removed": 0, "rows_kept": plan.expected.rows_in, "fraction_lost": 0.0}
-        parts = pa.table({"partition": pa.array([], pa.int32())})
-        return {"partitions": parts, "figures": pa.Table.from_pylist([{**figures, "asks": len(plan.asks)}])}
-    with database() as connection:
-        return _Evidence(connection, tables, plan, staged, policy).frames()
-
-
-class _Evidence:
-    """The staged view (`made`) beside the view before and the tail (`source`)."""
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection, tables: Tables, plan: Plan, staged: Staged, policy: Policy) -> None:
-        assert plan.view is not None
-        self._connection, self._plan = connection, plan
-        self._view, log = tables.load(plan.topic, kind=COMPACTED), tables.load(plan.topic)
-        self._rules = rules_of(policy, as_of=plan.as_of, tombstones_until=plan.view.tombstones_until)
-        # By event time a late message may lose to an older one, so nothing of the view is safe by its place.
-        self._all_new = self._rules.by_event_time
-        self._before = self._files(self._view, plan.view.snapshot_id)
-        self._after = self._files(self._view, staged.snapshot_id)
-        self._relate("before_view", self._before, VIEW_SCHEMA)
-        self._relate("after_view", self._after, VIEW_SCHEMA)
-        self._relate("log", self._files(log, plan.requirements.snapshot_id), TOPIC_SCHEMA)
-        self._make_views()
-
-    def _files(self, table: Table, snapshot_id: int | None) -> Mapping[int, list[InputFile]]:
-        """Of the plan's partitions; None: of no snapshot."""
-        snapshot = snapshot_at(table, snapshot_id, self._plan.plan_id)
-        mine = {action.partition for action in self._plan.on_view.compact}
-        return {partition: files for partition, files in files_by_partition(table, snapshot).items() if partition in mine}
-
-    def _relate(self, name: str, files: Mapping[int, list[InputFile]], schema: Any) -> None:
-        create_relation(self._connection, name, [file for group in files.values() for file in group], duckdb_types(schema))
-
-    def _make_views(self) -> None:
-        """`source`: messages that went in; `latest`: of each key; `judged`: `source` with whether each belongs; `made`."""
-        order = 'max("offset")'
-        if self._rules.by_event_time:
-            order = """max({'time': coalesce(epoch_us(event_time), -9223372036854775808), 'offset': "offset"})['offset']"""
-        latest_of = "source" if self._all_new else "(FROM source WHERE NOT of_view)"
-        empty = (
-            ""
-            if self._rules.empty_is_value
-            else (
-                f" OR octet_length(value) = 0 OR coalesce(list_contains(list_transform(headers, lambda h: h.name), '{REASON_HEADER}'), false)"
-            )
-        )
-        until = "NULL" if self._rules.tombstones_until is None else relations.instant(self._rules.tombstones_until)
-        dead = " OR ".join([relations.holds(rule, self._rules.as_of) for _, rule in self._rules.ages] or ["false"])
-        past = relations.due("horizon", self._rules.as_of)
-        self._run(
-            f"""CREATE TEMP VIEW source AS
-            SELECT {_TOPIC}, delete_horizon, coalesce(remembered, false) AS remembered, true AS of_view FROM before_view
-            UNION ALL SELECT {_TOPIC}, NULL, false, false FROM log WHERE {self._span('"offset" > {after} AND "offset" <= {through}')};
-            CREATE TEMP TABLE latest AS
-            SELECT partition, key, {order} AS latest, bool_or(NOT of_view) AS newer FROM {latest_of} WHERE key IS NOT NULL GROUP BY ALL;
-            CREATE TEMP VIEW judged AS
-            SELECT *, (deletes AND horizon IS NULL) OR (coalesce({past}, false)) AS ended, {dead} AS dead FROM (
-                SELECT *, coalesce(delete_horizon, CASE WHEN deletes THEN {until}::TIMESTAMPTZ END) AS horizon FROM (
-                    SELECT *, NOT of_view AND key IS NOT NULL AND (value IS NULL{empty}) AS deletes FROM source));
-            CREATE TEMP VIEW made AS SELECT * FROM after_view WHERE NOT coalesce(remembered, false)"""
-        )
-
-    def frames(self) -> Mapping[str, object]:
-        assert self._plan.view is not None
-        fresh, stays, found, disordered = self._fresh(), self._stays(), self._found(), self._disordered()
-        parts = [
-            self._part(action, *(sums.get(action.partition, _NONE) for sums in (fresh, stays, found, disordered)))
-            for action in self._plan.on_view.compact
-        ]
-        untouched = self._plan.view.rows - sum(row["view_rows"] for row in stays.values())
-        rows_in = untouched + sum(row["view_rows"] + row["tail_rows"] for row in stays.values())
-        rows = untouched + sum(row["rows"] for row in found.values())
-        lost = sum(max(0, row["unreplaced"] - found.get(part, _NONE).get("unreplaced", 0)) for part, row in stays.items())
-        figures = {
-            "rows_in": rows_in,
-            "rows_removed": rows_in - rows,
-            "rows_kept": rows,
-            "fraction_lost": lost / self._plan.view.rows if self._plan.view.rows else 0.0,
-            "asks": len(self._plan.asks),
-        }
-        return {"partitions": pa.Table.from_pylist(parts), "figures": pa.Table.from_pylist([figures])}
-
-    @staticmethod
-    def _part(
-        action: CompactPartition,
-        fresh: Mapping[str, Any],
-        stays: Mapping[str, Any],
-        found: Mapping[str, Any],
-        disordered: Mapping[str, Any],
-    ) -> dict[str, int]:
-        more = found.get("old", 0) - stays.get("old", 0)
-        differ = not more and found.get("old_digest") != stays.get("old_digest")
-        return {
-            "partition": action.partition,
-            "rows": found.get("rows", 0),
-            "repeated_keys": found.get("repeated_keys", 0),
-            "unwanted": fresh.get("unwanted", 0) + max(0, more),
-            "missing": fresh.get("missing", 0) + max(0, -more),
-            "null_keys_missing": fresh.get("null_keys_missing", 0),
-            "changed": fresh.get("changed", 0) + int(differ),
-            "disordered": disordered.get("files", 0),
-            "beyond": found.get("beyond", 0),
-        }
-
-    def _fresh(self) -> Sums:
-        """What is past the old horizon (by event time: everything), message by message."""
-        of, past = ("true", "true") if self._all_new else ("NOT of_view", self._span('"offset" > {after}', of="j."))
-        no_key = "true" if self._rules.retain_null_key else "false"
-        return self._sums(
-            f"""SELECT partition, count_if(wanted IS NULL) AS unwanted, count_if(found IS NULL AND NOT no_key) AS missing,
-                count_if(found IS NULL AND no_key) AS null_keys_missing, count_if(wanted <> found) AS changed
-            FROM (
-                SELECT j.partition, j."offset", j.key IS NULL AS no_key, hash({_of("j", "horizon")}) AS wanted
-                FROM (FROM judged WHERE {of} AND NOT dead AND NOT ended AND NOT remembered) AS j
-                LEFT JOIN latest AS l ON l.partition = j.partition AND l.key = j.key
-                WHERE (j.key IS NULL AND {no_key}) OR l.latest = j."offset"
-            ) FULL JOIN (SELECT j.partition, j."offset", hash({_of("j", "delete_horizon")}) AS found FROM made AS j WHERE {past}) USING (partition, "offset")
-            GROUP BY partition"""
-        )
-
-    def _stays(self) -> Sums:
-        """What went in; and what of the view stays as it was: no newer message of its key, and nothing due."""
-        keep = "true" if self._rules.retain_null_key else "j.key IS NOT NULL"
-        old = "false" if self._all_new else f"(of_view AND NOT coalesce(newer, false) AND NOT dead AND NOT ended AND {keep})"
-        return self._sums(
-            f"""SELECT j.partition, count_if(of_view) AS view_rows, count_if(NOT of_view) AS tail_rows,
-                count_if(of_view AND NOT coalesce(newer, false)) AS unreplaced, count_if({old}) AS old,
-                sum(hash({self._identity()})::HUGEINT) FILTER ({old}) AS old_digest
-            FROM judged AS j LEFT JOIN latest AS l ON l.partition = j.partition AND l.key = j.key
-            WHERE NOT remembered GROUP BY j.partition"""
-        )
-
-    def _found(self) -> Sums:
-        """What is in the new view."""
-        assert self._plan.view is not None
-        before = self._span('"offset" <= {after}', of="j.")
-        old = "false" if self._all_new else before
-        sums = self._sums(
-            f"""SELECT j.partition, count(*) AS rows, count_if(NOT coalesce(newer, false) AND {before}) AS unreplaced,
-                count_if({old}) AS old, sum(hash({self._identity()})::HUGEINT) FILTER ({old}) AS old_digest,
-                count_if({old} AND coalesce(newer, false)) AS repeated_keys,
-                count_if({self._span('"offset" > {through}', of="j.")}) AS beyond
-            FROM made AS j LEFT JOIN latest AS l ON l.partition = j.partition AND l.key = j.key GROUP BY j.partition"""
-        )
-        past = "true" if self._all_new or self._plan.view.rewrite else self._span('"offset" > {after}')
-        twice = self._sums(
-            f"""SELECT partition, sum(rows - 1)::BIGINT AS again FROM (
-                SELECT partition, key, count(*) AS rows FROM made WHERE key IS NOT NULL AND {past} GROUP BY ALL HAVING rows > 1
-            ) GROUP BY partition"""
-        )
-        for partition, row in twice.items():
-            sums[partition]["repeated_keys"] += row["again"]
-        return sums
-
-    def _identity(self) -> str:
-        """What tells that a message of the view is the same one after the run."""
-        assert self._plan.view is not None
-        return _of("j", "delete_horizon") if self._plan.view.rewrite else 'j.partition, j."offset"'
-
-    def _disordered(self) -> Sums:
-        """New files in which an offset does not come after the one before it."""
-        found: Sums = {}
-        known = {file.path for files in self._before.values() for file in files}
-        for partition, files in self._after.items():
-            new = (file.path for file in files if file.path not in known)
-            offsets = (read_rows(self._view.io, path, np.empty(0, np.int64), ()).offsets for path in new)
-            found[partition] = {"files": sum(bool((np.diff(each) <= 0).any()) for each in offsets)}
-        return found
-
-    def _span(self, condition: str, of: str = "") -> str:
-        """A condition about each partition's horizon, old (`after`) and new (`through`)."""
-        each = (
-            f"({of}partition = {action.partition} AND {condition.format(after=action.after, through=action.through)})"
-            for action in self._plan.on_view.compact
-        )
-        return f"({' OR '.join(each)})".replace('"offset"', f'{of}"offset"')
-
-    def _sums(self, query: str) -> Sums:
-        cursor = self._run(query)
-        names = [column[0] for column in cursor.description or ()]
-        return {row[0]: dict(zip(names, row, strict=True)) for row in cursor.fetchall()}
-
-    def _run(self, query: str) -> duckdb.DuckDBPyConnection:
-        return self._connection.execute(query)
-
-
-def _of(relation: str, horizon: str) -> str:
-    """All columns that a view has of a message, of this relation."""
-    return ", ".join([*(f'{relation}."{field.name}"' for field in TOPIC_SCHEMA.fields), f"{relation}.{horizon}"])
-
-
-# Compacted views on tables: `ports.ViewReader` and `ports.ViewStore` by Iceberg's library; Spark is asked for where its SQL or its executors are needed.
 
 
 class IcebergViews(TableStore, IcebergViewReader):

@@ -19,13 +19,14 @@ from message_lifecycle.stores.iceberg import segments
 from message_lifecycle.stores.iceberg.catalog import Tables, beside
 from message_lifecycle.stores.iceberg.columns import PARTITION, SORT_ORDER
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
-from message_lifecycle.stores.iceberg.compaction import InputFile, PartitionJob, Rules, Vector
+from message_lifecycle.stores.iceberg.compaction import PartitionJob, Rules
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, offsets_of
 from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES as TOPIC_PROPERTIES
-from message_lifecycle.stores.iceberg.new_table import Layout
+from message_lifecycle.stores.iceberg.new_table import TableShape
 from message_lifecycle.stores.iceberg.new_table import create as create_table
 from message_lifecycle.stores.iceberg.table_folder import TableDocument, absolute, location_prefix
+from message_lifecycle.stores.iceberg.tasks import InputFile, Vector
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +51,7 @@ SCHEMA = Schema(
 # Not by segment: what survives of a segment is too little for files of its own.
 PARTITION_SPEC = PartitionSpec(PartitionField(PARTITION, 1000, IdentityTransform(), "partition"), spec_id=0)
 
-LAYOUT = Layout(schema=SCHEMA, spec=PARTITION_SPEC, order=SORT_ORDER, first=TOPIC_SCHEMA)
+SHAPE = TableShape(schema=SCHEMA, spec=PARTITION_SPEC, order=SORT_ORDER, first=TOPIC_SCHEMA)
 
 TABLE_PROPERTIES: Mapping[str, str] = {**TOPIC_PROPERTIES, "write.metadata.metrics.column.delete_horizon": "full"}
 
@@ -73,7 +74,7 @@ def create(tables: Tables, name: TopicName) -> None:
     place, topic = (name.namespace, name.table(COMPACTED)), tables.document(name)
     if tables.pointers.one(place) is None:
         properties = {**TABLE_PROPERTIES, **beside(name, topic.properties), RAW_PROPERTY: topic.uuid}
-        create_table(place, LAYOUT, properties=properties, summary={})  # False: another process made it meanwhile
+        create_table(place, SHAPE, properties=properties, summary={})  # False: another process made it meanwhile
 
 
 def state_of(tables: Tables, name: TopicName) -> ViewState | None:

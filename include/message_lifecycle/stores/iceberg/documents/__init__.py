@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.stores.iceberg.columns import DOCUMENT, SERVER_SEQ
-from message_lifecycle.stores.iceberg.compaction import InputFile, Written
 from message_lifecycle.stores.iceberg.compaction.view_table import vectors_by_file
 from message_lifecycle.stores.iceberg.manifests import listed, picking
+from message_lifecycle.stores.iceberg.tasks import InputFile, Written
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

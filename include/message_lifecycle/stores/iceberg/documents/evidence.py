@@ -14,9 +14,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.change import snapshot_at
-from message_lifecycle.stores.iceberg.columns import CHANGES
-from message_lifecycle.stores.iceberg.columns import SNAPSHOTS as SNAPSHOT_ROWS
-from message_lifecycle.stores.iceberg.compaction import Resources
+from message_lifecycle.stores.iceberg.columns import CHANGES_SHAPE, SNAPSHOTS_SHAPE
 from message_lifecycle.stores.iceberg.documents import DocumentFile, Folder, ProofBucket, Proved, files_at, of_buckets
 from message_lifecycle.stores.iceberg.documents import tables as places
 from message_lifecycle.stores.iceberg.documents.fold import prove_bucket, relate_differences
@@ -26,6 +24,7 @@ from message_lifecycle.stores.iceberg.documents.tables import reading
 from message_lifecycle.stores.iceberg.evidence_files import longs
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS, summary_of
 from message_lifecycle.stores.iceberg.relations import database
+from message_lifecycle.stores.iceberg.tasks import Resources
 
 if TYPE_CHECKING:
     import duckdb
@@ -190,7 +189,12 @@ def _judged(bucket: int, files: Sequence[tuple[_Files, _Files, _Files]], parts: 
     found: dict[str, int] = {}
     with database() as connection:
         for table, relate, schema, (was, now, source), part in zip(
-            ("changes", "snapshots"), (relate_changes, relate_snapshots), (CHANGES.schema, SNAPSHOT_ROWS.schema), files, parts, strict=True
+            ("changes", "snapshots"),
+            (relate_changes, relate_snapshots),
+            (CHANGES_SHAPE.schema, SNAPSHOTS_SHAPE.schema),
+            files,
+            parts,
+            strict=True,
         ):
             relate(connection, table, was.get(bucket, ()))
             relate(connection, f"staged_{table}", now.get(bucket, ()))

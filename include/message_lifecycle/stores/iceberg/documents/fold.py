@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 
 from message_lifecycle.folds import Fold, Folded, fold_document, fold_of, proof
 from message_lifecycle.model.change import SnapshotDocument
-from message_lifecycle.stores.iceberg.columns import BUCKET, SNAPSHOTS
-from message_lifecycle.stores.iceberg.compaction import MEBIBYTE, NewFile, Resources, Written
+from message_lifecycle.stores.iceberg.columns import BUCKET, SNAPSHOTS_SHAPE
 from message_lifecycle.stores.iceberg.documents import (
     DocumentFile,
     FoldBucket,
@@ -31,6 +30,7 @@ from message_lifecycle.stores.iceberg.documents.tables import digest_of
 from message_lifecycle.stores.iceberg.puffin import Positions, marked
 from message_lifecycle.stores.iceberg.relations import all_rows, opened
 from message_lifecycle.stores.iceberg.table_folder import local_path
+from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, NewFile, Resources, Written
 
 if TYPE_CHECKING:
     import duckdb
@@ -141,7 +141,7 @@ class _Bucket:
 
 
 _GROUP_BYTES, _GROUP_ROWS = 8 * MEBIBYTE, 100_000
-_SCHEMA: pa.Schema = SNAPSHOTS.schema.as_arrow()
+_SCHEMA: pa.Schema = SNAPSHOTS_SHAPE.schema.as_arrow()
 
 
 class SnapshotFile:

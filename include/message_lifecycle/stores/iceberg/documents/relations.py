@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from message_lifecycle.model.change import SnapshotDocument
-from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES, SNAPSHOTS
-from message_lifecycle.stores.iceberg.compaction import MEBIBYTE, Written
+from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES_SHAPE, SNAPSHOTS_SHAPE
 from message_lifecycle.stores.iceberg.documents import DocumentFile
 from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_here, write_vectors
 from message_lifecycle.stores.iceberg.relations import create_relation, duckdb_types, literal
 from message_lifecycle.stores.iceberg.table_folder import local_path
+from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, Written
 
 if TYPE_CHECKING:
     import duckdb
@@ -70,12 +70,12 @@ class Stored(NamedTuple):
 
 def relate_changes(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[DocumentFile]) -> None:
     """The view `name`: live changes, each with `file` (place in `files`) and `row` (its position there)."""
-    create_relation(connection, name, [file.file for file in files], duckdb_types(CHANGES.schema), places=True)
+    create_relation(connection, name, [file.file for file in files], duckdb_types(CHANGES_SHAPE.schema), places=True)
 
 
 def relate_snapshots(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[DocumentFile]) -> None:
     """The same of snapshots, rows that only raise an epoch included."""
-    create_relation(connection, name, [file.file for file in files], duckdb_types(SNAPSHOTS.schema), places=True)
+    create_relation(connection, name, [file.file for file in files], duckdb_types(SNAPSHOTS_SHAPE.schema), places=True)
 
 
 def streamed(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[Row]:

@@ -20,7 +20,6 @@ from message_lifecycle.stores.iceberg.branches import branch_of, drop_stage, mak
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.change import snapshot_at
 from message_lifecycle.stores.iceberg.columns import BUCKET, bucket_of
-from message_lifecycle.stores.iceberg.compaction import Resources, Written
 from message_lifecycle.stores.iceberg.compaction.removals import Holding, bring_back
 from message_lifecycle.stores.iceberg.data_files import commit
 from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, FoldedBucket, Folder, FoldJob, files_at, of_buckets
@@ -32,7 +31,7 @@ from message_lifecycle.stores.iceberg.layout import SNAPSHOTS, STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.relations import database
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
-from message_lifecycle.stores.iceberg.tasks import Failed, in_tasks
+from message_lifecycle.stores.iceberg.tasks import Failed, Resources, Written, in_tasks
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -22,14 +22,14 @@ from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.append import AlreadyThere
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
 from message_lifecycle.stores.iceberg.change import TableStore, Update, appends_pass, head_is, staged_change, undoing
-from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES, bucket_of
-from message_lifecycle.stores.iceberg.compaction import NewFile
+from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES_SHAPE, bucket_of
 from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.documents.tables import IcebergDocumentReader, snapshots_base, snapshots_document, tables_of
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, find, main_ancestors, only_appends_since
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COUNTS, INGEST_ID, LEDGER, PLAN_ID, SNAPSHOTS, commit_that_says, summary_of
 from message_lifecycle.stores.iceberg.session import engine, engine_failures, forget_cached, java_table
+from message_lifecycle.stores.iceberg.tasks import NewFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -314,7 +314,7 @@ def write_changes(io: FileIO, path: str, changes: Sequence[Change]) -> NewFile:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema: pa.Schema = CHANGES.schema.as_arrow()
+    schema: pa.Schema = CHANGES_SHAPE.schema.as_arrow()
     columns = {
         "document": [change.document for change in changes],
         "server_seq": [change.server_seq for change in changes],

@@ -39,7 +39,7 @@ def create(tables: Tables, name: TopicName) -> None:
     topic = tables.of_documents(name)
     properties = {**columns.SNAPSHOTS_PROPERTIES, **beside(name, topic.properties), OF_PROPERTY: topic.uuid}
     # False: another process made it meanwhile
-    new_table.create((name.namespace, name.table(SNAPSHOTS)), columns.SNAPSHOTS, properties=properties, summary={})
+    new_table.create((name.namespace, name.table(SNAPSHOTS)), columns.SNAPSHOTS_SHAPE, properties=properties, summary={})
 
 
 def snapshots_document(tables: Tables, name: TopicName) -> TableDocument | None:

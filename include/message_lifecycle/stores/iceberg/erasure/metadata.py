@@ -17,9 +17,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from message_lifecycle.stores.iceberg.branches import Document, document_of, undo_ref
+from message_lifecycle.stores.iceberg.branches import undo_ref
 from message_lifecycle.stores.iceberg.compaction.view_table import DUE_AT, HORIZONS, MEMORIES, SETTINGS
-from message_lifecycle.stores.iceberg.erasure import MAIN, Heads, UndoWindow, ancestors
 from message_lifecycle.stores.iceberg.erasure.rewrite import (
     ADDED,
     EXISTING,
@@ -35,10 +34,12 @@ from message_lifecycle.stores.iceberg.erasure.rewrite import (
     write_list,
     write_manifest,
 )
+from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, ancestors
 from message_lifecycle.stores.iceberg.history import snapshot_ids, words_in
 from message_lifecycle.stores.iceberg.java import Java, Jvm
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER, STATE_KEYS
 from message_lifecycle.stores.iceberg.session import engine
+from message_lifecycle.stores.iceberg.table_metadata import Document, document_of
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -14,18 +14,9 @@ from message_lifecycle.model.change import Rewrite
 from message_lifecycle.model.erasure import Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.stores.iceberg.branches import (
-    Document,
-    TableGone,
-    change_metadata,
-    changed_metadata,
-    current_metadata,
-    document_of,
-    set_properties,
-)
-from message_lifecycle.stores.iceberg.erasure import MAIN, Heads, UndoWindow, ancestors, search
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING, Rewriting, read_going
 from message_lifecycle.stores.iceberg.erasure.rewrite import Manifests, NewFile, from_json, opened, remove, rewrite, rows_with, to_json
+from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, ancestors, search
 from message_lifecycle.stores.iceberg.history import reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
@@ -39,6 +30,15 @@ from message_lifecycle.stores.iceberg.table_folder import (
     is_absolute,
     location_prefix,
     with_checksums,
+)
+from message_lifecycle.stores.iceberg.table_metadata import (
+    Document,
+    TableGone,
+    change_metadata,
+    changed_metadata,
+    current_metadata,
+    document_of,
+    set_properties,
 )
 
 if TYPE_CHECKING:

@@ -1,0 +1,251 @@
+"""What the Spark applications call: the verbs for all topics of one run; and what all of them have, a command line, one error boundary, the
+watch over their parent. Topics are isolated: one that fails stops no other."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from message_lifecycle.app import steps
+from message_lifecycle.app.operations.registry import Scheduled, Work, again, named, of_plan, preview, work_on
+from message_lifecycle.app.services import Services
+from message_lifecycle.app.topics import copy_topic
+from message_lifecycle.app.views.plans import plan_view
+from message_lifecycle.app.wiring import lake
+from message_lifecycle.model.errors import EXIT_INTERNAL, LifecycleError, OpenPlan, PlanConflict
+from message_lifecycle.model.instants import Instant, format_instant, parse_instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome, PlanRecord
+from message_lifecycle.model.plan import Operation, Plan
+from message_lifecycle.model.request import EraseKey
+
+log = logging.getLogger("lifecycle")
+Subject = TypeVar("Subject", TopicName, PlanRecord)
+
+
+def copy_all(*, topics: list[str]) -> int:
+    """Copy into every replica; exit status: 0 unless one failed, for nothing else tells that a replica falls behind."""
+    s = lake(app_name="topic_copy")
+
+    def one(name: TopicName) -> None:
+        done = copy_topic(s, name)
+        log.info("%s: %d new messages copied from %s", name, done.messages, done.origin)
+
+    return _isolated(s, None, None, [TopicName.parse(topic) for topic in topics], one)
+
+
+def plan_and_stage(*, run: str, as_of: str, topics: list[str], dry_run: bool, work: Scheduled | EraseKey = "message_cleaner") -> int:
+    """Plan (and stage) every topic. A topic's error is written down as its outcome; exit status: 0 unless every topic failed."""
+    asked = "erasure" if isinstance(work, EraseKey) else work
+    operation = named(asked)
+    s = lake(app_name=asked, spark_ahead=operation.wants_spark and not dry_run)
+    instant = parse_instant(as_of)
+
+    def work_of(name: TopicName) -> Work:
+        return work if isinstance(work, EraseKey) else work_on(s, name, work, as_of=instant)
+
+    def one(name: TopicName) -> None:
+        if dry_run:
+            print(json.dumps(plan_view(preview(s, name, as_of=instant, work=work_of(name))), sort_keys=True))
+            return
+        record = steps.plan(s, name, as_of=instant, run=run, work=work_of(name))
+        if record.outcome is None and record.report is None:
+            steps.stage(s, record.plan.plan_id)
+        log.info("%s: plan %s at %s: %s", name, record.plan.plan_id, format_instant(instant), summary(s, record))
+
+    return _isolated(s, None if dry_run else run, instant, [TopicName.parse(topic) for topic in topics], one, work=asked)
+
+
+def mark_all(*, run: str) -> int:
+    """Put the markers of every staged plan of the run beside it, where its topic makes any."""
+    s = lake(app_name="marker_generation")
+
+    def one(record: PlanRecord) -> None:
+        staged = steps.mark(s, record.plan.plan_id)
+        made = 0 if staged.markers is None else staged.markers.count
+        log.info("%s: plan %s: %d markers", record.plan.topic, record.plan.plan_id, made)
+
+    return _isolated(s, run, None, [record for record in _open_plans(s, run) if _wants_markers(s, record)], one)
+
+
+def _wants_markers(s: Services, record: PlanRecord) -> bool:
+    """A staged plan whose markers nobody has looked for yet."""
+    return record.staged is not None and record.staged.markers is None and record.report is None and steps.marks(s, record.plan)
+
+
+def gate_all(*, run: str) -> int:
+    """Judge every staged plan of the run that has no report yet."""
+    s = lake(app_name="quality_gate")
+
+    def one(record: PlanRecord) -> None:
+        try:
+            report = steps.gate(s, record.plan.plan_id)
+        except PlanConflict as conflict:
+            _again(s, record, conflict, run)
+            return
+        log.info("%s: plan %s: %s", record.plan.topic, record.plan.plan_id, report.judgement)
+        for check in report.checks:
+            if not check.passed:
+                log.warning("%s: %s: %s", record.plan.topic, check.id, check.found)
+
+    records = [record for record in _open_plans(s, run) if record.staged is not None and record.report is None]
+    return _isolated(s, run, None, records, one)
+
+
+def publish_all(*, run: str, plan_id: str | None = None) -> int:
+    """Publish what may be; a plan that waits for a person is left waiting and is no failure."""
+    s = lake(app_name="publish")
+
+    def one(record: PlanRecord) -> None:
+        try:
+            result = steps.publish(s, record.plan.plan_id)
+        except PlanConflict as conflict:
+            _again(s, record, conflict, run)
+            return
+        if isinstance(result, Outcome):
+            log.info("%s: %s %s", record.plan.topic, result.name, result.detail)
+        elif result is not None:
+            log.info("%s: plan %s published as snapshot %s", record.plan.topic, result.plan_id, result.snapshot_id)
+
+    records = [s.ledger.record(plan_id)] if plan_id else _open_plans(s, run)
+    return _isolated(s, run, None, [record for record in records if record.outcome is None and record.report is not None], one)
+
+
+def _again(s: Services, record: PlanRecord, conflict: PlanConflict, run: str) -> None:
+    """What it was planned on has changed: plan anew and carry that out, all of it here."""
+    log.warning("%s", conflict)
+    ended = steps.ended_by_another(s, record.plan)
+    if ended is not None:
+        log.info("%s: plan %s was %s by another run", record.plan.topic, record.plan.plan_id, ended.name)
+        return
+    steps.close(s, record.plan, "superseded", conflict.reason)
+    if of_plan(s, record.plan).by_request:
+        raise conflict  # whoever asked is told, and asks again
+    outcome = steps.run(s, record.plan.topic, as_of=record.plan.as_of, run=run, work=again(s, record.plan))
+    log.info("%s: %s %s", record.plan.topic, outcome.name, outcome.detail)
+
+
+def _open_plans(s: Services, run: str) -> list[PlanRecord]:
+    entries = s.ledger.run_entries(run)
+    return [s.ledger.record(entry.plan_id) for entry in entries if entry.plan_id is not None and entry.state != "closed"]
+
+
+def summary(s: Services, record: PlanRecord) -> str:
+    """One line for the log."""
+    return of_plan(s, record.plan).summary(record.plan) if record.outcome is None else f"{record.outcome.name} before"
+
+
+def _isolated(
+    s: Services,
+    run: str | None,
+    as_of: Instant | None,
+    subjects: Sequence[Subject],
+    one: Callable[[Subject], None],
+    *,
+    work: Operation = "message_cleaner",
+) -> int:
+    """Each by itself. The status says that nothing went well, not that something did not: the others must be able to go on.
+
+    `run` None: nothing is written down (a dry run, a copy), and one failure is the status.
+    """
+    failures = []
+    for subject in subjects:
+        try:
+            one(subject)
+        except OpenPlan as rival:
+            log.info("%s", rival)
+            if run is not None and isinstance(subject, TopicName) and as_of is not None:
+                s.ledger.record_run_outcome(run, replace(_failed(subject, None, as_of, rival, work), name="no_op"))
+        except LifecycleError as error:
+            name = subject if isinstance(subject, TopicName) else subject.plan.topic
+            log.error("%s: %s: %s", name, error.code, error)
+            failures.append(error.exit_code)
+            if run is not None:
+                plan = None if isinstance(subject, TopicName) else subject.plan
+                s.ledger.record_run_outcome(run, _failed(name, plan, as_of, error, work if plan is None else plan.operation))
+    return failures[-1] if failures and (run is None or len(failures) == len(subjects)) else 0
+
+
+def _failed(name: TopicName, plan: Plan | None, as_of: Instant | None, error: LifecycleError, work: Operation) -> Outcome:
+    judged_at = as_of if plan is None else plan.as_of
+    assert judged_at is not None
+    return Outcome(
+        name="failed",
+        operation=work,
+        topic=name,
+        as_of=judged_at,
+        plan_id=None if plan is None else plan.plan_id,
+        detail=f"{error.code}: {error}",
+    )
+
+
+# The command line of the Spark applications that plan and stage: one, whatever the operation.
+
+
+def planning(description: str | None, *, work: Scheduled) -> Callable[[], int]:
+    """The main function of the operation's application, for `run_application`."""
+
+    def main() -> int:
+        parser = argparse.ArgumentParser(description=description)
+        parser.add_argument("--run", required=True, help="name of the run; the plans are found by it")
+        parser.add_argument("--as-of", required=True, help="the instant to judge by, ISO 8601 UTC")
+        parser.add_argument("--topics", required=True, help="stream/topic, separated by commas")
+        parser.add_argument("--dry-run", action="store_true", help="print the plans and stage nothing")
+        given = parser.parse_args()
+        return plan_and_stage(run=given.run, as_of=given.as_of, topics=given.topics.split(","), dry_run=given.dry_run, work=work)
+
+    return main
+
+
+# The one error boundary of the Spark applications, and the watch over their parent.
+#
+# A driver whose parent died must not go on writing: its task has been failed, and another try may run. So a thread leaves as
+# soon as the parent process changes.
+
+
+_POLL_SECONDS = 0.5
+EXIT_ORPHANED = 137
+
+
+def watch_parent(leave: Callable[[int], None] = os._exit, parent: Callable[[], int] = os.getppid) -> threading.Thread:
+    """Leave at once (status 137) when the parent process is gone. Start this before anything else."""
+    first = parent()
+    stopped = threading.Event()
+
+    def watch() -> None:
+        while not stopped.wait(_POLL_SECONDS):
+            if parent() != first:
+                print("lifecycle: the parent process is gone; leaving before anything else is written", file=sys.stderr)
+                leave(EXIT_ORPHANED)
+                return
+
+    thread = threading.Thread(target=watch, name="parent-watch", daemon=True)
+    thread.start()
+    return thread
+
+
+def run_application(main: Callable[[], int]) -> None:
+    """Run a Spark application's main function and leave with its status; our errors print what to do, others their trace."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    for noisy in ("py4j", "pyiceberg", "great_expectations"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    watch_parent()
+    try:
+        status = main()
+    except LifecycleError as error:
+        log.error("%s: %s", error.code, error)
+        status = error.exit_code
+    except Exception:  # the boundary: whatever it is, its trace is printed and the status says so
+        log.exception("internal error; nothing is retried, the ledger and the table tell what was done")
+        status = EXIT_INTERNAL
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: threads of the JVM gateway would keep the process for seconds after the work is done.
+    os._exit(status)

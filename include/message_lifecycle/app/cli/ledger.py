@@ -1,0 +1,136 @@
+"""`lifecycle ledger`: what was intended and done, and care for the ledger itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from message_lifecycle.app.cli import drawing
+from message_lifecycle.app.cli.context import (
+    LimitOption,
+    OutputOption,
+    PlanArgument,
+    TopicArgument,
+    argument,
+    services,
+    wiring_of,
+)
+from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, working
+from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.names import TopicName
+
+if TYPE_CHECKING:
+    from message_lifecycle.ledger.backup import Backup
+
+
+app = typer.Typer(no_args_is_help=True, help="See past runs and plans; back up, restore and migrate the ledger.")
+
+
+@app.command("list")
+def list_(
+    ctx: typer.Context,
+    topic: Annotated[str | None, argument("[TOPIC]", "Only this topic's.")] = None,
+    limit: LimitOption = 20,
+    output: OutputOption = Output.text,
+) -> None:
+    """List past runs, the newest first."""
+    from message_lifecycle.app.views.state import runs
+
+    emit(output, runs(services(ctx), None if topic is None else TopicName.parse(topic), limit=limit), _show_runs)
+
+
+def _show_runs(screen: Screen, found: list[View]) -> None:
+    screen.table(
+        ("recorded", "topic", "outcome", "removed", "as of", "plan"),
+        [
+            (
+                screen.when(run["at"]),
+                run["topic"],
+                run["outcome"],
+                count(run["removed_messages"]),
+                screen.when(run["as_of"]),
+                (run["plan_id"] or "")[:8],
+            )
+            for run in found
+        ],
+        right=("removed",),
+        wrap=("topic",),
+        none="no runs yet",
+    )
+
+
+@app.command()
+def show(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.text) -> None:
+    """Show a plan, the gate's report, the approval and the outcome."""
+    from message_lifecycle.app.views.plans import plan_page
+
+    emit(output, plan_page(services(ctx), plan), drawing.plan)
+
+
+@app.command()
+def accept(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
+    """Take a topic on with this ledger, knowing that what another (or a lost) ledger knew is given up."""
+    name = TopicName.parse(topic)
+    s = services(ctx)
+    found = s.topics.describe(name).ledger
+    if found is not None:
+        s.ledger.accept(name, found)
+    told = {
+        "topic": str(name),
+        "ledger": s.ledger.identity()[0],
+        "taken_over_from": None if found is None else {"ledger": found[0], "sequence": found[1]},
+    }
+    emit(output, told, f"{name} belongs to this ledger, {told['ledger']}, from now on")
+
+
+@app.command()
+def backup(
+    ctx: typer.Context,
+    file: Annotated[Path, argument("FILE", "Where to write it; a file of that name is replaced.")],
+    output: OutputOption = Output.text,
+) -> None:
+    """Write the whole ledger to a file; keep one from after every run."""
+    with working("backing up the ledger"):
+        made = wiring_of(ctx).ledger().backup(file)
+    _show_backup(output, file, made, "written to")
+
+
+@app.command()
+def restore(
+    ctx: typer.Context,
+    file: Annotated[Path, argument("FILE", "A file that `ledger backup` wrote.")],
+    output: OutputOption = Output.text,
+) -> None:
+    """Fill an empty ledger from a backup; topics that have moved on since refuse deletions until `ledger accept`."""
+    from message_lifecycle.ledger import restore_ledger
+
+    with working("restoring the ledger"):
+        made = restore_ledger(wiring_of(ctx).ledger_url(), file)
+    _show_backup(output, file, made, "restored from")
+
+
+@app.command()
+def migrate(ctx: typer.Context, output: OutputOption = Output.text) -> None:
+    """Make the ledger's tables, or bring them to this program's version; harmless when they are there."""
+    from message_lifecycle.ledger import migrate_ledger
+
+    found, reached = migrate_ledger(wiring_of(ctx).ledger_url())
+    told = {"found_version": found, "version": reached}
+    said = f"the ledger is of version {reached}" + ("" if found == reached else f", it was of version {found}" if found else ", it is new")
+    emit(output, told, said)
+
+
+def _show_backup(output: Output, file: Path, made: Backup, what: str) -> None:
+    head = made.heading
+    told = {
+        "file": str(file),
+        "ledger": head.uuid,
+        "sequence": head.sequence,
+        "version": head.ledger_version,
+        "taken_at": format_instant(head.taken_at),
+        "rows": made.counts,
+    }
+    said = f"ledger {head.uuid}, number {head.sequence}, as of {told['taken_at']}, {what} {file}: {count(sum(made.counts.values()))} rows"
+    emit(output, told, lambda screen, _told: screen.sentence(said))

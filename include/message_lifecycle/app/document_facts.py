@@ -1,0 +1,139 @@
+"""What the snapshots and purges of documents are planned from: their tables, their clients, their settings at every level (SNP-9)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+
+from message_lifecycle.app.holds import held_documents, holds_of, ids_of
+from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.sparing import undone_detail
+from message_lifecycle.model.document import ACCEPTED_OWN, OwnSettings, Synced
+from message_lifecycle.model.errors import not_a_document_topic
+from message_lifecycle.model.instants import INT64_MIN, Instant, of_datetime, seconds
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.topic import check_documents
+from message_lifecycle.operations.snapshot_with_purge import CameBack, DocumentFacts, came_back
+
+
+def document_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Instant) -> DocumentFacts:
+    """Raises UnknownTopic, NotADocumentTopic, and InvalidSetting where settings of different levels do not go together (SNP-5)."""
+    tables, own = s.documents.tables(name), s.ledger.own_settings(name)
+    policies = own_policies(own, policy)
+    check_documents(policy, where=f"topic {name}")
+    for document, narrowed in policies.items():
+        check_documents(narrowed, where=f"document {document} of topic {name}")
+    accepted, holds = s.ledger.accepted(name), holds_of(s, name)
+    return DocumentFacts(
+        heeded=ids_of(holds),
+        held=held_documents(holds),
+        undone=undone_documents(s, name),
+        tables=tables,
+        states=s.documents.states(
+            name,
+            tables,
+            older_than=older_than(policy.changes_max_age, as_of),
+            own={document: older_than(narrowed.changes_max_age, as_of) for document, narrowed in policies.items()},
+        ),
+        synced=by_document(s, name),
+        policies=policies,
+        accepted=accepted,
+        accepted_own=accepted_own(accepted),
+        settings_hash=settings_hash(own),
+    )
+
+
+def undone_documents(s: Services, name: TopicName) -> dict[str, CameBack]:
+    """What came back with undos, by document, and was not released since: the undos' own plans name it."""
+    found: dict[str, CameBack] = {}
+    for known in s.ledger.undone(name):
+        if known.released_at is None:
+            detail = undone_detail(known)
+            for action in s.ledger.record(known.undone_by).plan.documents_back:
+                found[action.document] = came_back(action, detail, found.get(action.document))
+    return found
+
+
+def own_policies(own: OwnSettings, policy: Policy) -> dict[str, Policy]:
+    """Of the documents that have settings of their own, or whose owner has: the narrowest wins (SNP-9)."""
+    owned = {document for document, owner in own.owners.items() if owner in own.users}
+    return {document: policy.narrowed(*_levels(own, document)) for document in sorted(owned | own.documents.keys())}
+
+
+def policy_of_document_topic(s: Services, name: TopicName) -> Policy:
+    """The settings of a topic of documents. Raises UnknownTopic, NotADocumentTopic."""
+    policy = policy_of(s, name)
+    if policy.fold is None:
+        raise not_a_document_topic(str(name))
+    return policy
+
+
+def policy_of_document(own: OwnSettings, policy: Policy, document: str) -> Policy:
+    return policy.narrowed(*_levels(own, document))
+
+
+def _levels(own: OwnSettings, document: str) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    return own.users.get(own.owners.get(document, ""), {}), own.documents.get(document, {})
+
+
+def by_document(s: Services, name: TopicName) -> dict[str, list[Synced]]:
+    """Clients of every document as the ledger has them now."""
+    found: dict[str, list[Synced]] = {}
+    for row in s.ledger.synced(name):
+        found.setdefault(row.document, []).append(row)
+    return found
+
+
+def settings_hash(own: OwnSettings) -> str:
+    """A plan is about these settings: one that they changed under is made again. Without any: empty."""
+    if not (own.users or own.documents or own.owners):
+        return ""
+    return hashlib.sha256(json.dumps(asdict(own), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def accepted_values(own: OwnSettings, policy: Mapping[str, Value | None]) -> dict[str, Value | None]:
+    """What a person has accepted with a removal: the topic's settings, and those below (DEL-3)."""
+    if not (own.users or own.documents or own.owners):
+        return dict(policy)
+    return {**policy, ACCEPTED_OWN: json.dumps(asdict(own), sort_keys=True)}
+
+
+def accepted_own(accepted: Mapping[str, Value | None] | None) -> dict[str, dict[str, Value | None]]:
+    """By document, as they were then, and whose it was then."""
+    kept = json.loads(str((accepted or {}).get(ACCEPTED_OWN) or "{}"))
+    users, documents, owners = (kept.get(level, {}) for level in ("users", "documents", "owners"))
+    return {
+        document: {**users.get(owners.get(document, ""), {}), **documents.get(document, {})}
+        for document in owners.keys() | documents.keys()
+    }
+
+
+# Spans of history in words: seconds, or calendar units counted back from `as_of` (SNP-9).
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def older_than(period: int | str | None, as_of: Instant) -> Instant | None:
+    """The time before which changes may go by their age; None: age lets none go (`permanent`), or is not asked (unset).
+
+    A month before the 31st of March is the last of February, as pendulum has it. Before the calendar's first year nothing can go."""
+    if period is None or period == "permanent":
+        return None
+    if isinstance(period, int):
+        return Instant(max(as_of - seconds(period), INT64_MIN))
+    import pendulum  # only where a calendar is asked: every command comes by here
+
+    count, unit = period.split(" ")
+    units = f"{unit.removesuffix('s')}s"
+    try:
+        moment = _EPOCH + timedelta(microseconds=as_of)
+        back = pendulum.instance(moment).subtract(**{units: int(count)})
+    except (ValueError, OverflowError):
+        return Instant(INT64_MIN)
+    return of_datetime(datetime.combine(back.date(), back.time(), UTC))

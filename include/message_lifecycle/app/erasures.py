@@ -1,0 +1,251 @@
+"""A person asks that a key be gone everywhere. The key itself goes no further than `ask`: what is kept and passed on is its keyed hash.
+
+A forbidden key is refused from the moment the request is recorded. What was on its way in by then comes in, and is found: an erasure
+waits for it before it searches, and is published only while nothing is on its way.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from secrets import token_hex
+
+from message_lifecycle.app import steps
+from message_lifecycle.app.erasure_secret import match_of, secret_for_request
+from message_lifecycle.app.operations.erasure import INTAKE, eraser_of, forget_former, writers_waited_for
+from message_lifecycle.app.operations.reclaim import is_gone, lost
+from message_lifecycle.app.operations.topics import uuid_of
+from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.steps import Approver
+from message_lifecycle.app.topics import line_of
+from message_lifecycle.model.erasure import ErasureRequest
+from message_lifecycle.model.errors import (
+    LifecycleError,
+    UnknownPlan,
+    code_of,
+    nothing_to_erase,
+    unusable_key,
+)
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome, PlanRecord
+from message_lifecycle.model.plan import Operation
+from message_lifecycle.model.request import EraseKey
+from message_lifecycle.model.tables import Deletion, Remnant
+
+_ERASURE: tuple[Operation, ...] = ("erasure",)
+_SHORT = 12
+"""Of a plan's id so many characters are enough to type."""
+_TELLING_BYTES = 4
+"""A shorter key stands in many texts by chance, and is told by none."""
+
+
+def ask(s: Services, key: bytes, *, topics: Sequence[TopicName], forbid: bool, by: str, why: str) -> ErasureRequest:
+    """Record the request. `topics` empty: all there are, and with `forbid` all that will be.
+
+    Raises UnknownTopic, UnnamedErasure, ErasureSecretMissing, ErasureSecretChanged, and UnusableKey where `by` or `why` tells the key:
+    both are kept."""
+    for name in topics:
+        s.topics.describe(name)
+    if tells(key, by) or tells(key, why):
+        raise unusable_key("the name or the text that is kept beside the request holds it")
+    digest = secret_for_request(s).digest(key)
+    return s.ledger.add_erasure(token_hex(16), digest, topics=topics, forbid=forbid, requested_by=by, why=why)
+
+
+def tells(key: bytes, text: str) -> bool:
+    """Whether the text holds the key, as a word of its own and plainly, in hex, or in base64."""
+    if len(key) < _TELLING_BYTES:
+        return False
+    spelled = {key.hex(), base64.b64encode(key).decode(), key.decode("utf-8", "surrogateescape")}
+    return any(re.search(rf"(?<!\w){re.escape(one)}(?!\w)", text, re.IGNORECASE) for one in spelled)
+
+
+def topics_of(s: Services, request: ErasureRequest) -> list[TopicName]:
+    """The topics that it concerns, as they are now: those that were named and have not gone for good since, or every one of the lake and of
+    the backends beside it. Origins come before their copies: what a copy still took from one that was not erased yet is found there."""
+    origins = {replica: origin for origin, replica in s.ledger.replicas()}
+    names = [name for name in request.topics if not is_gone(s, name)] if request.topics else {*s.topics.list(), *s.backends}
+    return sorted(names, key=lambda name: (len(line_of(origins, name)), name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erased:
+    """What an erasure has come to for one topic: an outcome, or the error that stands against it."""
+
+    topic: TopicName
+    outcome: Outcome | None = None
+    error: LifecycleError | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.outcome is not None and self.outcome.name in ("published", "no_op")
+
+    def told(self) -> str:
+        """Why it is not done."""
+        if self.outcome is not None:
+            return f"{self.topic}: {self.outcome.name}: {self.outcome.detail}"
+        return f"{self.topic}: {code_of(self.error)}: {self.error}"
+
+
+def carry_out(s: Services, request_id: str, *, approver: Approver | None = None) -> list[Erased]:
+    """Erase the request's key from each of its topics in turn, each by a plan of its own; one that cannot be stops no other. What was done
+    before is found. Raises UnknownErasure, NothingToErase where the request was refused."""
+    request = s.ledger.erasure(request_id)
+    if request.state == "refused":
+        raise nothing_to_erase(request.request_id, request.detail)
+    found = []
+    for name in topics_of(s, request):
+        try:
+            outcome = steps.run(s, name, as_of=s.ledger.now(), approver=approver, work=EraseKey(request_id=request.request_id))
+        except LifecycleError as error:
+            found.append(Erased(topic=name, error=error))
+        else:
+            found.append(Erased(topic=name, outcome=outcome))
+    settle(s, request, found)
+    return found
+
+
+def latest(s: Services, request: ErasureRequest) -> list[Erased]:
+    """What the request has come to so far, by the ledger; topics that nobody has looked at for it are left out."""
+    newest = ((name, _newest(s, request, name)) for name in topics_of(s, request))
+    return [Erased(topic=name, outcome=outcome[1]) for name, outcome in newest if outcome is not None]
+
+
+def _newest(s: Services, request: ErasureRequest, name: TopicName) -> tuple[Instant, Outcome] | None:
+    return next(((at, outcome) for at, outcome, _ in _outcomes(s, request, name)), None)
+
+
+def _outcomes(s: Services, request: ErasureRequest, name: TopicName) -> Iterator[tuple[Instant, Outcome, PlanRecord]]:
+    """What the request's plans of the topic came to, the newest first."""
+    for at, outcome in s.ledger.history(name, operations=_ERASURE):
+        record = None if outcome.plan_id is None else s.ledger.record(outcome.plan_id)
+        if record is not None and record.plan.erasure is not None and record.plan.erasure.request_id == request.request_id:
+            yield at, outcome, record
+
+
+def settle_latest(s: Services, request: ErasureRequest) -> ErasureRequest:
+    """`settle`, by the ledger. It is looked at once more after each word: topics may end at one time, each seen to by a process that has
+    not seen the other, and the last word must not be of the one that saw less."""
+    seen, found = None, latest(s, request)
+    while found != seen:
+        settle(s, request, found)
+        seen, found = found, latest(s, request)
+    return s.ledger.erasure(request.request_id)
+
+
+def settle(s: Services, request: ErasureRequest, found: Sequence[Erased]) -> ErasureRequest:
+    """Keep what the request has come to: erased where every topic is done, deleted ones too, refused where somebody refused and nothing has
+    gone. Raises UnsupportedErasure, TopicBusy where a copy must be searched again and cannot be."""
+    missing = sorted(set(topics_of(s, request)) - {one.topic for one in found})
+    left = [one for one in found if not one.is_done]
+    reasons = [*(one.told() for one in left), *(f"{name}: not looked at yet" for name in missing), *unreached(s, request)]
+    detail = "; ".join(reasons or copied_again(s, request))
+    if not detail:
+        forget_former(s, request)
+        s.ledger.set_erasure_state(request.request_id, "erased")
+    elif any(_is_refused(one) for one in left) and not any(
+        _has_gone(s, request, name) for name in {*topics_of(s, request), *request.topics}
+    ):
+        s.ledger.set_erasure_state(request.request_id, "refused", detail=detail)
+    else:
+        s.ledger.set_erasure_state(request.request_id, "requested", detail=detail)
+    return s.ledger.erasure(request.request_id)
+
+
+def unreached(s: Services, request: ErasureRequest) -> list[str]:
+    """Deleted topics whose tables may hold the key still, each in words: an erasure looks into those of standing topics alone. Where every
+    topic is meant, those too that lie in a backend and are not configured."""
+    gone = lost(s)
+    return (
+        [
+            f"{topic.topic}: deleted by plan {topic.plan_id}, its tables were not looked into: `lifecycle undo` brings it back to be "
+            f"erased, and after its undo_window `lifecycle reclaim run --deleted {topic.plan_id[:_SHORT]}` ends it"
+            for topic in (() if s.stores.move is None else s.stores.move.deletions())
+            if (not request.topics or topic.topic in request.topics) and not _was_reached(s, request, topic)
+        ]
+        + [
+            _told_of_remnant(s, left)
+            for left in (() if s.stores.move is None else s.stores.move.remnants())
+            if not request.topics or left.topic in request.topics
+        ]
+        + [
+            f"{begun.topic}: files of the deleted topic are left: plan {plan_id} has begun to remove them"
+            + (
+                f", and the ledger does not know it: `lifecycle reclaim run --deleted {plan_id[:_SHORT]}` says which"
+                if plan_id in gone
+                else ""
+            )
+            for plan_id, begun in (() if s.stores.gone is None else s.stores.gone.unfinished().items())
+            if not begun.removed and (not request.topics or begun.topic in request.topics)
+        ]
+        + list(() if request.topics else s.strays())
+    )
+
+
+def _told_of_remnant(s: Services, left: Remnant) -> str:
+    of, tables = f"{left.topic}: plan {left.plan_id}", ", ".join(left.tables)
+    try:
+        record = s.ledger.record(left.plan_id)
+    except UnknownPlan:
+        record = None
+    if record is None or uuid_of(s, left.topic) != record.plan.requirements.table_uuid:
+        return (
+            f"{left.topic}: deleted by plan {left.plan_id}, and somebody dropped its log since; what is left of it may hold the key, and "
+            f"nothing brings it back: drop it with its files ({tables})"
+        )
+    if record.outcome is None:
+        return (
+            f"{of} has begun to delete it, and its tables that are away were not looked into ({tables}): "
+            f"`lifecycle publish {left.plan_id[:_SHORT]}` ends the deletion or takes it back"
+        )
+    return (
+        f"{of} did not delete it, and could not put back what it had taken away, as another table has the name; the topic stands, and what is "
+        f"away may hold the key: save what is needed of it, then drop it with its files ({tables})"
+    )
+
+
+def copied_again(s: Services, request: ErasureRequest) -> list[str]:
+    """Copies that were done before their origin, as a person may answer for them first, and have taken the key from it since: in words."""
+    done = {name: newest[0] for name in topics_of(s, request) if (newest := _newest(s, request, name)) is not None}
+    pairs = ((replica, origin) for origin, replica in s.ledger.replicas() if origin in done and replica in done)
+    early = sorted(replica for replica, origin in pairs if done[replica] <= done[origin])
+    return [
+        f"{name}: the key came from its origin again, which was erased later: carry the request out once more"
+        for name in early
+        if not _is_clean(s, request, name)
+    ]
+
+
+def _is_clean(s: Services, request: ErasureRequest, name: TopicName) -> bool:
+    with writers_waited_for(s, name, purposes=INTAKE):
+        found = eraser_of(s, name).find_key(name, match_of(s, [request]).matches, policy_of(s, name), as_of=s.ledger.now())
+    return all(table.clean for table in found)
+
+
+def _was_reached(s: Services, request: ErasureRequest, topic: Deletion) -> bool:
+    """Whether the request was carried out before the topic was deleted."""
+    plans = (
+        s.ledger.record(outcome.plan_id).plan
+        for _, outcome in s.ledger.history(topic.topic, operations=_ERASURE)
+        if outcome.plan_id is not None and outcome.name in ("published", "no_op")
+    )
+    return any(
+        plan.requirements.table_uuid == topic.table_uuid and plan.erasure is not None and plan.erasure.request_id == request.request_id
+        for plan in plans
+    )
+
+
+def _is_refused(one: Erased) -> bool:
+    return one.outcome is not None and one.outcome.name == "refused"
+
+
+def _has_gone(s: Services, request: ErasureRequest, name: TopicName) -> bool:
+    """Whether something may have gone: nothing goes before a person's word, and after it a run may die between the commits of two tables.
+    What came later, a run that found nothing more for one, takes nothing back."""
+    return any(
+        outcome.name == "published" or (record.approval is not None and record.approval.granted)
+        for _, outcome, record in _outcomes(s, request, name)
+    )

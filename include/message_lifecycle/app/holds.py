@@ -1,0 +1,111 @@
+"""Legal holds on a topic (DEL-8): placed, released, and those that stand. What they keep is said in `sparing`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from secrets import token_hex
+from typing import TYPE_CHECKING, assert_never
+
+from message_lifecycle.model.errors import (
+    InvalidName,
+    UnknownTopic,
+    invalid_hold,
+    unknown_document,
+    unknown_partition,
+)
+from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold, What, held_key
+from message_lifecycle.model.names import TopicName, normalise_name
+from message_lifecycle.model.tables import Deletion
+from message_lifecycle.operations.snapshot_with_purge import EVERY_DOCUMENT
+from message_lifecycle.ports import Topic
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.services import Services
+
+
+def place_hold(s: Services, name: TopicName, *, by: str, why: str, key: bytes | None = None, offsets: HeldRange | None = None) -> Hold:
+    """Hold the topic, or of it the messages of a key (of a topic of documents: the document of that name), or a range of offsets.
+
+    A publish of the topic that is in flight is waited for, as long as it takes; whatever is published after it heeds the hold.
+    Raises UnknownTopic, LedgerMismatch, InvalidHold, UnknownPartition, UnknownDocument, InvalidName."""
+    topic = _standing_or_deleted(s, name)
+    s.ledger.check(name, topic.ledger)
+    if key is not None and offsets is not None:
+        raise invalid_hold("what", "a key and offsets", "the topic, or a key, or a range of offsets of one partition")
+    if isinstance(topic, Deletion):
+        pass  # of what it has nobody but an undo knows more
+    elif "fold" in topic.settings:
+        key = _document(s, name, key, offsets)
+    elif offsets is not None and offsets.partition not in (ends := s.reader.end_offsets(name)):
+        raise unknown_partition(str(name), offsets.partition, sorted(ends))
+    hold_id = token_hex(8)
+    what: What = held_key(hold_id, key) if key is not None else offsets if offsets is not None else HeldTopic()
+    with s.ledger.lock(name, wait_seconds=None):
+        return s.ledger.add_hold(
+            Hold(hold_id=hold_id, topic=name, what=what, placed_by=by.strip(), why=why.strip(), placed_at=s.ledger.now())
+        )
+
+
+def _standing_or_deleted(s: Services, name: TopicName) -> Topic | Deletion:
+    """A deleted topic can be held as well: it could go for good. Raises UnknownTopic."""
+    try:
+        return s.topics.describe(name)
+    except UnknownTopic:
+        found = None if s.stores.move is None else next((one for one in s.stores.move.deletions() if one.topic == name), None)
+        if found is None:
+            raise
+        return found
+
+
+def release_hold(s: Services, hold_id: str, *, by: str, why: str) -> Hold:
+    """What it kept may go with the next run. Raises UnknownHold, InvalidHold, HoldReleased."""
+    return s.ledger.release_hold(hold_id, by=by.strip(), why=why.strip())
+
+
+def standing(s: Services, name: TopicName, *, key: bytes | None = None, offsets: HeldRange | None = None) -> Hold | None:
+    """The hold on just that which stands; None: there is none."""
+    for hold in s.ledger.holds(name):
+        same = hold.what.key == key if isinstance(hold.what, HeldKey) else key is None and hold.what == (offsets or HeldTopic())
+        if same:
+            return hold
+    return None
+
+
+def _document(s: Services, name: TopicName, key: bytes | None, offsets: HeldRange | None) -> bytes | None:
+    if offsets is not None:
+        raise invalid_hold(
+            "offsets", f"{offsets.partition}:{offsets.first}", f"the topic {name}, or one of its documents by name: it has no offsets"
+        )
+    if key is None:
+        return None
+    try:
+        document = normalise_name(key.decode())
+    except UnicodeDecodeError:
+        raise InvalidName(repr(key), "a document's name is text in UTF-8") from None
+    if not s.documents.states(name, s.documents.tables(name), only=[document]):
+        raise unknown_document(str(name), document)
+    return document.encode()
+
+
+def holds_of(s: Services, name: TopicName) -> tuple[Hold, ...]:
+    """The legal holds on the topic that stand now, by id."""
+    return tuple(sorted(s.ledger.holds(name), key=lambda hold: hold.hold_id))
+
+
+def ids_of(holds: Iterable[Hold]) -> tuple[str, ...]:
+    """As `Requirements.heeded`."""
+    return tuple(sorted(hold.hold_id for hold in holds))
+
+
+def held_documents(holds: Iterable[Hold]) -> dict[str, str]:
+    """As `DocumentFacts.held`: a hold names the topic, or a document by its key."""
+    found: dict[str, str] = {}
+    for hold in holds:
+        match hold.what:
+            case HeldKey(key=key):
+                found[(key or b"").decode(errors="replace")] = hold.told
+            case HeldTopic() | HeldRange():
+                found[EVERY_DOCUMENT] = hold.told
+            case never:
+                assert_never(never)
+    return found

@@ -1,0 +1,177 @@
+"""What stays whatever the rules say: legal holds (DEL-8), and the offsets that planning leaves alone for them and for undone plans (DEL-7)."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from message_lifecycle.model.errors import invalid_hold
+from message_lifecycle.model.instants import INT64_MAX, Instant
+from message_lifecycle.model.message import ranges_of, runs_text
+from message_lifecycle.model.names import TopicName
+
+_INT32_MAX = 2**31 - 1
+SparedBy = Literal["hold", "undone_plan"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldTopic:
+    """Everything of the topic, now and to come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldKey:
+    """All messages of a key; of a topic of documents, the document of that name.
+
+    `key` None: the hold was released, and of the key its digest is left alone, for the key itself may be erased later."""
+
+    key: bytes | None
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldRange:
+    """Messages of a partition from offset `first` to `last`, both included; `last` None: and all that come."""
+
+    partition: int
+    first: int
+    last: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.partition <= _INT32_MAX:
+            raise invalid_hold("partition", self.partition, f"0 to {_INT32_MAX}")
+        if not 0 <= self.first <= INT64_MAX:
+            raise invalid_hold("from", self.first, "an offset, 0 to 2^63 - 1")
+        if self.last is not None and not self.first <= self.last <= INT64_MAX:
+            raise invalid_hold("to", self.last, f"an offset from {self.first} (`from`) to 2^63 - 1, or none for all that come")
+
+
+What = HeldTopic | HeldKey | HeldRange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """`released_at` None: it stands."""
+
+    hold_id: str
+    topic: TopicName
+    what: What
+    placed_by: str
+    why: str
+    placed_at: Instant
+    released_at: Instant | None = None
+    released_by: str | None = None
+    released_why: str | None = None
+
+    @property
+    def stands(self) -> bool:
+        return self.released_at is None
+
+    @property
+    def told(self) -> str:
+        """Which hold, whose and why, for reports: never the key."""
+        return f"legal hold {self.hold_id} by {self.placed_by}: {self.why}"
+
+
+def held_key(hold_id: str, key: bytes) -> HeldKey:
+    """The digest is the hold's own, so that the same key under two holds cannot be told from their digests."""
+    return HeldKey(key=key, digest=hashlib.sha256(hold_id.encode() + b"\0" + key).hexdigest())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spared:
+    """Offsets `first` to `last` of a partition, both included; `last` None: no end. `name`: of the hold or the plan; `detail`: who holds
+    it and why, for reports."""
+
+    partition: int
+    first: int
+    last: int | None
+    holder: SparedBy
+    name: str
+    detail: str
+
+    @property
+    def end(self) -> int:
+        return INT64_MAX if self.last is None else self.last
+
+
+class SparedOffsets:
+    """What of a log is spared, for questions about many offsets."""
+
+    def __init__(self, given: Iterable[Spared]) -> None:
+        of: dict[int, list[Spared]] = {}
+        for spared in given:
+            of.setdefault(spared.partition, []).append(spared)
+        # First and last offsets of runs that do not meet, ascending, and who spares each: where several do, whose run began first.
+        self._runs = {partition: _apart(entries) for partition, entries in of.items()}
+
+    def __bool__(self) -> bool:
+        return bool(self._runs)
+
+    def touching(self, partition: int, first: int, last: int) -> Spared | None:
+        """Who spares any of these offsets, both ends included; None: nobody."""
+        runs = self._runs.get(partition)
+        if runs is None:
+            return None
+        at = bisect_left(runs.lasts, first)
+        return runs.spared[at] if at < len(runs.lasts) and runs.firsts[at] <= last else None
+
+    def split(self, partition: int, text: str) -> tuple[str, list[tuple[Spared, str]]]:
+        """Of offsets as `ranges_text`: those that nobody spares, and the others by who does, both as `ranges_text`."""
+        runs = self._runs.get(partition)
+        if runs is None:
+            return text, []
+        free: list[range] = []
+        kept: dict[Spared, list[range]] = {}
+        for run in ranges_of(text):
+            start, at = run.start, bisect_left(runs.lasts, run.start)
+            while at < len(runs.lasts) and runs.firsts[at] < run.stop:
+                first, after = max(start, runs.firsts[at]), min(run.stop, runs.lasts[at] + 1)
+                if start < first:
+                    free.append(range(start, first))
+                kept.setdefault(runs.spared[at], []).append(range(first, after))
+                start, at = after, at + 1
+            if start < run.stop:
+                free.append(range(start, run.stop))
+        return runs_text(free), [(spared, runs_text(of)) for spared, of in kept.items()]
+
+
+class _Runs(NamedTuple):
+    firsts: list[int]
+    lasts: list[int]
+    spared: list[Spared]
+
+
+def _apart(entries: Iterable[Spared]) -> _Runs:
+    found = _Runs([], [], [])
+    after = 0
+    for entry in sorted(entries, key=lambda spared: (spared.first, spared.end)):
+        first = max(entry.first, after)
+        if first <= entry.end:
+            found.firsts.append(first)
+            found.lasts.append(entry.end)
+            found.spared.append(entry)
+            after = entry.end + 1
+    return found
+
+
+def spared_text(given: Iterable[Spared], ends: Mapping[int, int]) -> tuple[tuple[int, str], ...]:
+    """By partition, the spared offsets of a log with these ends as `ranges_text`: how a plan writes them down."""
+    everything = ((partition, runs_text([range(end)])) for partition, end in sorted(ends.items()) if end)
+    offsets = SparedOffsets(given)
+    found = ((partition, _joined(text for _, text in offsets.split(partition, all_)[1])) for partition, all_ in everything)
+    return tuple((partition, text) for partition, text in found if text)
+
+
+def _joined(texts: Iterable[str]) -> str:
+    """Neighbours become one run: who spares them is no matter here."""
+    joined: list[range] = []
+    for run in sorted((run for text in texts for run in ranges_of(text)), key=lambda run: run.start):
+        if joined and joined[-1].stop == run.start:
+            joined[-1] = range(joined[-1].start, run.stop)
+        else:
+            joined.append(run)
+    return runs_text(joined)

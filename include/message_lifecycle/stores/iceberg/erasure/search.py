@@ -1,0 +1,337 @@
+"""Which data files hold a key, and what an erasure leaves readable: the head of every ref, and what the table was before each plan whose
+undo is still open."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from message_lifecycle.model.change import Rewrite
+from message_lifecycle.model.erasure import HeldFile, KeyInTable, Matches, TableKind
+from message_lifecycle.model.errors import unsupported_erasure
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import ranges_text
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.stores.iceberg.branches import undo_ref
+from message_lifecycle.stores.iceberg.data_rows import Positions, vectors_in
+from message_lifecycle.stores.iceberg.erasure.rewrite import (
+    POSITION_DELETES,
+    Entry,
+    Manifest,
+    Manifests,
+    names_of,
+    opened,
+    rows_with,
+    tells_of_gone,
+)
+from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID, of_plan
+from message_lifecycle.stores.iceberg.table_folder import Within, is_absolute, listed, location_prefix
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+
+Document = Mapping[str, Any]
+MAIN = "main"
+# What plans and batches leave behind them when they die; at its end an erasure stands alone in the table. Each was given an age when it
+# was made: another's branch that is only called like one stays.
+_STAGES = re.compile(r"lc_[0-9a-f]{16}|in_[0-9A-Za-z_-]+_[0-9a-f]{8}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoWindow:
+    """Decides which undo is still open at `at_ms`: by the topic's settings, for a table's own property is as old as the last change of it.
+
+    An undo counts from the plan's outcome, which may have come long after its commit. `undoable`: plans whose undo is open by that.
+    `operations`: those whose plans are taken back at all."""
+
+    at_ms: int
+    length_ms: int
+    operations: Collection[str]
+    undoable: Collection[str] = ()
+
+    @classmethod
+    def of(cls, policy: Policy, as_of: Instant, undoable: Collection[str], operations: Collection[str]) -> UndoWindow:
+        return cls(at_ms=as_of // 1000, length_ms=policy.undo_window_us // 1000, operations=operations, undoable=undoable)
+
+    @classmethod
+    def planned(cls, plan: Plan, action: Rewrite, operations: Collection[str]) -> UndoWindow:
+        """As the erasure was planned: it has named whose undo is open."""
+        return cls.of(Policy.of_values(plan.policy), plan.as_of, {plan_id for plan_id, _ in action.undo}, operations)
+
+    def end(self, plan_id: str, committed_ms: int) -> int:
+        """An outcome that is known has come by `at_ms`: the undo does not end later than a window from there."""
+        return max(committed_ms, self.at_ms if plan_id in self.undoable else committed_ms) + self.length_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heads:
+    """`refs`: every branch and tag but stages; `stages`: those; `undo`: plan id to the snapshot just before it, and when it ends (ms)."""
+
+    main: int | None
+    refs: Mapping[str, int]
+    stages: tuple[str, ...]
+    undo: Mapping[str, int]
+    undo_until: Mapping[str, int]
+
+    @property
+    def needed(self) -> frozenset[int]:
+        return frozenset((*self.refs.values(), *self.undo.values()))
+
+    @staticmethod
+    def snapshot(document: Document, snapshot_id: int | None) -> Mapping[str, Any] | None:
+        return next((one for one in document["snapshots"] if one["snapshot-id"] == snapshot_id), None)
+
+    @classmethod
+    def of(cls, document: Document, window: UndoWindow) -> Heads:
+        refs = {name: int(ref["snapshot-id"]) for name, ref in document.get("refs", {}).items()}
+        stages = tuple(
+            sorted(name for name, ref in document.get("refs", {}).items() if _STAGES.fullmatch(name) and "max-ref-age-ms" in ref)
+        )
+        kept = {name: snapshot_id for name, snapshot_id in refs.items() if name not in stages}
+        undo, until = dict[str, int](), dict[str, int]()
+        for snapshot in ancestors(document, refs.get(MAIN)):
+            summary = snapshot.get("summary", {})
+            plan_id = summary.get(PLAN_ID)
+            if plan_id is None or summary.get(OPERATION) not in window.operations:
+                continue
+            ends = window.end(plan_id, int(snapshot["timestamp-ms"]))
+            if ends < window.at_ms:
+                continue
+            before, _ = of_plan(int(snapshot["snapshot-id"]), snapshot.get("parent-snapshot-id"), summary)
+            if before is not None and undo_ref(plan_id) not in refs and cls.snapshot(document, before) is not None:
+                undo[plan_id], until[plan_id] = int(before), ends
+        return cls(main=refs.get(MAIN), refs=kept, stages=stages, undo=undo, undo_until=until)
+
+
+def ancestors(document: Document, snapshot_id: int | None) -> Iterator[Mapping[str, Any]]:
+    """The snapshot and those before it, newest first, as far back as the table remembers them."""
+    by_id = {int(snapshot["snapshot-id"]): snapshot for snapshot in document["snapshots"]}
+    snapshot = None if snapshot_id is None else by_id.get(snapshot_id)
+    while snapshot is not None:
+        yield snapshot
+        snapshot = by_id.get(snapshot.get("parent-snapshot-id"))
+
+
+# Which data files hold a key in their bytes: rows that a deletion vector marks as removed are still in them.
+#
+# The key is known by a keyed hash, so each distinct key of a file is asked for once; no statistics can tell. Everything that any snapshot
+# reads is looked at: what only history names need not be written again, but it makes an erasure necessary.
+
+
+_NONE = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """`positions`: of the rows with the key, by path of the data file; `vectors`: where every vector of a data file lies that any
+    snapshot needs, as (file, offset); `on_main`: paths that main reads; `searched`: how many data files were looked at; `loose`: those with the key that no snapshot names."""
+
+    summary: KeyInTable
+    positions: Mapping[str, Positions]
+    vectors: Mapping[str, frozenset[tuple[str, int]]]
+    on_main: frozenset[str]
+    searched: int
+    loose: tuple[LooseFile, ...]
+
+
+def search(
+    io: FileIO,
+    document: Document,
+    kind: TableKind,
+    matches: Matches,
+    window: UndoWindow,
+    *,
+    among: Container[str] | None = None,
+    going: Collection[str] = (),
+) -> Found:
+    """`among`: paths of the data files that are looked into, and no loose ones; None: all there are. `going`: names of files that an
+    erasure has to delete still, which are not looked for.
+
+    Raises UnsupportedErasure where older kinds of deletes are in the way or a file that holds the key lies outside the location, and
+    what reading a file raises: a file that a ref needs and that is not there is damage, and nothing is said to be clean."""
+    heads, manifests = Heads.of(document, window), Manifests(io)
+    needed, files, clean = set[str](), dict[str, Entry](), True
+    on_main, of_needed = dict[str, str | None](), dict[str, set[tuple[str, int]]]()
+    for snapshot in document["snapshots"]:
+        snapshot_id = int(snapshot["snapshot-id"])
+        listed = manifests.of(snapshot["manifest-list"])
+        clean = clean and not any(tells_of_gone(manifest) for manifest in listed)
+        vectors = _vectors(listed, str(document["location"]))
+        for path, place in vectors.items() if snapshot_id in heads.needed else ():
+            of_needed.setdefault(path, set()).add(place)
+        for entry in _live_data(listed):
+            files.setdefault(entry.path, entry)
+            if snapshot_id in heads.needed:
+                needed.add(entry.path)
+            if snapshot_id == heads.main:
+                on_main[entry.path] = vectors[entry.path][0] if entry.path in vectors else None
+    prefix, positions, held = location_prefix(str(document["location"])), dict[str, Positions](), []
+    marked: dict[str, Mapping[str, Positions]] = {}
+    within = Within(str(document["location"]))
+    for path, entry in sorted(files.items()):
+        if among is not None and path not in among:
+            continue
+        try:
+            rows = rows_with(io, path, matches, kind)
+        except FileNotFoundError:
+            if path in needed:
+                raise
+            continue  # history names it, and it has gone before
+        if not len(rows):
+            continue
+        if is_absolute(within.name(path)):
+            # It would be written again there, and stay as it was beside.
+            raise unsupported_erasure(str(document["location"]), f"{path}, which holds it, lies outside, where no file is deleted")
+        positions[path] = rows
+        held.append(_held(io, entry, kind, rows, prefix, path in needed, _live_count(io, path, rows, on_main, marked)))
+    main_rows = [files[path].file for path in on_main]
+    return Found(
+        summary=KeyInTable(
+            table=kind,
+            table_uuid=str(document["table-uuid"]),
+            snapshot_id=heads.main,
+            files=tuple(held),
+            refs=tuple(sorted(heads.refs.items())),
+            undo=tuple(sorted(heads.undo.items())),
+            snapshots=tuple(sorted(int(snapshot["snapshot-id"]) for snapshot in document["snapshots"])),
+            rows=sum(file["record_count"] for file in main_rows) - _hidden(document, heads, manifests),
+            size_bytes=sum(file["file_size_in_bytes"] for file in main_rows),
+            clean=clean and not held,
+        ),
+        positions=positions,
+        vectors={path: frozenset(places) for path, places in of_needed.items()},
+        on_main=frozenset(on_main),
+        searched=len(files),
+        loose=loose_with(io, document, files.keys(), matches, kind, going=going) if among is None else (),
+    )
+
+
+def _live_data(manifests: Iterable[Manifest]) -> Iterable[Entry]:
+    return (entry for manifest in manifests if manifest.of_data for entry in manifest.entries if entry.live)
+
+
+def _vectors(manifests: Iterable[Manifest], table: str) -> dict[str, tuple[str, int]]:
+    """Where the vector of each data file lies that has one. Raises UnsupportedErasure."""
+    found = {}
+    for entry in (entry for manifest in manifests if not manifest.of_data for entry in manifest.entries if entry.live):
+        file = entry.file
+        if file["content"] != POSITION_DELETES or file["file_format"].upper() != "PUFFIN":
+            raise unsupported_erasure(
+                table, f"{file['file_path']} holds deletes of an older kind than deletion vectors; rewrite them first"
+            )
+        found[file["referenced_data_file"]] = file["file_path"], file["content_offset"]
+    return found
+
+
+def _live_count(io: FileIO, path: str, rows: Positions, on_main: Mapping[str, str | None], read: dict[str, Mapping[str, Positions]]) -> int:
+    if path not in on_main:
+        return 0
+    vector = on_main[path]
+    if vector is None:
+        return len(rows)
+    if vector not in read:
+        read[vector] = vectors_in(io, vector)
+    return int((~np.isin(rows, read[vector][path])).sum())
+
+
+def _hidden(document: Document, heads: Heads, manifests: Manifests) -> int:
+    main = heads.snapshot(document, heads.main)
+    if main is None:
+        return 0
+    deletes = (manifest for manifest in manifests.of(main["manifest-list"]) if not manifest.of_data)
+    return sum(entry.file["record_count"] for manifest in deletes for entry in manifest.entries if entry.live)
+
+
+def _held(io: FileIO, entry: Entry, kind: TableKind, rows: Positions, prefix: str, needed: bool, live: int) -> HeldFile:
+    place = dict(zip(("partition", "segment"), entry.file["partition"]._data, strict=False))
+    with opened(io, entry.path) as file:
+        offsets = names_of(file, kind)[rows].tolist()
+    return HeldFile(
+        name=entry.path.removeprefix(prefix),
+        partition=place.get("partition", 0),
+        base_offset=place.get("segment", 0),
+        offsets=ranges_text(sorted(set(offsets))),
+        rows=len(rows),
+        live=live,
+        size_bytes=entry.file["file_size_in_bytes"],
+        needed=needed,
+    )
+
+
+# Data files in a table's folder that no snapshot names, and that hold the key: what writers left that died before their commit.
+
+
+LEFT_AFTER_MS = 259_200_000
+"""Three days: longer than any task may take to commit what it has written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LooseFile:
+    """`changed_at_ms`: since 1970, by the file system's clock."""
+
+    file: HeldFile
+    changed_at_ms: int
+
+
+def loose_with(
+    io: FileIO, document: Mapping[str, Any], named: Collection[str], matches: Matches, kind: TableKind, *, going: Collection[str] = ()
+) -> tuple[LooseFile, ...]:
+    """`named`: paths of all data files that any snapshot names. `going`: names of those that an erasure has to delete still; it will."""
+    location = str(document["location"])
+    within, found = Within(location), []
+    known = {*(within.name(path) for path in named), *going}
+    for file in listed(io, location):
+        if not file.name.endswith(".parquet") or file.name in known:
+            continue
+        path = f"{location_prefix(location)}{file.name}"
+        try:
+            rows, offsets = _holding(io, path, matches, kind)
+        except FileNotFoundError:
+            continue  # its writer has taken it back
+        if rows == 0:
+            continue
+        held = HeldFile(
+            name=file.name, partition=0, base_offset=0, offsets=offsets, rows=rows or 0, live=0, size_bytes=file.size_bytes, needed=False
+        )
+        found.append(LooseFile(file=held, changed_at_ms=file.changed_at_ms))
+    return tuple(found)
+
+
+def _holding(io: FileIO, path: str, matches: Matches, kind: TableKind) -> tuple[int | None, str]:
+    """How many rows of the file have the key, and which. None: it is torn, as a writer leaves it that died or is at it still, and cannot be
+    searched: so it counts as one that holds the key."""
+    import pyarrow as pa
+
+    try:
+        rows = rows_with(io, path, matches, kind)
+        if not len(rows):
+            return 0, ""
+        with opened(io, path) as parquet:
+            return len(rows), ranges_text(sorted(set(names_of(parquet, kind)[rows].tolist())))
+    except pa.ArrowInvalid:
+        return None, ""
+    except OSError as error:
+        # Arrow tells a torn file so, too; what the system itself says has a number.
+        if error.errno is not None:
+            raise
+        return None, ""
+
+
+def with_loose(table: KeyInTable, loose: Iterable[LooseFile], *, now_ms: int) -> KeyInTable:
+    """With the files that go beside what history names. Raises UnsupportedErasure where one is so young that its writer may be about to
+    commit it: taken away, it would be missing in the table."""
+    found = tuple(loose)
+    for file in found:
+        if file.changed_at_ms > now_ms - LEFT_AFTER_MS:
+            raise unsupported_erasure(
+                f"the {table.table} ({table.table_uuid})",
+                f"{file.file.name}, which no snapshot names yet, holds it or is torn, and is younger than three days: a writer may be about to commit "
+                "it. Let the writer end, or come back when the file is older",
+            )
+    return replace(table, files=(*table.files, *(file.file for file in found)), clean=table.clean and not found)

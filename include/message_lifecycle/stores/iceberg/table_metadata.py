@@ -1,0 +1,125 @@
+"""Changes of a table's metadata alone, by Iceberg's own library: properties, refs, snapshots that leave the history.
+
+Each is one compare-and-swap by the catalog, whichever it is; so is, under its judge, what adds or removes files (`fence`).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from message_lifecycle.model.errors import CommitUnknown, LifecycleError, TableBusy
+from message_lifecycle.stores.iceberg.java import NOT_THERE, Java, Jvm, entries, identifier, java_class, result_unknown
+from message_lifecycle.stores.iceberg.session import engine, engine_failures
+
+if TYPE_CHECKING:
+    from message_lifecycle.stores.iceberg.pointers import Place
+
+
+_ATTEMPTS = 20
+Document = dict[str, Any]
+"""A table's metadata as JSON, by the specification's names."""
+
+
+class TableGone(Exception):
+    """The catalog has no table of that name."""
+
+
+def change_metadata(place: Place, change: Callable[[Java, Java], None], *, what: str) -> None:
+    """Commit what `change` does to Iceberg's `TableMetadata.Builder`, its second argument; its first is the `TableMetadata` that the attempt
+    builds on. It is asked anew for each attempt, does nothing where all is done, and may raise to leave all as it is.
+
+    `what` names the deed in errors. Raises TableGone; CatalogUnavailable; TableBusy where other commits always
+    come first; CommitUnknown where the catalog does not say how the commit ended, and `change` would still change something."""
+    with engine_failures():
+        commit_metadata(_operations(place), change, what=what)
+
+
+def commit_metadata(operations: Java, change: Callable[[Java, Java], None], *, what: str) -> None:
+    """As `change_metadata`, of the table behind Iceberg's `TableOperations`."""
+
+    def attempt() -> tuple[Java, Java]:
+        base = operations.refresh()
+        return base, changed_metadata(base, change)
+
+    compare_and_swap(operations, attempt, what=what)
+
+
+def compare_and_swap(operations: Java, attempt: Callable[[], tuple[Java, Java]], *, what: str) -> None:
+    """Commit what an attempt makes: the `TableMetadata` that it builds on, and those that come instead. As `commit_metadata` else."""
+    from py4j.protocol import Py4JError
+
+    unknown: Py4JError | None = None
+    for number in range(_ATTEMPTS):
+        try:
+            base, changed = attempt()
+        except (Py4JError, LifecycleError, OSError) as error:
+            # What comes between a commit and the look for it does not tell how the commit ended.
+            if unknown is None:
+                raise
+            raise CommitUnknown(what) from error
+        if changed == base:
+            return
+        if unknown is not None:
+            raise CommitUnknown(what) from unknown
+        try:
+            operations.commit(base, changed)
+        except Py4JError as error:
+            if result_unknown(error):
+                unknown = error
+            elif java_class(error) != "CommitFailedException":
+                raise
+            else:
+                time.sleep(random.uniform(0, min(0.02 * 2**number, 0.5)))  # or the quicker of two writers would come first each time
+        else:
+            return  # without another look: a catalog that fails in it would make a commit that is there an error
+    raise TableBusy(what, _ATTEMPTS)
+
+
+def current_metadata(place: Place) -> Java:
+    """The table's `TableMetadata` as the catalog has them now. Raises TableGone, CatalogUnavailable."""
+    with engine_failures():
+        return _operations(place).current()
+
+
+def changed_metadata(base: Java, change: Callable[[Java, Java], None]) -> Java:
+    """What `change` makes of these metadata, which nobody commits; the very same where it does nothing."""
+    builder = _iceberg().TableMetadata.buildFrom(base)
+    change(base, builder)
+    return builder.build()
+
+
+def _operations(place: Place) -> Java:
+    from py4j.protocol import Py4JJavaError
+
+    jvm = cast(Jvm, engine())
+    try:
+        return jvm.lake.loadTable(identifier(jvm, place)).operations()
+    except Py4JJavaError as error:
+        if java_class(error) in NOT_THERE:
+            raise TableGone(".".join(place)) from None
+        raise
+
+
+def _iceberg() -> Java:
+    return cast(Jvm, engine())._jvm.org.apache.iceberg
+
+
+def document_of(metadata: Java) -> Document:
+    """What the `TableMetadata` would be as a file."""
+    found: Document = json.loads(_iceberg().TableMetadataParser.toJson(metadata))
+    return found
+
+
+def set_properties(base: Java, builder: Java, changes: Mapping[str, str | None]) -> None:
+    """Within a change: set these, None removes one; nothing where they stand so."""
+    now = entries(base.properties())
+    new = {key: value for key, value in changes.items() if value is not None and now.get(key) != value}
+    if new:
+        builder.setProperties(new)
+    gone = {key for key, value in changes.items() if value is None and key in now}
+    if gone:
+        builder.removeProperties(gone)
