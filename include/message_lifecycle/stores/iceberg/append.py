@@ -19,7 +19,7 @@ from message_lifecycle.stores.iceberg.branches import set_refs
 from message_lifecycle.stores.iceberg.catalog import beside, ledger_text
 from message_lifecycle.stores.iceberg.fence import Ancestor, Walk, fenced_commit, main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.incoming import CutRules, number
-from message_lifecycle.stores.iceberg.java import Java, each
+from message_lifecycle.stores.iceberg.java import Java, each, entries
 from message_lifecycle.stores.iceberg.layout import CATALOG, INGEST_ID, LEDGER, PARTITIONS_PROPERTY, LogSummary
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 
@@ -387,7 +387,7 @@ def quarantined(session: SparkSession, name: TopicName, batch_id: str) -> dict[s
 def _create(session: SparkSession, name: TopicName) -> None:
     if session.catalog.tableExists(sql_table(name, kind=KIND)):
         return
-    properties = {**_PROPERTIES, **beside(name, dict(java_table(session, name).properties()))}
+    properties = {**_PROPERTIES, **beside(name, entries(java_table(session, name).properties()))}
     listed = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in properties.items())
     warehouse = session.conf.get(f"spark.sql.catalog.{CATALOG}.warehouse", None)
     # Named by a fresh uuid, so that a topic made again never meets the files of its predecessor.
