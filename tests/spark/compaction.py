@@ -11,7 +11,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import new_table
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction import CompactionJob, PartitionResult, Rules, kernel
-from message_lifecycle.stores.iceberg.compaction.view_table import LAYOUT, TABLE_PROPERTIES, partition_job, sources
+from message_lifecycle.stores.iceberg.compaction.view_table import SHAPE, TABLE_PROPERTIES, partition_job, sources
 from message_lifecycle.stores.iceberg.data_files import commit
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table
 
@@ -20,7 +20,7 @@ KIND = "compacted"
 
 def create_view(name: TopicName) -> None:
     """An empty compacted table beside the topic's."""
-    assert new_table.create((name.namespace, name.table(KIND)), LAYOUT, properties=TABLE_PROPERTIES, summary={})
+    assert new_table.create((name.namespace, name.table(KIND)), SHAPE, properties=TABLE_PROPERTIES, summary={})
 
 
 def job_of(name: TopicName, rules: Rules, *, after: Mapping[int, int], through: Mapping[int, int], rewrite: bool = False) -> CompactionJob:

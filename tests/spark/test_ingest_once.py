@@ -21,11 +21,11 @@ from message_lifecycle.model.errors import EXIT_UNAVAILABLE, CommitUnknown, Tabl
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg import append
 from message_lifecycle.stores.iceberg import append as appending
-from message_lifecycle.stores.iceberg.branches import change_metadata, set_properties
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.fence import fenced_commit
 from message_lifecycle.stores.iceberg.layout import DELETED_BY
 from message_lifecycle.stores.iceberg.session import java_table
+from message_lifecycle.stores.iceberg.table_metadata import change_metadata, set_properties
 
 pytestmark = pytest.mark.spark
 

@@ -281,6 +281,14 @@ def test_a_class_is_asked_for_once() -> None:
     assert texts("as it is") == "as it is"
 
 
+@pytest.mark.parametrize("told", [{}, {"a": "b", "é \n": '"\\ü\u2028', "": ""}], ids=["empty", "any signs"])
+def test_a_map_of_texts_comes_over_whole(told: dict[str, str]) -> None:
+    found = java.jvm_of_process()._jvm.java.util.HashMap()
+    for key, value in told.items():
+        found.put(key, value)
+    assert java.entries(found) == told
+
+
 def _port(found: SparkSession) -> int:
     of_process: java.Java = found
     return int(of_process.gateway.gateway_parameters.port)

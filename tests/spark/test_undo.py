@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from secrets import token_bytes
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,12 +14,13 @@ from tests.spark.lake import LEDGER, SECOND, Lake, Rows, tables
 from message_lifecycle.app import steps
 from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.services import Services
+from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.request import RemoveMessages, UndoPlan
+from message_lifecycle.model.request import EraseKey, RemoveMessages, UndoPlan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.iceberg import data_files
 from message_lifecycle.stores.iceberg import undo as undo_module
@@ -165,10 +167,12 @@ def test_after_the_snapshot_was_expired_nothing_comes_back(lake: Lake) -> None:
         run(s, name, UndoPlan(plan_id=plan_id))
 
 
+@pytest.mark.parametrize("erased", [False, True], ids=["", "past an erasure"])
 @pytest.mark.parametrize("by", ["time", "snapshot"])
-def test_after_main_was_rolled_back_to_what_was_staged_it_comes_back(lake: Lake, by: str) -> None:
+def test_after_main_was_rolled_back_to_what_was_staged_it_comes_back(lake: Lake, by: str, erased: bool) -> None:
     """That snapshot is as old as the stage: whoever goes back to a time before the publish may come to it, and finds the messages gone."""
-    s = services(lake)
+    secret = KeySecret(token_bytes(32))
+    s = replace(services(lake), key_secret=lambda _: secret)
     name, was, plan_id = cleaned(lake, s)
     table = java_table(lake.session, name)
     word = table.currentSnapshot()
@@ -176,8 +180,12 @@ def test_after_main_was_rolled_back_to_what_was_staged_it_comes_back(lake: Lake,
     (rolled.rollbackToTime(word.timestampMillis()) if by == "time" else rolled.rollbackTo(word.parentId())).commit()
     forget_cached(lake.session, name)
     assert lake.offsets(name) == [5], "what was staged is on main, and the plan's word is not"
-    assert back(s, name, plan_id).restored == 4
-    assert list(lake.reader.messages(name)) == was
+    if erased:
+        gone = s.ledger.add_erasure("r", s.key_secret(True).digest(b"k2"), topics=[name], forbid=False, requested_by="ada", why="asked")
+        assert run(s, name, EraseKey(request_id=gone.request_id)).name == "published"
+    come_back = [message for message in was if not erased or message.key != b"k2"]
+    assert back(s, name, plan_id).restored == len(come_back) - 1
+    assert list(lake.reader.messages(name)) == come_back
 
 
 def test_where_an_erasure_has_kept_a_branch_of_it_rows_come_from_there(lake: Lake) -> None:

@@ -25,7 +25,7 @@ from message_lifecycle.app import steps
 from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
-from message_lifecycle.model.errors import CommitUnknown
+from message_lifecycle.model.errors import CommitUnknown, PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
@@ -247,6 +247,16 @@ def test_a_stage_that_was_made_is_found_and_published(lake: Lake, word: str, row
     assert is_whole(name)
     lake.store().publish(lake.verdict(plan, made), by(LEDGER))
     assert (lake.offsets(name), commits_of(name, plan)) == (left, 1)
+
+
+def test_nothing_is_committed_to_a_branch_that_is_gone(lake: Lake) -> None:
+    """It would be made anew at main, and without an age: nobody would ever end it."""
+    name = lake.topic()
+    lake.append(name, *WHOLE)
+    table = java_table(lake.session, name)
+    with pytest.raises(PlanConflict, match="the branch lc_0123456789abcdef of its stage is gone"):
+        branches.commit_to(table, "lc_0123456789abcdef", table.newAppend(), what="a test")
+    assert set(Tables().load(name).refs()) == {"main"}
 
 
 @EACH

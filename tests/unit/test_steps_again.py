@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.requests import place_hold
+from message_lifecycle.app.holds import place_hold
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
 from message_lifecycle.model.errors import CommitUnknown, NotReady
-from message_lifecycle.model.facts import HeldRange
+from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName

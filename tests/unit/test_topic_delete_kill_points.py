@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 from py4j.protocol import Py4JNetworkError
+from pyiceberg.schema import Schema
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.erasures import unreached
@@ -19,12 +20,14 @@ from message_lifecycle.model.errors import CommitUnknown, HeldByLegalHold, PlanC
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import DeleteTopic
 from message_lifecycle.model.setting_list import Value
+from message_lifecycle.ports import TopicDeleter
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.compaction import view_table
 from message_lifecycle.stores.iceberg.documents import tables as document_tables
 from message_lifecycle.stores.iceberg.java import Jvm
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED
 from message_lifecycle.stores.iceberg.session import engine
+from message_lifecycle.stores.iceberg.topic_delete import place_of
 from tests.deleted_topics import OWN, names_in, offsets, topic_in
 from tests.errors import raises
 from tests.histories import ON_OWN_CATALOG
@@ -190,6 +193,27 @@ def test_what_half_a_deletion_cannot_put_back_is_not_told_as_a_topic_that_went(t
     assert f"plan {first.plan.plan_id} did not delete it" in told and "the topic stands" in told and "dropped its log" not in told
 
 
+def test_half_an_undo_is_told_as_that_and_no_table_is_made_beside_it(tmp_path: Path) -> None:
+    past, url = made(tmp_path)
+    deletion = past.delete_whole().plan_id or ""
+    dies(tmp_path, url, "inside_commit", "undo", deletion)
+    with raises("DeletionBegun", match=f"an undo that has begun, `lifecycle undo {deletion}` does"):
+        view_table.create(past.tables, NAME)
+    told = _unreached(past)
+    assert "an undo has begun to bring it back" in told and f"`lifecycle undo {deletion[:12]}` ends that" in told and "drop it" not in told
+    assert past.undo(deletion).name == "published"
+    assert _unreached(past) == ""
+
+
+def test_what_is_left_of_a_deletion_is_told_though_another_engines_table_has_the_name(tmp_path: Path) -> None:
+    past, _ = made(tmp_path)
+    past.delete_whole()
+    (gone,) = cast(TopicDeleter, past.services.stores.move).deletions()
+    past.catalog.drop_table(place_of(gone.table_uuid))
+    past.catalog.create_table((NAME.namespace, NAME.table()), schema=Schema())
+    assert "somebody dropped its log since" in _unreached(past)
+
+
 @pytest.mark.parametrize("given_up", [True, False], ids=["given up", "asked again"])
 def test_half_an_undo_is_ended_past_a_hold(tmp_path: Path, uninterrupted: dict[str, object], given_up: bool) -> None:
     """What gives back is not stopped by a hold, and a topic that is back is told as back (DEL-7)."""
@@ -224,6 +248,7 @@ def test_half_an_undo_of_which_a_name_was_taken_meanwhile_is_told_as_back(tmp_pa
     assert outcome is not None and (outcome.name, "quarantine" in outcome.detail) == ("failed", True), outcome
     assert (names_in(past, NAME.namespace), len(names_in(past, DELETED))) == (OWN | {NAME.table("quarantine")}, 1)
     assert past.ledger.undoing(deletion) is not None
+    assert f"plan {deletion} was undone, and what it had taken away could not be put back" in _unreached(past)
     assert past.undo(deletion).name == "no_op"
 
 

@@ -71,7 +71,7 @@ def add_changes(s: Services, name: TopicName, changes: Sequence[Change], *, epoc
     s.ledger.check(name, s.topics.describe(name).ledger)
     named = [replace(change, document=normalise_name(change.document), client=normalise_name(change.client)) for change in changes]
     with s.ledger.lock(name, wait_seconds=_WAIT_SECONDS, purpose="ingest"):
-        # Asked under the lock: whoever forbids a key waits for it (see `requests`).
+        # Asked under the lock: whoever forbids a key waits for it (see `erasures`).
         forbidden = forbidden_keys(s.ledger, s.key_secret, name)
         taken = [change for change in named if forbidden is None or not forbidden.matches(change.document.encode())]
         if epoch is not None:

@@ -201,9 +201,16 @@ def _told_of_remnant(s: Services, left: Remnant) -> str:
             f"{of} has begun to delete it, and its tables that are away were not looked into ({tables}): "
             f"`lifecycle publish {left.plan_id[:_SHORT]}` ends the deletion or takes it back"
         )
+    begun = s.ledger.open_plan(left.topic)
+    if begun is not None and begun.plan.parent == left.plan_id:
+        return (
+            f"{of} has deleted it, an undo has begun to bring it back, and its tables that are away were not looked into ({tables}): "
+            f"`lifecycle undo {left.plan_id[:_SHORT]}` ends that"
+        )
+    did = "was undone" if record.outcome.name == "published" else "did not delete it"
     return (
-        f"{of} did not delete it, and could not put back what it had taken away, as another table has the name; the topic stands, and what is "
-        f"away may hold the key: save what is needed of it, then drop it with its files ({tables})"
+        f"{of} {did}, and what it had taken away could not be put back, as another table has the name; the topic stands, and what is away "
+        f"may hold the key: save what is needed of it, then drop it with its files ({tables})"
     )
 
 

@@ -279,7 +279,7 @@ def _append(
     session, mapping = intake.session(), options.mapping
     topic = intake.topics.describe(name)
     read = read_messages(session, files, mapping, partitions=topic.partitions, ttl=_ttl_rules(policy, topic))
-    # Asked under the topic's lock: whoever forbids a key waits for it (see `requests`).
+    # Asked under the topic's lock: whoever forbids a key waits for it (see `erasures`).
     forbidden = forbidden_keys(intake.ledger, intake.key_secret, name)
     if forbidden is not None:
         read = mark_forbidden(read, forbidden, code=ERASED)

@@ -246,7 +246,7 @@ def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
         return None
     if not operation.heeds_horizon(s, plan) and changes.published(s, plan) is None:
         raise PlanConflict(plan.plan_id, "the topic has been compacted since it was planned")
-    # A gate, or a stage beside the log, of another run asks for no lock; after this word neither changes what the plan's end is told by.
+    # Another run's gate, or its stage beside the log, asks for no lock. After this word the ledger takes neither.
     s.ledger.record_publishing(record.staged, record.report)
     return changes.commit(s, verdict)
 

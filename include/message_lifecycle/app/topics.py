@@ -169,7 +169,7 @@ def copy_topic(s: Services, name: TopicName) -> CopyResult:
         there, copied, rows = s.reader.log(origin), before.offsets, 0
         erased: int | None = 0
         if new_in_origin(name, there, before):
-            # Asked under the lock: whoever forbids a key waits for it (see `requests`).
+            # Asked under the lock: whoever forbids a key waits for it (see `erasures`).
             forbidden = forbidden_keys(s.ledger, s.key_secret, name)
             done = s.copier.copy(name, there, policy_of(s, name), ledger=s.ledger.next_identity(name), forbidden=forbidden)
             copied, rows, erased = done.copied, done.rows, done.erased

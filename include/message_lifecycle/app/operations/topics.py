@@ -15,7 +15,15 @@ from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import keep_view
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.gates.tables import topic_suite
-from message_lifecycle.model.errors import HeldByLegalHold, UnknownTopic, later_plan, name_taken, not_deletable, undo_source_gone
+from message_lifecycle.model.errors import (
+    ForeignTable,
+    HeldByLegalHold,
+    UnknownTopic,
+    later_plan,
+    name_taken,
+    not_deletable,
+    undo_source_gone,
+)
 from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -206,9 +214,10 @@ def _open_erasures(s: Services, found: DeletedTopic) -> list[str]:
 
 
 def uuid_of(s: Services, name: TopicName) -> str | None:
+    """None: no topic has the name, be it that another engine's table has it."""
     try:
         return s.topics.describe(name).uuid
-    except UnknownTopic:
+    except (UnknownTopic, ForeignTable):
         return None
 
 

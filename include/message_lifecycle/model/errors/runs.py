@@ -199,10 +199,12 @@ def not_deletable(topic: str) -> BadInput:
 
 
 def deletion_begun(topic: str, plan_id: str) -> Refused:
-    """A run that deletes the topic has died, or is under way: some of its tables may be away, and another would have the name of one."""
+    """A run that deletes the topic, or brings it back, has died or is under way: some of its tables may be away, and another would have the
+    name of one."""
     return Refused(
-        f"topic {topic}: plan {plan_id} has begun to delete it, and no table is made beside it meanwhile. Run `lifecycle publish {plan_id}`, "
-        f"which ends the deletion, or takes it back where the topic has changed since; `lifecycle undo {plan_id}` brings a deleted topic back.",
+        f"topic {topic}: its tables are half away by plan {plan_id}, and no table is made beside it meanwhile. Of a deletion that has begun, "
+        f"`lifecycle publish {plan_id}` makes the end; where that is refused, `lifecycle run {topic}` takes it back. Of an undo that has "
+        f"begun, `lifecycle undo {plan_id}` does.",
         code="DeletionBegun",
     )
 

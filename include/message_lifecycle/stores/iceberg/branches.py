@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from message_lifecycle.model.plan import Plan
     from message_lifecycle.stores.iceberg.catalog import Tables
 
-_UNDO = "undo_"
+_STAGE, _UNDO = "lc_", "undo_"
 # A stage that nobody publishes ends by itself, some time after its approval can no longer be given.
 _GRACE_MS = 86_400_000
 _ATTEMPTS = 10
@@ -40,7 +40,7 @@ _ATTEMPTS = 10
 
 def branch_of(plan_id: str) -> str:
     """Where the plan's work is staged."""
-    return f"lc_{plan_id[:16]}"
+    return f"{_STAGE}{plan_id[:16]}"
 
 
 def undo_ref(plan_id: str) -> str:
@@ -129,17 +129,22 @@ def commit_to(table: Java, branch: str, update: Java, *, what: str) -> None:
     """Commit an update of Iceberg's to a branch that is ours alone. `what` names the deed in errors.
 
     Never by its own `commit()`, for the reason that `fence` gives: where the answer to an attempt was lost, the branch itself tells.
-    Raises PlanConflict where Iceberg's own checks see a conflict; TableBusy; CommitUnknown.
+    What Spark writes to a branch by itself (a compaction in SQL, ingests, copies) is committed by Spark, as Iceberg does.
+
+    Raises PlanConflict where Iceberg's own checks see a conflict, or the branch is gone; TableBusy; CommitUnknown.
     """
     from py4j.protocol import Py4JError
 
     update.toBranch(branch)
     made: int | None = None
+    plan_id = branch.removeprefix(_STAGE)
 
     def change(base: Java, builder: Java) -> None:
         nonlocal made
         ref = base.ref(branch)
-        if ref is None or int(ref.snapshotId()) != made:  # else by an attempt whose answer was lost
+        if ref is None:  # made anew by this update, it would begin at main, and never end
+            raise PlanConflict(plan_id, f"the branch {branch} of its stage is gone")
+        if int(ref.snapshotId()) != made:  # else it is there already: an attempt whose answer was lost has made it
             snapshot = update.apply()
             made = int(snapshot.snapshotId())
             builder.setBranchSnapshot(snapshot, branch)
@@ -148,7 +153,7 @@ def commit_to(table: Java, branch: str, update: Java, *, what: str) -> None:
         commit_metadata(table.operations(), change, what=what)
     except Py4JError as error:
         if java_class(error) == "ValidationException":
-            raise PlanConflict("staged", java_message(error)) from error
+            raise PlanConflict(plan_id, java_message(error)) from error
         raise
 
 

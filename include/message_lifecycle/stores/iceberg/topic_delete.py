@@ -188,25 +188,28 @@ class IcebergDeleter(ChangeStore):
                 if self._is_home(plan, action):
                     _rename(plan, action, _own(plan, action), place_of(action.table_uuid))
             raise
-        self._tell_home(plan)
+        for action in reversed(actions):
+            self._tell_home(plan, action)
 
     def _bring_home(self, plan: Plan) -> None:
         """What the deletion has taken away so far, the log first. A table whose name another has by now stays, and is told as a remnant."""
-        for action in sorted(plan.moved(), key=_kind):
+        actions = sorted(plan.moved(), key=_kind)
+        for action in actions:
             with suppress(PlanConflict):  # another has its name by now, or has changed it: it stays, a remnant
                 if self._is_away(plan, action):
                     _rename(plan, action, place_of(action.table_uuid), _own(plan, action))
-        with suppress(PlanConflict):  # one that somebody has changed since keeps the plan's word
-            self._tell_home(plan)
+        for action in reversed(actions):
+            with suppress(PlanConflict):  # it is gone, and the word with it
+                self._tell_home(plan, action)
 
-    def _tell_home(self, plan: Plan) -> None:
-        """The tables that are home lose the deletion's word, the log last; of an undo they have its own then."""
+    def _tell_home(self, plan: Plan, action: MovedTable) -> None:
+        """A table that is home loses the deletion's word; after an undo it has the undo's own. The log is told last."""
+        if self._word(_own(plan, action), action) != _deletion(plan):
+            return
         returned = {RETURNED_BY: plan.plan_id} if plan.moved("back") else {}
-        for action in sorted(plan.moved(), key=_kind, reverse=True):
-            if self._word(_own(plan, action), action) == _deletion(plan):
-                if returned and not action.table:
-                    self._steps("before_commit")
-                self._tell(plan, action, {**dict.fromkeys(_ON_DELETED), **returned})
+        if returned and not action.table:
+            self._steps("before_commit")
+        self._tell(plan, action, {**dict.fromkeys(_ON_DELETED), **returned})
 
     def _tell(self, plan: Plan, action: MovedTable, changes: Mapping[str, str | None], *, as_planned: bool = False) -> None:
         """Word of the plan in the properties of a table that has its own name. `as_planned`: only while it is as the plan has it."""

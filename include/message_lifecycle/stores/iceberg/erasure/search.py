@@ -29,7 +29,7 @@ from message_lifecycle.stores.iceberg.erasure.rewrite import (
     rows_with,
     tells_of_gone,
 )
-from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID, of_plan
+from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID, STAGED_PLAN_ID, of_plan
 from message_lifecycle.stores.iceberg.table_folder import Within, is_absolute, listed, location_prefix
 
 if TYPE_CHECKING:
@@ -98,7 +98,12 @@ class Heads:
         for snapshot in ancestors(document, refs.get(MAIN)):
             summary = snapshot.get("summary", {})
             plan_id = summary.get(PLAN_ID)
-            if plan_id is None or summary.get(OPERATION) not in window.operations:
+            if plan_id is None and summary.get(STAGED_PLAN_ID) in window.undoable:
+                # It was staged and published, and another engine has rolled main back to what was staged, which lacks the commit's word.
+                plan_id = summary[STAGED_PLAN_ID]
+            elif plan_id is None or summary.get(OPERATION) not in window.operations:
+                continue
+            if plan_id in undo:
                 continue
             ends = window.end(plan_id, int(snapshot["timestamp-ms"]))
             if ends < window.at_ms:
