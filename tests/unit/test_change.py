@@ -26,6 +26,12 @@ OURS = Snapshot(2, "delete", {PLAN_ID: PLAN.plan_id})
 SESSION, GIVEN = cast("Any", None), by(("ledger", 1))
 
 
+@pytest.fixture(autouse=True)
+def maps_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables here are none of Java's, and neither are their maps."""
+    monkeypatch.setattr(fence, "entries", dict)
+
+
 class Store(TableStore):
     kinds = ("",)
 

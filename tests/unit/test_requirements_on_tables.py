@@ -10,8 +10,15 @@ import pytest
 from message_lifecycle.ledger.codec import plan_from_json
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.fence import check
 from tests.older_plans import OLDER, recorded_in
+
+
+@pytest.fixture(autouse=True)
+def maps_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables here are none of Java's, and neither are their maps."""
+    monkeypatch.setattr(fence, "entries", dict)
 
 
 @dataclass(frozen=True, slots=True)
