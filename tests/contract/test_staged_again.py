@@ -59,8 +59,38 @@ def test_a_plan_that_is_published_keeps_what_was_staged_and_judged(
     assert [m for m in stored(world, name) if m.key != b"later"] == was
 
 
+@pytest.mark.parametrize("answered", [True, False], ids=["a person has answered", "a run died before its commit"])
+@pytest.mark.parametrize("settings", [EXPIRING, MARKING], ids=["segments", "markers"])
+def test_a_stage_that_comes_late_leaves_what_was_judged_where_it_is(
+    make_world: MakeWorld, settings: dict[str, Value], answered: bool
+) -> None:
+    world = make_world({})
+    s, name = world.services, topic_of(world, **{**settings, "max_removed_fraction": 0.1 if answered else 1.0})
+    record, _ = judged(world, name, ttl="1s" if settings is MARKING else "")
+    plan_id = record.plan.plan_id
+    was = s.ledger.record(plan_id)
+    assert was.staged is not None and was.report is not None
+    if answered:
+        steps.approve(s, plan_id, granted=True, by="ada", text="as expected")
+    else:
+        s.ledger.record_publishing(was.staged, was.report)
+    assert (steps.stage(s, plan_id), steps.mark(s, plan_id)) == (was.staged, was.staged)
+    assert isinstance(steps.publish(s, plan_id), Published)
+    outcome = steps.verify(s, plan_id)
+    assert (outcome.name, outcome.markers) == ("published", 2 if settings is MARKING else 0), outcome.detail
+
+
 def published(world: World, name: TopicName, *, ttl: str, appended: bool) -> tuple[PlanRecord, list[object]]:
     """The plan as it was before it was staged, and what the topic held; all is done but to verify."""
+    record, was = judged(world, name, ttl=ttl)
+    if appended:
+        append(world, name, AT, b"later")
+    assert isinstance(steps.publish(world.services, record.plan.plan_id), Published)
+    return record, was
+
+
+def judged(world: World, name: TopicName, *, ttl: str) -> tuple[PlanRecord, list[object]]:
+    """The plan as it was before it was staged, and what the topic held; it is staged, marked and judged."""
     s = world.services
     append(world, name, 1, b"a", b"b", ttl=ttl)
     world.writer.seal(name, 0)
@@ -68,11 +98,6 @@ def published(world: World, name: TopicName, *, ttl: str, appended: bool) -> tup
     was: list[object] = [*stored(world, name)]
     world.set_now(Instant(AT * SECOND))
     record = steps.plan(s, name, as_of=Instant(AT * SECOND))
-    plan_id = record.plan.plan_id
-    steps.stage(s, plan_id)
-    steps.mark(s, plan_id)
-    steps.gate(s, plan_id)
-    if appended:
-        append(world, name, AT, b"later")
-    assert isinstance(steps.publish(s, plan_id), Published)
+    for verb in (steps.stage, steps.mark, steps.gate):
+        verb(s, record.plan.plan_id)
     return record, was

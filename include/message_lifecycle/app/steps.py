@@ -102,8 +102,8 @@ def stage(s: Services, plan_id: str) -> Staged:
     plan = _open(s, plan_id).plan
     with _staging(s, plan):
         record = _open(s, plan_id)
-        if record.staged is not None and _stands(s, record):
-            return record.staged
+        if record.staged is not None and (record.approval is not None or record.state == "publishing" or _stands(s, record)):
+            return record.staged  # made again, it would not be what was judged, and the ledger takes nothing else from here on
         staged = changes.make(s, plan)
         try:
             s.ledger.record_staged(staged)
