@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ GROUPS = {"dags": "dags", "e2e": "e2e"}
 _SCENARIOS = "tests/contract/test_scenarios.py"
 # What xdist calls the first worker, which uses the clone's own state folder, as a run without workers does.
 _FIRST_WORKER = "gw0"
+# New objects, until Python's collector looks at them.
+_COLLECTED_AFTER = 20_000
 
 settings.register_profile(HUNT, print_blob=True)
 # Hypothesis takes constants from whatever modules of ours a worker has imported so far: the same seed would make other logs wherever the
@@ -53,6 +56,19 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The end-to-end tests first: they wait for Airflow more than they work, and begun last they would be waited for alone."""
     items.sort(key=lambda item: group_of(item.nodeid) != GROUPS["e2e"])
+
+
+def pytest_collection_finish() -> None:
+    """What is there when the tests begin stays to their end: thousands of tests and the modules that they import. Python's collector would
+    walk through it every few seconds, a twelfth of the run's time, and through what a test makes more often than anything is found there."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECTED_AFTER, 20, 20)
+
+
+def pytest_sessionfinish() -> None:
+    """Libraries that count at the end of the process what was left find nothing."""
+    gc.unfreeze()
 
 
 @pytest.hookimpl(optionalhook=True)
