@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -362,3 +363,20 @@ def test_nothing_is_imported_before_something_is_judged() -> None:
     ask = f"import sys, message_lifecycle.gates.runner; print(sorted({heavy!r} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_module_that_nothing_is_asked_of_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "wide"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "heavy.py").write_text("import sys\nsys.loaded_heavy = True\nLOAD = 7\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "loaded_heavy", False, raising=False)
+
+    runner._loaded_when_used("wide", "heavy")
+    runner._loaded_when_used("wide", "heavy")  # once is enough
+    from wide import heavy
+
+    assert not sys.loaded_heavy
+    assert heavy.LOAD == 7
+    assert sys.loaded_heavy

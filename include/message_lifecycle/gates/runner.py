@@ -8,10 +8,14 @@ when every part of it came back without an error.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import logging
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from itertools import groupby
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, assert_never
@@ -125,10 +129,30 @@ def _results(parts: Iterable[Part], frame: pa.Table) -> Mapping[Part, Any]:
     asked = list(parts)
     if not asked:
         return {}
-    os.environ.setdefault("GX_ANALYTICS_ENABLED", "False")
+    _lighten()
     from message_lifecycle.gates import engine
 
     return engine.validate(_in_pandas(frame, {part.column for part in asked if part.column is not None}), asked)
+
+
+@cache
+def _lighten() -> None:
+    """Before Great Expectations is imported. A quarter of its import is statistics, for expectations of distributions; none of ours is one."""
+    os.environ.setdefault("GX_ANALYTICS_ENABLED", "False")
+    _loaded_when_used("scipy", "stats")
+
+
+def _loaded_when_used(package: str, name: str) -> None:
+    """Import a module of the package when something of it is asked for."""
+    full, parent = f"{package}.{name}", importlib.import_module(package)
+    spec = None if full in sys.modules else importlib.util.find_spec(full)
+    if spec is None or spec.loader is None:
+        return
+    spec.loader = loader = importlib.util.LazyLoader(spec.loader)
+    module = sys.modules[full] = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    # Where `from package import name` looks first: a look at the module itself would load it.
+    setattr(parent, name, module)
 
 
 def _in_pandas(frame: pa.Table, columns: Iterable[str]) -> pd.DataFrame:
