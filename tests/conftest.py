@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 GROUPS = {"dags": "dags", "e2e": "e2e"}
 # One test over many files of scenarios: each of them is a group, as a file of tests is. Its cases are named `store-file-scenario`.
 _SCENARIOS = "tests/contract/test_scenarios.py"
-# When a folder's tests run; the others after these, and scenarios last.
-_TURNS = {"e2e": 0, "unit": 1}
+# Marks of tests that start a server or a JVM.
+_SERVERS = ("spark", "postgres", "redis", "nats", "airflow")
 # What xdist calls the first worker, which uses the clone's own state folder, as a run without workers does.
 _FIRST_WORKER = "gw0"
 # New objects, until Python's collector looks at them.
@@ -56,18 +56,22 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The end-to-end tests first: they wait for Airflow more than they work, and begun last they would be waited for alone. Beside them what
-    needs no Java, until its class archive is recorded; small groups last, so that all workers end together."""
-    items.sort(key=lambda item: _turn(Path(item.nodeid.partition("::")[0])))
+    """The end-to-end tests first: they wait for Airflow more than they work, and begun last they would be waited for alone. Beside them the
+    groups that start nothing, while Java's class archive is recorded for the others; scenarios, in small groups, last."""
+    starting = {group_of(item.nodeid) for item in items if any(item.get_closest_marker(mark) for mark in _SERVERS)}
 
+    def turn(item: pytest.Item) -> int:
+        group = group_of(item.nodeid)
+        if group.startswith(_SCENARIOS):
+            return 3
+        return 0 if group == GROUPS["e2e"] else 2 if group in starting else 1
 
-def _turn(file: Path) -> int:
-    return 3 if file == Path(_SCENARIOS) else _TURNS.get(file.parts[1], 2)
+    items.sort(key=turn)
 
 
 def pytest_collection_finish() -> None:
     """What is there when the tests begin stays to their end: thousands of tests and the modules that they import. Python's collector would
-    walk through it every few seconds, a twelfth of the run's time, and through what a test makes more often than anything is found there."""
+    walk through it every few seconds."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECTED_AFTER, 20, 20)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -365,18 +364,19 @@ def test_nothing_is_imported_before_something_is_judged() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_module_that_nothing_is_asked_of_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "wide"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "heavy.py").write_text("import sys\nsys.loaded_heavy = True\nLOAD = 7\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sys, "loaded_heavy", False, raising=False)
+def test_statistics_that_no_check_asks_for_are_not_loaded() -> None:
+    """By a gate's process; whoever asks for them there has them."""
+    ask = """
+import sys, pyarrow
+from message_lifecycle.gates.runner import _results
+from message_lifecycle.gates.suite import Part
 
-    runner._loaded_when_used("wide", "heavy")
-    runner._loaded_when_used("wide", "heavy")  # once is enough
-    from wide import heavy
-
-    assert not sys.loaded_heavy
-    assert heavy.LOAD == 7
-    assert sys.loaded_heavy
+wanted = [Part(asks=asks, column="n", minimum=3, maximum=3) for asks in ("sum", "min", "max")] + [Part(asks="known", column="n")]
+wanted += [Part(asks="rows", minimum=1), Part(asks="in_set", column="yes", value=True)]
+found = _results(wanted, pyarrow.table({"n": [3], "yes": [True]}))
+loaded = "scipy.stats._stats_py" in sys.modules
+from scipy import stats
+print(len(found), all(result.success for result in found.values()), loaded, float(stats.norm.cdf(0.0)))
+"""
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == "6 True False 0.5"

@@ -8,7 +8,6 @@ when every part of it came back without an error.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import logging
 import os
@@ -137,22 +136,17 @@ def _results(parts: Iterable[Part], frame: pa.Table) -> Mapping[Part, Any]:
 
 @cache
 def _lighten() -> None:
-    """Before Great Expectations is imported. A quarter of its import is statistics, for expectations of distributions; none of ours is one."""
+    """Before Great Expectations is imported. A quarter of its import is statistics, for expectations of distributions; none of ours is one,
+    so they are loaded when something of them is asked for."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "False")
-    _loaded_when_used("scipy", "stats")
-
-
-def _loaded_when_used(package: str, name: str) -> None:
-    """Import a module of the package when something of it is asked for."""
-    full, parent = f"{package}.{name}", importlib.import_module(package)
-    spec = None if full in sys.modules else importlib.util.find_spec(full)
+    spec = None if "scipy.stats" in sys.modules else importlib.util.find_spec("scipy.stats")
     if spec is None or spec.loader is None:
         return
     spec.loader = loader = importlib.util.LazyLoader(spec.loader)
-    module = sys.modules[full] = importlib.util.module_from_spec(spec)
+    module = sys.modules["scipy.stats"] = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
-    # Where `from package import name` looks first: a look at the module itself would load it.
-    setattr(parent, name, module)
+    # Where `from scipy import stats` looks first: a look at the module itself would load it.
+    sys.modules["scipy"].stats = module  # type: ignore[attr-defined]  # of a module that nobody has typed
 
 
 def _in_pandas(frame: pa.Table, columns: Iterable[str]) -> pd.DataFrame:
