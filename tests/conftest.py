@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,14 +102,13 @@ def embedded() -> Iterator[Path]:
     """Started if it does not run yet, and then stopped after the tests; its environment is this process's. The state folder."""
     from message_lifecycle.app import embedded as default
     from message_lifecycle.local import stack
+    from message_lifecycle.local.guard import stopped_after
     from message_lifecycle.local.layout import find_layout
 
     layout = find_layout()
-    ran = stack.status(layout).postgres
-    default.up(layout, with_airflow=False)
-    yield layout.state
-    if not ran:
-        stack.down(layout)
+    with nullcontext() if stack.status(layout).postgres else stopped_after(stack.down, layout):
+        default.up(layout, with_airflow=False)
+        yield layout.state
 
 
 @pytest.fixture
@@ -124,21 +124,21 @@ def own_catalog(embedded: Path) -> Iterator[None]:
 def embedded_redis() -> Iterator[Address]:
     """The Redis server of the embedded default, started if it does not run yet, and then stopped after the tests."""
     from message_lifecycle.local import redis
+    from message_lifecycle.local.guard import stopped_after
     from message_lifecycle.local.layout import find_layout
 
     layout = find_layout()
-    ran = redis.running(layout) is not None
-    yield redis.start(layout)
-    if not ran:
-        redis.stop(layout)
+    with nullcontext() if redis.running(layout) else stopped_after(redis.stop, layout):
+        yield redis.start(layout)
 
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Address]:
     """A Redis server of these tests alone, whatever else runs beside them."""
     from message_lifecycle.local import redis
+    from message_lifecycle.local.guard import stopped_after
     from message_lifecycle.local.layout import Layout, project_root
 
     layout = Layout(project=project_root(), state=tmp_path_factory.mktemp("redis"))
-    yield redis.start(layout)
-    redis.stop(layout)
+    with stopped_after(redis.stop, layout):
+        yield redis.start(layout)

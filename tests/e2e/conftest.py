@@ -14,8 +14,10 @@ import pytest
 
 from message_lifecycle.local.airflow import connect
 from message_lifecycle.local.environment import applied, read_environment
+from message_lifecycle.local.guard import stopped_after
 from message_lifecycle.local.layout import Layout, find_layout, venv_bin, venv_python
 from message_lifecycle.local.postgres import find_place
+from message_lifecycle.local.stack import down
 from tests.e2e.stack import DAG, KEPT, Agent, Days, Stack
 
 OTHER_STACKS = ("LIFECYCLE_", "AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_")
@@ -44,10 +46,11 @@ def stack() -> Iterator[Stack]:
         days = Days.at(int(time.time()))
         config.write_text(f"[message_cleaner]\ninterval = {days.length}\n")
         try:
-            _lifecycle("up", environ)
-            settings = read_environment(layout)
-            assert settings is not None
-            yield from _running(layout, applied(settings, environ), days)
+            with stopped_after(down, layout):
+                _lifecycle("up", environ)
+                settings = read_environment(layout)
+                assert settings is not None
+                yield from _running(layout, applied(settings, environ), days)
         finally:
             _clear(layout, environ)
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,8 +22,12 @@ from nats.aio.subscription import Subscription
 from nats.protocol.command import hpub_cmd, pub_cmd
 
 import nats
+from message_lifecycle.local import processes
+from message_lifecycle.local.guard import stopped_after
+from message_lifecycle.local.layout import Layout, project_root, venv_bin, write_private
 
 Header = tuple[str, bytes]
+_SERVICE = "nats"
 _START_SECONDS = 20.0
 _REPLY_SECONDS = 20.0
 _POLL_SECONDS = 0.05
@@ -198,27 +200,27 @@ def started(folder: Path) -> Iterator[NatsServer]:
         "authorization": {"user": "tests", "password": password},
         "jetstream": {"store_dir": str(folder / "jetstream")},
     }
+    layout = Layout(project=project_root(), state=folder / "state")
+    layout.prepare()
     file = folder / "server.conf"
-    file.touch(mode=0o600)
-    file.write_text(json.dumps(config))  # its own format takes JSON
-    with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen([str(Path(sys.executable).parent / "nats-server"), "-c", str(file)], stdout=log, stderr=log)
-    try:
-        address = _address(folder / f"nats-server_{process.pid}.ports", process, folder / "server.log")
-        with asyncio.Runner() as runner:
-            client = runner.run(nats.connect(address, user="tests", password=password, allow_reconnect=False))
-            try:
-                yield NatsServer(client, runner)
-            finally:
-                runner.run(client.close())
-    finally:
-        process.terminate()
-        process.wait(_START_SECONDS)
+    write_private(file, json.dumps(config))  # its own format takes JSON
+    with stopped_after(stop, layout), asyncio.Runner() as runner:
+        process = processes.launch(layout, _SERVICE, [venv_bin() / "nats-server", "-c", file], {}, identity="").process
+        address = _address(folder / f"nats-server_{process.pid}.ports", process, processes.log_file(layout, _SERVICE))
+        client = runner.run(nats.connect(address, user="tests", password=password, allow_reconnect=False))
+        try:
+            yield NatsServer(client, runner)
+        finally:
+            runner.run(client.close())
 
 
-def _address(ports: Path, process: subprocess.Popen[bytes], log: Path) -> str:
+def stop(layout: Layout) -> None:
+    processes.stop(layout, [_SERVICE], polite_seconds=_START_SECONDS)
+
+
+def _address(ports: Path, process: processes.Process, log: Path) -> str:
     end = time.monotonic() + _START_SECONDS
-    while time.monotonic() < end and process.poll() is None:
+    while time.monotonic() < end and process.alive():
         if ports.is_file() and (text := ports.read_text()):
             return str(json.loads(text)["nats"][0])
         time.sleep(0.02)

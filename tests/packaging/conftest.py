@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local import airflow, postgres, redis
+from message_lifecycle.local import stack
+from message_lifecycle.local.guard import stopped_after
 from message_lifecycle.local.layout import Layout, project_root
 from message_lifecycle.local.postgres import find_place
 
@@ -22,8 +23,6 @@ def layout() -> Iterator[Layout]:
         Path(outer).chmod(0o711)
         found = Layout(project=project_root(), state=Path(outer) / "a state")
         found.prepare()
-        yield found
-        airflow.stop(found)
-        postgres.stop(found)
-        redis.stop(found)
+        with stopped_after(stack.down, found):
+            yield found
         shutil.rmtree(find_place(found).folder, ignore_errors=True)

@@ -11,6 +11,7 @@ from psycopg import sql
 
 from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger
 from message_lifecycle.local import postgres
+from message_lifecycle.local.guard import stopped_after
 from message_lifecycle.local.layout import find_layout
 from message_lifecycle.local.postgres import Address
 from tests.ledgers import StandingClock
@@ -25,8 +26,8 @@ def server() -> Iterator[Address]:
         yield found
         return
     layout.prepare()
-    yield postgres.start(layout)
-    postgres.stop(layout)
+    with stopped_after(postgres.stop, layout):
+        yield postgres.start(layout)
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -182,21 +183,18 @@ def scratch_lake_world(server: Mapping[str, Value], options: StoreOptions = NO_O
 
 @cache
 def _enter_scratch_lake() -> None:
-    """It is gone when the process ends by itself."""
+    """It is gone when the process ends, also where it is killed."""
     from message_lifecycle.local import stack
     from message_lifecycle.local.environment import enter
+    from message_lifecycle.local.guard import stopped_after
     from message_lifecycle.local.layout import Layout, project_root
     from message_lifecycle.stores.iceberg.session import end_session
 
     layout = Layout(project=project_root(), state=Path(mkdtemp(prefix="lifecycle-")))
-
-    def remove() -> None:
-        try:
-            end_session()
-        finally:
-            stack.remove_scratch(layout)
-
-    atexit.register(remove)
+    ending = ExitStack()
+    atexit.register(ending.close)
+    ending.enter_context(stopped_after(stack.remove_scratch, layout))
+    ending.callback(end_session)
     enter(stack.start_scratch(layout))
 
 
@@ -234,7 +232,7 @@ def json_file_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTI
 
 
 def redis_streams_world(server: Mapping[str, Value], options: StoreOptions = NO_OPTIONS) -> World:  # noqa: ARG001  # it has no options
-    """Scratch streams on the embedded Redis, which is started if it does not run, and then stopped when this process ends."""
+    """Scratch streams on the embedded Redis, which is started if it does not run, and then stopped when this process ends or is killed."""
     from message_lifecycle.stores.redis_streams.log import RedisLogs
 
     logs = RedisLogs(_embedded_redis(), prefix=f"scenario-{token_hex(6)}")
@@ -250,14 +248,17 @@ def redis_streams_world(server: Mapping[str, Value], options: StoreOptions = NO_
 @cache
 def _embedded_redis() -> Server:
     from message_lifecycle.local import redis
+    from message_lifecycle.local.guard import stopped_after
     from message_lifecycle.local.layout import find_layout
     from message_lifecycle.stores.redis_streams.log import Server
 
     layout = find_layout()
     address = redis.running(layout)
     if address is None:
+        ending = ExitStack()
+        atexit.register(ending.close)
+        ending.enter_context(stopped_after(redis.stop, layout))
         address = redis.start(layout)
-        atexit.register(redis.stop, layout)
     return Server(name="embedded", url=address.url, password=lambda: address.password)
 
 

@@ -1,0 +1,44 @@
+"""What a process starts for itself alone ends with it, also where it is killed: another process waits beside it, and then stops the rest.
+
+`python -m message_lifecycle.local.guard STOP PROJECT STATE` waits on its standard input, which the kernel closes when the guarded process is
+gone; a word there says that nothing is left to do.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from pkgutil import resolve_name
+
+from message_lifecycle.local.layout import Layout, venv_python
+
+
+@contextmanager
+def stopped_after(stop: Callable[[Layout], object], layout: Layout) -> Iterator[None]:
+    """`stop(layout)` is called at the end of the block, or by another process if this one dies in it. A function at the top of its module."""
+    command: list[str | Path] = [venv_python(), "-m", __name__, f"{stop.__module__}:{stop.__qualname__}", layout.project, layout.state]
+    # A Ctrl-C at our terminal is for us to answer, so it has its own session. Whatever else we start does not inherit the pipe.
+    with subprocess.Popen(
+        command, cwd=layout.project, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as guard:
+        try:
+            yield
+        finally:
+            try:
+                stop(layout)
+            finally:
+                guard.communicate(b"stopped")
+
+
+def main() -> int:
+    stop, project, state = sys.argv[1:]
+    if not sys.stdin.buffer.read():
+        resolve_name(stop)(Layout(project=Path(project), state=Path(state)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
