@@ -30,6 +30,9 @@ _FIRST_WORKER = "gw0"
 # New objects, until Python's collector looks at them.
 _COLLECTED_AFTER = 20_000
 
+# No example has a deadline: what takes long on a busy machine is no fault.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 settings.register_profile(HUNT, print_blob=True)
 # Hypothesis takes constants from whatever modules of ours a worker has imported so far: the same seed would make other logs wherever the
 # files are spread otherwise over the workers. `providers` is its own; requirements.txt pins it.

@@ -78,9 +78,9 @@ def test_where_it_is_killed_its_server_and_its_lake_go_with_it(scenarios: Run) -
 
 
 def locks(temporary: Path) -> Iterator[Path]:
-    """The lock file of the run's server, once it is there: in the lake, or as root where its user can reach it."""
+    """The lock file of the run's server, once that takes connections: in the lake, or as root where its user can reach it."""
     for lake in temporary.glob("lifecycle-*"):
         place = lake / PLACE
         folder = Path(json.loads(place.read_text())["folder"]) if place.exists() else lake / "postgres"
-        if (lock := folder / "data/postmaster.pid").exists() and lock.read_text():
+        if (lock := folder / "data/postmaster.pid").exists() and "ready" in lock.read_text():
             yield lock
