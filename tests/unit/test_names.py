@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from message_lifecycle.model.errors import BadInput, InvalidName
-from message_lifecycle.model.names import TopicName, TopicUri, catalog_identifier, normalise_name
+from message_lifecycle.model.names import TopicName, TopicUri, catalog_identifier, name_of_identifier, normalise_name
 from tests.errors import raises
 
 
@@ -49,6 +49,19 @@ def test_identifiers_are_safe_and_tell_names_apart(one: str, other: str) -> None
         assert re.fullmatch(r"[a-z0-9_]+", identifier)
         assert "__" not in identifier
     assert (catalog_identifier(one) == catalog_identifier(other)) is (one == other)
+
+
+@given(NAMES)
+def test_an_identifier_tells_the_name_again(text: str) -> None:
+    assume(text.strip() not in ("", ".", ".."))
+    name = normalise_name(text)
+    assert name_of_identifier(catalog_identifier(name)) == name
+
+
+@pytest.mark.parametrize("identifier", ["a__quarantine", "Upper", "a_2", "_ff", "a_61", "", catalog_identifier("x" * 255)])
+def test_what_no_name_is_encoded_as_tells_none(identifier: str) -> None:
+    """`a_61` would be `aa`, which is written as it is."""
+    assert name_of_identifier(identifier) is None
 
 
 def test_the_longest_names_fit_a_catalog_and_stay_apart() -> None:

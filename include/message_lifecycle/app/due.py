@@ -11,10 +11,11 @@ from functools import partial
 from typing import TypeVar, cast, get_args
 
 from message_lifecycle.app.changes import belongs_to_another
+from message_lifecycle.app.known import why_absent
 from message_lifecycle.app.operations import registry
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.sparing import readers_of, spared_state
-from message_lifecycle.model.errors import BackendUnavailable, LifecycleError, Unavailable, UnknownTopic
+from message_lifecycle.model.errors import LifecycleError, PartlyUnavailable, Unavailable, UnknownTopic
 from message_lifecycle.model.facts import READERS
 from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.instants import Instant, format_instant
@@ -47,22 +48,28 @@ def due(
 ) -> list[Due]:
     """Judge every topic that the operation is for. `run`: whose own open plans are no rival's. `named`: a person named these topics."""
     operation, asked = registry.named(work), Asked(s, as_of=as_of, run=run, named=named)
-    return _judge_each(operation.candidates(s, names, named=named), partial(operation.due, s, asked=asked))
+    return _judge_each(s, operation.candidates(s, names, named=named), partial(operation.due, s, asked=asked))
 
 
-def _judge_each(names: Iterable[TopicName], one: Callable[[TopicName], Due]) -> list[Due]:
+def _judge_each(s: Services, names: Iterable[TopicName], one: Callable[[TopicName], Due]) -> list[Due]:
     """Each topic by itself: one that cannot be judged hides no other."""
     found = []
     for name in names:
         try:
             found.append(one(name))
-        except BackendUnavailable as error:  # one backend that is away is no reason to leave the others
-            found.append(Due(topic=name, due=False, reason=str(error), error=error))
+        except UnknownTopic:
+            found.append(_not_judged(name, why_absent(s, name)))
+        except PartlyUnavailable as error:  # one that is away is no reason to leave the others
+            found.append(_not_judged(name, error))
         except Unavailable:
             raise
         except LifecycleError as error:  # dropped since it was listed, a wrong setting: no other topic's affair
-            found.append(Due(topic=name, due=False, reason=f"{error.code}: {error}", error=error))
+            found.append(_not_judged(name, error))
     return found
+
+
+def _not_judged(name: TopicName, error: LifecycleError) -> Due:
+    return Due(topic=name, due=False, reason=f"{error.code}: {error}", error=error)
 
 
 class Asked:
@@ -121,7 +128,7 @@ def of_messages(s: Services, names: Iterable[TopicName]) -> list[TopicName]:
 def _holds_documents(s: Services, name: TopicName) -> bool:
     try:
         return "fold" in s.topics.describe(name).settings
-    except BackendUnavailable:
+    except PartlyUnavailable:
         return False
     except Unavailable:
         raise

@@ -14,6 +14,7 @@ from secrets import token_hex
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.erasure_secret import match_of, secret_for_request
+from message_lifecycle.app.known import all_topics, why_absent
 from message_lifecycle.app.operations.erasure import INTAKE, eraser_of, forget_former, writers_waited_for
 from message_lifecycle.app.operations.reclaim import is_gone, lost
 from message_lifecycle.app.operations.topics import uuid_of
@@ -24,6 +25,7 @@ from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.errors import (
     LifecycleError,
     UnknownPlan,
+    UnknownTopic,
     code_of,
     nothing_to_erase,
     unusable_key,
@@ -67,7 +69,7 @@ def topics_of(s: Services, request: ErasureRequest) -> list[TopicName]:
     """The topics that it concerns, as they are now: those that were named and have not gone for good since, or every one of the lake and of
     the backends beside it. Origins come before their copies: what a copy still took from one that was not erased yet is found there."""
     origins = {replica: origin for origin, replica in s.ledger.replicas()}
-    names = [name for name in request.topics if not is_gone(s, name)] if request.topics else {*s.topics.list(), *s.backends}
+    names = [name for name in request.topics if not is_gone(s, name)] if request.topics else all_topics(s)
     return sorted(names, key=lambda name: (len(line_of(origins, name)), name))
 
 
@@ -100,6 +102,8 @@ def carry_out(s: Services, request_id: str, *, approver: Approver | None = None)
     for name in topics_of(s, request):
         try:
             outcome = steps.run(s, name, as_of=s.ledger.now(), approver=approver, work=EraseKey(request_id=request.request_id))
+        except UnknownTopic:
+            found.append(Erased(topic=name, error=why_absent(s, name)))
         except LifecycleError as error:
             found.append(Erased(topic=name, error=error))
         else:

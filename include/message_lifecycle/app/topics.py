@@ -16,6 +16,7 @@ from message_lifecycle.model.errors import (
     CompactedTableMissing,
     ForeignTable,
     InvalidSetting,
+    PartlyUnavailable,
     Refused,
     TableBusy,
     UnknownTopic,
@@ -211,7 +212,7 @@ def _is_behind(s: Services, origin: TopicName, replica: TopicName) -> bool:
         if origin_of(replica, s.topics.describe(replica).settings) != origin:
             return False  # made anew as a copy of another topic; what is registered here holds until a person removes it
         ends = s.reader.log(origin).end_offsets
-    except (BadInput, Refused) as error:
+    except (BadInput, Refused, PartlyUnavailable) as error:
         log.warning("%s: %s: %s", replica, error.code, error)
         return False
     return any(end - 1 > known.get(partition, -1) for partition, end in ends.items())

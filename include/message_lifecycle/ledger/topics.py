@@ -129,6 +129,16 @@ class TopicState(Part):
         """None: not known, so that the first removal needs a person's word."""
         return self._settings_in(tables.accepted_settings, topic)
 
+    def known_topics(self) -> Mapping[TopicName, Instant]:
+        """Those that were made or taken on under this ledger, and when their settings were accepted last."""
+        rows = self._rows(select(tables.accepted_settings.c.topic, tables.accepted_settings.c.at))
+        return {topic_of(row.topic): Instant(row.at) for row in rows}
+
+    def forget_topic(self, topic: TopicName) -> None:
+        """It is not known any more; what was done with it stays in the history."""
+        with self._database.writing() as connection:
+            connection.execute(delete(tables.accepted_settings).where(tables.accepted_settings.c.topic == key_of(topic)))
+
     def set_accepted_view(self, topic: TopicName, values: Mapping[str, Value | None] | None) -> None:
         """Keep the settings under which the topic's compacted view is as it is; None: forget that there was one."""
         with self._database.writing() as connection:

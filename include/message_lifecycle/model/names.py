@@ -15,6 +15,7 @@ from message_lifecycle.model.errors import InvalidName, invalid_topic_uri
 MAX_NAME_BYTES = 255
 # Catalog tables keep names in columns of 255 characters; a longer encoding is cut and closed with its digest.
 _MAX_IDENTIFIER = 180
+_ESCAPED = re.compile(r"_([0-9a-f]{2})")
 _WHITE_SPACE = frozenset("\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B))))
 _JOIN_CONTROLS = frozenset("\u200c\u200d")
 # UTS 18's \w takes the Alphabetic property: beside letters and marks it has letter numbers and the circled letters.
@@ -86,6 +87,16 @@ def catalog_identifier(name: str) -> str:
     if len(encoded) <= _MAX_IDENTIFIER:
         return encoded
     return f"{encoded[:64].rstrip('_')}__d{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def name_of_identifier(identifier: str) -> str | None:
+    """The name that `catalog_identifier` has encoded; None: it has a digest in its place, or is none of ours."""
+    try:
+        raw = _ESCAPED.sub(lambda found: bytes.fromhex(found[1]).decode("latin-1"), identifier)
+        name = normalise_name(raw.encode("latin-1").decode())
+    except (InvalidName, UnicodeError):
+        return None
+    return name if catalog_identifier(name) == identifier else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

@@ -44,10 +44,11 @@ def due(
     Exit status 0: all could be judged, due or not; else by the kind of error that stands in a topic's line.
     """
     from message_lifecycle.app.due import due as judge
+    from message_lifecycle.app.known import all_topics
 
     s = services(ctx)
     at = instant_of(s, as_of)
-    names = [TopicName.parse(topic) for topic in topics] if topics else [*s.topics.list(), *s.backends]
+    names = [TopicName.parse(topic) for topic in topics] if topics else all_topics(s)
     of_lake = [name for name in names if name not in s.backends]
     found = [*judge(s, of_lake, as_of=at), *judge(s, of_lake, as_of=at, work="snapshot_with_purge")]
     found += judge(s, [name for name in names if name in s.backends], as_of=at, work="retention")

@@ -171,7 +171,8 @@ def list_(
     deleted: Annotated[bool, typer.Option("--deleted", help="Those that were deleted, and until when that can be undone.")] = False,
     output: OutputOption = Output.text,
 ) -> None:
-    """List the topics."""
+    """List the topics; those, too, that cannot be read, or that have gone and nobody has deleted: `lifecycle status` says which."""
+    from message_lifecycle.app.known import all_topics
     from message_lifecycle.app.requests import deleted_topics, deleted_view
 
     s, wanted = services(ctx), None if stream is None else normalise_name(stream)
@@ -179,10 +180,7 @@ def list_(
         gone = [deleted_view(s, topic) for topic in deleted_topics(s) if wanted in (None, topic.topic.stream)]
         emit(output, gone, _show_deleted)
         return
-    elsewhere = [name for name in s.backends if wanted in (None, name.stream)]
-    found = [str(name) for name in sorted([*s.topics.list(wanted), *elsewhere])]
-
-    emit(output, found, _show_names)
+    emit(output, [str(name) for name in all_topics(s, wanted)], _show_names)
 
 
 @app.command()
@@ -201,6 +199,18 @@ def delete(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOpt
         return drawing.ended(output, outcome)
     back = f"To bring it back: lifecycle undo {outcome.plan_id[: drawing.SHORT]} --by NAME --text WHY"
     return drawing.ended(output, outcome, s.ledger.record(outcome.plan_id).plan.things, then=back)
+
+
+@app.command()
+def forget(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> int:
+    """Say that a topic is meant to be gone whose tables another program has dropped; until then it is missed, and status fails.
+
+    A legal hold on any part of it refuses.
+    """
+    from message_lifecycle.app.known import forget_topic
+
+    word = word_of(by, text)
+    return drawing.ended(output, forget_topic(services(ctx), TopicName.parse(topic), by=word[1], text=word[2]))
 
 
 # A request like those of `message` and `key`, which people look for beside what else is done to a topic.

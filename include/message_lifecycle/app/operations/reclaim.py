@@ -18,7 +18,15 @@ from message_lifecycle.app.services import Services
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.gates.tables import deleted_reclaim_suite, reclaim_suite
 from message_lifecycle.model import plan as plans
-from message_lifecycle.model.errors import NothingDeleted, PlanConflict, UnknownPlan, UnknownTopic, files_left, not_deletable
+from message_lifecycle.model.errors import (
+    NothingDeleted,
+    PartlyUnavailable,
+    PlanConflict,
+    UnknownPlan,
+    UnknownTopic,
+    files_left,
+    not_deletable,
+)
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, Outcome, PlanRecord, Published, Staged
@@ -120,6 +128,8 @@ def is_gone(s: Services, name: TopicName) -> bool:
         deletions = (outcome.plan_id for _, outcome in s.ledger.history(name, operations=_DELETION) if outcome.name == "published")
         last = next(deletions, None)
         return last is not None and done_before(s, deletion_of(s, last)) is not None
+    except PartlyUnavailable:
+        pass  # it is there
     return False
 
 

@@ -8,6 +8,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
+from message_lifecycle.app.known import all_topics
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.sparing import is_undone
 from message_lifecycle.app.topics import keep_view
@@ -178,7 +179,7 @@ class Operation:
 
     def looked_at(self, s: Services, given: Sequence[TopicName]) -> Sequence[TopicName]:
         """Where a schedule looks: at the topics that a person named, else at all. Raises NotInABackend."""
-        return given or s.topics.list()
+        return given or [name for name in all_topics(s) if name not in s.backends]
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
         """Those of the topics that the operation is for. `named`: a person named them."""

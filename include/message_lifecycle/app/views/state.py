@@ -6,10 +6,11 @@ import base64
 from collections.abc import Iterable, Sequence
 from typing import Any, assert_never
 
+from message_lifecycle.app.known import all_topics, why_absent
 from message_lifecycle.app.operations.registry import named, names_of, preview
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.erasure import ErasureRequest
-from message_lifecycle.model.errors import BackendUnavailable, LifecycleError, Unavailable
+from message_lifecycle.model.errors import LifecycleError, PartlyUnavailable, Unavailable, UnknownTopic
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
 from message_lifecycle.model.names import TopicName
@@ -156,18 +157,24 @@ def status(s: Services, names: Iterable[TopicName] | None = None) -> list[View]:
     """Every topic's state now. A topic that cannot be read is reported as such and hides no other."""
     now = s.ledger.now()
     waiting = s.ledger.waiting()
-    return [_isolated(s, name, now, waiting) for name in (sorted([*s.topics.list(), *s.backends]) if names is None else names)]
+    return [_isolated(s, name, now, waiting) for name in (all_topics(s) if names is None else names)]
 
 
 def _isolated(s: Services, name: TopicName, now: Instant, waiting: Sequence[PlanSummary]) -> View:
     try:
         return topic_status(s, name, now=now, waiting=waiting)
-    except BackendUnavailable as error:  # one backend that is away hides no other, nor the lake
-        return {"topic": str(name), "ok": False, "problems": [f"{error.code}: {error}"]}
+    except UnknownTopic:
+        return _not_read(name, why_absent(s, name))
+    except PartlyUnavailable as error:  # one that is away hides no other
+        return _not_read(name, error)
     except Unavailable:
         raise
     except LifecycleError as error:
-        return {"topic": str(name), "ok": False, "problems": [f"{error.code}: {error}"]}
+        return _not_read(name, error)
+
+
+def _not_read(name: TopicName, error: LifecycleError) -> View:
+    return {"topic": str(name), "ok": False, "problems": [f"{error.code}: {error}"]}
 
 
 def topic_status(s: Services, name: TopicName, *, now: Instant, waiting: Sequence[PlanSummary] | None = None) -> View:

@@ -85,7 +85,50 @@ def storage_refused(place: str, reason: str) -> Unavailable:
     )
 
 
-class BackendUnavailable(Unavailable):
+class PartlyUnavailable(Unavailable):
+    """One topic, or one backend, is out of reach; that says nothing of the others, which go on."""
+
+
+class TableUnreadable(PartlyUnavailable, OSError):
+    """The catalog has the table, and what it points to cannot be read: the table is there, and nothing is known of it."""
+
+    def __init__(self, table: str, location: str, reason: str) -> None:
+        self.table, self.location = table, location
+        super().__init__(
+            f"the catalog has the table {table}, and its metadata {location} cannot be read: {reason}. Nothing was changed. See that the "
+            "folder or bucket is there, mounted, and open to the user of this process; a file that is lost or damaged comes back from a backup."
+        )
+
+
+class FileUnreadable(PartlyUnavailable, OSError):
+    """A file that a table names, of data or of its metadata, is damaged or out of reach."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(
+            f"{path}: a table names this file, and it cannot be read: {reason}. Nothing was changed. See that its folder or bucket is there, "
+            "mounted, and open to the user of this process; a file that is lost or damaged comes back from a backup."
+        )
+        self.filename = path
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class FileLost(FileUnreadable, FileNotFoundError):
+    """It is not there."""
+
+
+def topic_missing(topic: str) -> PartlyUnavailable:
+    """The ledger knows the topic, and no plan has deleted it; so it is not the same as one that never was."""
+    return PartlyUnavailable(
+        f"topic {topic} is known to the ledger, the catalog has no table of it, and no plan has deleted it: another program dropped it, or "
+        "the catalog is an older one. Bring its table back; where it is meant to be gone, say so: "
+        f"`lifecycle topic forget {topic} --by NAME --text WHY`.",
+        code="TopicMissing",
+    )
+
+
+class BackendUnavailable(PartlyUnavailable):
     """A backend's server cannot be reached, or does not let us in."""
 
     def __init__(self, backend: str, reason: str, remedy: str) -> None:

@@ -5,6 +5,7 @@ Settings, the real names and the number of partitions are table properties, so t
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache, partial
@@ -14,6 +15,7 @@ from message_lifecycle.model.errors import (
     CatalogUnavailable,
     ForeignTable,
     InvalidName,
+    TableUnreadable,
     UnknownTopic,
     UnsafePath,
     deletion_begun,
@@ -23,7 +25,7 @@ from message_lifecycle.model.errors import (
     topic_exists,
 )
 from message_lifecycle.model.facts import ActiveSegment
-from message_lifecycle.model.names import TopicName, catalog_identifier, normalise_name
+from message_lifecycle.model.names import TopicName, catalog_identifier, name_of_identifier, normalise_name
 from message_lifecycle.model.setting_list import PROPERTY_PREFIX, Value
 from message_lifecycle.model.settings import Policy, property_text, resolve
 from message_lifecycle.model.topic import check_policy, role_of
@@ -144,11 +146,29 @@ class Tables:
         return self.load(name)
 
     def at(self, place: Place, location: str) -> TableDocument:
+        """The table's metadata there, or where it has moved to since the catalog was asked. Raises UnknownTopic where it is gone since,
+        TableUnreadable."""
         seen = self._documents.get(place)
         if seen is None or seen.location != location:
-            with reaching_catalog():
-                seen = self._documents[place] = TableDocument.read(location, self.pointers.file_properties)
+            seen = self._documents[place] = self._read(place, location)
         return seen
+
+    def _read(self, place: Place, location: str) -> TableDocument:
+        while True:
+            try:
+                with reaching_catalog():
+                    return TableDocument.read(location, self.pointers.file_properties)
+            except (OSError, EOFError, ValueError, zlib.error) as error:
+                asked, location = location, self._moved(place)
+                if location == asked:
+                    raise _unreadable(place, location, error) from error
+
+    def _moved(self, place: Place) -> str:
+        """Where the catalog says now that the metadata lies. Raises UnknownTopic."""
+        location = self.pointers.one(place)
+        if location is None:
+            raise UnknownTopic(".".join(place))
+        return location
 
     def load(self, name: TopicName, *, kind: str = "") -> Table:
         """The table for reading manifests and data. Raises as `document`."""
@@ -163,7 +183,14 @@ class Tables:
                     seen = self._tables[place] = self.catalog.load_table(place)
             except NoSuchTableError:
                 raise UnknownTopic(str(name)) from None
+            except (OSError, ValueError) as error:
+                raise _unreadable(place, location, error) from error
         return seen
+
+
+def _unreadable(place: Place, location: str, error: Exception) -> TableUnreadable:
+    words = error.strerror if isinstance(error, OSError) else None
+    return TableUnreadable(".".join(place), location, words or f"{type(error).__name__}: {error}")
 
 
 class IcebergTopics:
@@ -237,7 +264,8 @@ class IcebergTopics:
         )
 
     def list(self, stream: str | None = None) -> Sequence[TopicName]:
-        """Topics by name; tables of other writers, and those beside a topic, are not among them."""
+        """Topics by name; tables of other writers, and those beside a topic, are not among them. A table that cannot be read is, by the
+        name that it has if it is a topic's."""
         namespace = None if stream is None else catalog_identifier(normalise_name(stream))
         return sorted(
             name for place, location in self._tables.pointers.all(namespace) if (name := self._topic_at(place, location)) is not None
@@ -264,14 +292,21 @@ class IcebergTopics:
         try:
             properties = self._tables.at(place, location).properties
             name = TopicName(stream=normalise_name(properties[STREAM_PROPERTY]), topic=normalise_name(properties[TOPIC_PROPERTY]))
-        except (KeyError, InvalidName, FileNotFoundError):
+        except (KeyError, InvalidName, UnknownTopic):
             return None  # another writer's, or dropped since it was listed
+        except TableUnreadable:
+            return None if self._scratch else _encoded(place)
         if (SCRATCH_PROPERTY in properties) is not self._scratch:
             return None
         return name if (name.namespace, name.table()) == place else None
 
     def _undo_ms(self, settings: Mapping[str, Value]) -> str:
         return str(resolve(topic=settings, server=self._server).undo_window_us // 1000)
+
+
+def _encoded(place: Place) -> TopicName | None:
+    stream, topic = map(name_of_identifier, place)
+    return None if stream is None or topic is None else TopicName(stream=stream, topic=topic)
 
 
 def _shape(settings: Mapping[str, Value], partitions: int) -> tuple[Mapping[str, str], TableShape, LogSummary]:

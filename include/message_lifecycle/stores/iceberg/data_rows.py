@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
-from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
+from message_lifecycle.stores.iceberg.table_folder import is_local, local_path, reading
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +68,7 @@ def vectors_in(io: FileIO, path: str) -> dict[str, Positions]:
     from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
     from pyiceberg.table.puffin import PuffinFile
 
-    with io.new_input(path).open() as stream:
+    with reading(path), io.new_input(path).open() as stream:
         found = PuffinFile(stream.read())
     return {
         vector.referenced_data_file: np.asarray(vector.to_vector().to_numpy(), np.int64)
@@ -81,7 +81,7 @@ def read_columns(io: FileIO, path: str, columns: Iterable[str]) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with ExitStack() as opened:
+    with reading(path), ExitStack() as opened:
         # Of a local file only these columns are read; a stream may hold all of it.
         source = local_path(path) if is_local(path) else pa.PythonFile(opened.enter_context(io.new_input(path).open()), mode="r")
         file = opened.enter_context(pq.ParquetFile(source))
@@ -135,7 +135,8 @@ def rows_in_order(
     for each, offset in (after or {}).items():
         elsewhere = NotEqualTo(term=Reference("partition"), value=literal(each))
         wanted = And(wanted, Or(elsewhere, GreaterThan(term=Reference("offset"), value=literal(offset))))
-    tasks = list(table.scan(row_filter=wanted, snapshot_id=snapshot_id).plan_files())
+    with reading(f"a manifest in {table.location()}"):
+        tasks = list(table.scan(row_filter=wanted, snapshot_id=snapshot_id).plan_files())
     for stretch in _stretches(tasks):
         yield _scan(table, stretch, wanted).sort_by("offset")
 
@@ -171,8 +172,10 @@ def _scan(table: Table, tasks: list[FileScanTask], wanted: BooleanExpression, co
     from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO
 
     schema = table.schema() if columns == ("*",) else table.schema().select(*columns)
+    first, others = tasks[0].file.file_path, f" (or one of {len(tasks) - 1} files read with it)" if tasks[1:] else ""
     # Data is read by PyArrow, whichever way the metadata came.
-    return ArrowScan(table.metadata, PyArrowFileIO(table.io.properties), schema, wanted).to_table(tasks)
+    with reading(f"{first}{others}"):
+        return ArrowScan(table.metadata, PyArrowFileIO(table.io.properties), schema, wanted).to_table(tasks)
 
 
 def messages_of(rows: pa.Table) -> Iterator[Message]:

@@ -24,7 +24,7 @@ from message_lifecycle.stores.iceberg.data_rows import FileRows, Vectors, read_r
 from message_lifecycle.stores.iceberg.limited import Found, Going, Limited
 from message_lifecycle.stores.iceberg.manifests import files_of
 from message_lifecycle.stores.iceberg.segments import FileMetrics, newest_known
-from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
+from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix, reading
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -254,7 +254,7 @@ def requested_rows(table: Table, snapshot: Snapshot, request: Request, *, as_of:
         if not _may_hold(file, request):
             continue
         path = absolute(prefix, file.name)
-        with table.io.new_input(path).open() as stream:
+        with reading(path), table.io.new_input(path).open() as stream:
             # A truncation asks for no key.
             columns = ["offset"] if isinstance(request, TruncateLog) else ["offset", "key"]
             rows = pq.ParquetFile(pa.PythonFile(stream, mode="r")).read(columns=columns)

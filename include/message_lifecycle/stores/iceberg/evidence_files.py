@@ -19,7 +19,7 @@ from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Held, Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.stores.iceberg.columns import APPEND_TIME, EXPIRES_AT, NEVER, OFFSET
-from message_lifecycle.stores.iceberg.manifests import DELETED, Row, entries, picking
+from message_lifecycle.stores.iceberg.manifests import DELETED, Row, entries, manifests_of, picking
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -84,7 +84,7 @@ def both_snapshots(table: Table, plan: Plan, staged: Staged) -> tuple[Snapshot, 
 
 def files_of_both(table: Table, was: Snapshot, now: Snapshot) -> tuple[pa.Table, pa.Table]:
     """The files of both snapshots, as `FILES`. A manifest that they share is read once."""
-    lists = [snapshot.manifests(table.io) for snapshot in (was, now)]
+    lists = [manifests_of(table, snapshot) for snapshot in (was, now)]
     read = {manifest.manifest_path: manifest for manifests in lists for manifest in manifests}
     found = {path: _files(table.io, manifest) for path, manifest in read.items()}
     before, after = (pa.concat_tables([FILES.empty_table(), *(found[manifest.manifest_path] for manifest in each)]) for each in lists)

@@ -21,7 +21,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.tables import RefFact, SnapshotFact, TableHistory
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER, of_plan
 from message_lifecycle.stores.iceberg.relations import scratch_database
-from message_lifecycle.stores.iceberg.table_folder import ListedFile, TableDocument, Within, owner_of
+from message_lifecycle.stores.iceberg.table_folder import ListedFile, TableDocument, Within, owner_of, reading
 
 if TYPE_CHECKING:
     import duckdb
@@ -99,14 +99,14 @@ def _snapshots(document: History) -> list[Mapping[str, Any]]:
 
 
 def _manifests(io: FileIO, manifest_list: str) -> Iterator[str]:
-    with AvroFile[Record](io.new_input(manifest_list), _LISTED) as reader:
+    with reading(manifest_list), AvroFile[Record](io.new_input(manifest_list), _LISTED) as reader:
         for record in reader:
             yield record._data[0]
 
 
 def _live(io: FileIO, manifest: str) -> Iterator[tuple[int, str]]:
     """Content and path of the files that a manifest holds; of those it says are gone, another manifest decides."""
-    with AvroFile[Record](io.new_input(manifest), _ENTRY) as reader:
+    with reading(manifest), AvroFile[Record](io.new_input(manifest), _ENTRY) as reader:
         for record in reader:
             status, file = record._data
             if status != _DELETED:

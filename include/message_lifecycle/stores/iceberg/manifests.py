@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from message_lifecycle.stores.iceberg.columns import APPEND_TIME, EXPIRES_AT, NEVER, OFFSET
 from message_lifecycle.stores.iceberg.segments import FileMetrics
-from message_lifecycle.stores.iceberg.table_folder import location_prefix
+from message_lifecycle.stores.iceberg.table_folder import location_prefix, reading
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO, InputFile
@@ -97,14 +97,20 @@ def _reader(schema: str, decoder: type[BinaryDecoder], pick: Pick) -> _Tuples:
 def entries(io: FileIO, manifest: ManifestFile, pick: Pick = _pick) -> Iterator[tuple[int, int, Row]]:
     """All entries of a manifest, those of removed files included: status, snapshot id, and the file's fields of `pick`."""
     added_by = manifest.added_snapshot_id or 0
-    with _Entries(io.new_input(manifest.manifest_path), pick) as file:
+    with reading(manifest.manifest_path), _Entries(io.new_input(manifest.manifest_path), pick) as file:
         for status, snapshot_id, picked in file:
             yield status, added_by if snapshot_id is None else snapshot_id, picked
 
 
+def manifests_of(table: Table, snapshot: Snapshot) -> Sequence[ManifestFile]:
+    """What the snapshot's list of manifests names. Raises FileLost, FileUnreadable."""
+    with reading(snapshot.manifest_list):
+        return snapshot.manifests(table.io)
+
+
 def listed(table: Table, snapshot: Snapshot, pick: Pick, *, content: ManifestContent = ManifestContent.DATA) -> Iterator[Row]:
     """The fields of `pick` of every data file that the snapshot has, or of its delete files."""
-    for manifest in snapshot.manifests(table.io):
+    for manifest in manifests_of(table, snapshot):
         if manifest.content == content:
             for status, _, file in entries(table.io, manifest, pick):
                 if status != DELETED:
@@ -162,7 +168,7 @@ def _map_of_numbers(decoder: BinaryDecoder) -> dict[int, int]:
 
 def files_of(table: Table, snapshot: Snapshot) -> Iterator[FileMetrics]:
     """The data files of a snapshot with their metrics; nothing but manifests is read."""
-    manifests = snapshot.manifests(table.io)
+    manifests = manifests_of(table, snapshot)
     deleted: dict[str, int] = {}
     for manifest in manifests:
         if manifest.content == ManifestContent.DELETES:
@@ -205,7 +211,7 @@ def _number(bound: bytes | None) -> int | None:
 
 def vector_files(table: Table, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     """The path of each data file that has a deletion vector, and the path of the file that holds it."""
-    for manifest in snapshot.manifests(table.io):
+    for manifest in manifests_of(table, snapshot):
         if manifest.content == ManifestContent.DELETES:
             for status, _, (content, path, *_, referenced) in entries(table.io, manifest):
                 if status != DELETED and content == DataFileContent.POSITION_DELETES.value and referenced:
@@ -217,7 +223,7 @@ def removed_by(table: Table, snapshot: Snapshot, by: Collection[int]) -> list[st
     prefix = location_prefix(table.location())
     return sorted(
         file[1].removeprefix(prefix)
-        for manifest in snapshot.manifests(table.io)
+        for manifest in manifests_of(table, snapshot)
         if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id in by and manifest.deleted_files_count != 0
         for status, snapshot_id, file in entries(table.io, manifest, picking("content", "file_path"))
         if status == DELETED and snapshot_id in by

@@ -32,9 +32,9 @@ from message_lifecycle.stores.iceberg.evidence_files import longs, schema
 from message_lifecycle.stores.iceberg.fence import main_ancestors
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, STAGED_PLAN_ID, UNDOES, commit_that_says, summary_of
-from message_lifecycle.stores.iceberg.manifests import listed, picking
+from message_lifecycle.stores.iceberg.manifests import listed, manifests_of, picking
 from message_lifecycle.stores.iceberg.session import engine_failures, java_table
-from message_lifecycle.stores.iceberg.table_folder import absolute, is_erased_copy, location_prefix
+from message_lifecycle.stores.iceberg.table_folder import absolute, is_erased_copy, location_prefix, reading
 from message_lifecycle.stores.iceberg.undo_sources import source_of
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class IcebergQuarantine(TableStore):
 
 def _files(table: Table, snapshot: Snapshot, *, heeding_marks: bool = True) -> Iterator[QuarantineFile]:
     # Another writer has marked rows: how many a file still has is not for this metadata to say, so all of it stays.
-    marked = heeding_marks and any(manifest.content == ManifestContent.DELETES for manifest in snapshot.manifests(table.io))
+    marked = heeding_marks and any(manifest.content == ManifestContent.DELETES for manifest in manifests_of(table, snapshot))
     prefix = location_prefix(table.location())
     for path, rows, size, lower, upper, nulls in listed(table, snapshot, _PICK):
         known = not marked and not (nulls or {}).get(_AT)
@@ -207,7 +207,7 @@ def _at(table: Table, snapshot_id: int | None, plan: Plan) -> dict[str, int]:
 
 def _times(table: Table, path: str) -> tuple[int, int | None]:
     """Rows of the file, and the newest time among them in microseconds; None where one has none."""
-    with table.io.new_input(path).open() as stream:
+    with reading(path), table.io.new_input(path).open() as stream:
         times = pq.ParquetFile(pa.PythonFile(stream, mode="r")).read(columns=["at"])["at"]
     newest = pc.max(times.cast(pa.timestamp("us", times.type.tz)).cast(pa.int64()), skip_nulls=False).as_py()
     return len(times), newest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, assert_never
 import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 
-from message_lifecycle.model.errors import Unavailable
+from message_lifecycle.model.errors import FileLost, FileUnreadable, Unavailable
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, TimeColumn
 from message_lifecycle.stores.iceberg.puffin import marked
@@ -229,6 +230,7 @@ def create_relation(
 # Making a database takes a hundred times as long as a small question: the readers of a process share one in memory.
 
 
+_QUOTED_PATH = re.compile(r"""['"]((?:[a-z][a-z0-9+.-]*:/)?/[^'"]+)['"]""")
 MEMORY_BYTES = 1024 * MEBIBYTE
 """Of all their questions at one time together; beyond it they spill."""
 
@@ -276,14 +278,30 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
     try:
         with shared.root.cursor() as session:
             yield session
-    except duckdb.Error:
+    except duckdb.Error as error:
         _forget(shared)  # some leave a database of no use
-        raise
+        unreadable = _file_of(error, shared.spill)
+        if unreadable is None:
+            raise
+        raise unreadable from error
     finally:
         with _changing:
             shared.asked -= 1
             if not shared.asked:
                 shutil.rmtree(shared.spill, ignore_errors=True)
+
+
+def _file_of(error: duckdb.Error, spill: Path) -> FileUnreadable | None:
+    """What it says of a file of a table; None: it is about something else."""
+    import duckdb
+
+    text = str(error)
+    named = _QUOTED_PATH.search(text)
+    if named is None or str(spill) in text or not isinstance(error, duckdb.IOException | duckdb.InvalidInputException):
+        return None
+    if "No files found" in text:
+        return FileLost(named[1], "it is not there")
+    return FileUnreadable(named[1], text.splitlines()[0])
 
 
 def _forget(shared: _Shared | None = None) -> None:

@@ -9,13 +9,13 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from message_lifecycle.model.errors import OutsideTable, UnsafePath, storage_refused
+from message_lifecycle.model.errors import FileLost, FileUnreadable, OutsideTable, UnsafePath, storage_refused
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -69,15 +69,36 @@ class TableDocument:
 
     def summaries(self) -> Iterator[Mapping[str, str]]:
         """Of the snapshots of main, newest first, as far back as the table remembers them."""
+        return (snapshot.get("summary") or {} for snapshot in self._main())
+
+    def main_ids(self) -> Iterator[int]:
+        """Of the same snapshots."""
+        return (int(snapshot["snapshot-id"]) for snapshot in self._main())
+
+    def _main(self) -> Iterator[Mapping[str, Any]]:
         snapshots = {snapshot["snapshot-id"]: snapshot for snapshot in self.content.get("snapshots") or ()}
         snapshot = snapshots.get(self.content.get("current-snapshot-id"))
         while snapshot is not None:
-            yield snapshot.get("summary") or {}
+            yield snapshot
             snapshot = snapshots.get(snapshot.get("parent-snapshot-id"))
 
     def newest(self, key: str) -> str | None:
         """The value in the newest ancestor of main whose summary has the key."""
         return next((summary[key] for summary in self.summaries() if key in summary), None)
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """A file that a table names is read in the block. Raises FileLost, FileUnreadable."""
+    try:
+        yield
+    except FileUnreadable:
+        raise
+    except FileNotFoundError as error:
+        raise FileLost(str(error.filename or path), error.strerror or "it is not there") from error
+    except (OSError, EOFError, ValueError) as error:  # PyArrow's errors are ValueErrors
+        words = error.strerror if isinstance(error, OSError) else None
+        raise FileUnreadable(path, words or f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
 
 
 # How plans name data files: relative to the table's location, so that a plan is the same wherever the table lies.

@@ -21,7 +21,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFileContent, ManifestContent
 
 from message_lifecycle.model.change import MovedTable
-from message_lifecycle.model.errors import CommitUnknown, PlanConflict, storage_refused
+from message_lifecycle.model.errors import CommitUnknown, PlanConflict, TableUnreadable, UnknownTopic, storage_refused
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.outcome import Published, Staged
@@ -49,7 +49,7 @@ from message_lifecycle.stores.iceberg.layout import (
     settings_of,
 )
 from message_lifecycle.stores.iceberg.manifests import DELETED as DELETED_ENTRY
-from message_lifecycle.stores.iceberg.manifests import entries, picking
+from message_lifecycle.stores.iceberg.manifests import entries, manifests_of, picking
 from message_lifecycle.stores.iceberg.new_table import make_namespace, uuid_at
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
@@ -241,11 +241,13 @@ class IcebergDeleter(ChangeStore):
         for place, location in self._tables.pointers.all(DELETED):
             try:
                 found = self._tables.at(place, location)
-            except FileNotFoundError as gone:
-                if self._tables.pointers.one(place) != location:
-                    continue  # reclaimed, or brought back, since it was listed
+            except UnknownTopic:
+                continue  # reclaimed, or brought back, since it was listed
+            except TableUnreadable as error:
                 # Whose it was is not known, and an erasure must not pass it over.
-                raise storage_refused(location, f"it is not there, and {'.'.join(place)} of a deleted topic is read through it") from gone
+                raise storage_refused(
+                    location, f"it cannot be read, and {'.'.join(place)} of a deleted topic is read through it"
+                ) from error
             if DELETED_BY in found.properties and (SCRATCH_PROPERTY in found.properties) is self._scratch:
                 yield place, found
 
@@ -391,7 +393,7 @@ def rows_by_manifests(table: Table, snapshot_id: int | None) -> tuple[int, int]:
     """Rows that no vector marks, and bytes of the data files, at the snapshot. None: nothing was ever written."""
     snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     rows, sizes, marked = dict[str, int](), dict[str, int](), dict[str, int]()
-    for manifest in () if snapshot is None else snapshot.manifests(table.io):
+    for manifest in () if snapshot is None else manifests_of(table, snapshot):
         for status, _, (content, path, count, size, referenced) in entries(table.io, manifest, _PICK):
             if status == DELETED_ENTRY:
                 continue
@@ -409,7 +411,7 @@ def rows_by_pyiceberg(table: Table) -> int:
         return 0
     found = [
         entry.data_file
-        for manifest in snapshot.manifests(table.io)
+        for manifest in manifests_of(table, snapshot)
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
     ]
     data = sum(file.record_count for file in found if file.content == DataFileContent.DATA)

@@ -25,7 +25,7 @@ from message_lifecycle.stores.iceberg.layout import COMPACTED, offsets_of
 from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES as TOPIC_PROPERTIES
 from message_lifecycle.stores.iceberg.new_table import TableShape
 from message_lifecycle.stores.iceberg.new_table import create as create_table
-from message_lifecycle.stores.iceberg.table_folder import TableDocument, absolute, location_prefix
+from message_lifecycle.stores.iceberg.table_folder import TableDocument, absolute, location_prefix, reading
 from message_lifecycle.stores.iceberg.tasks import InputFile, Vector
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def columns_of(io: FileIO, file: InputFile, columns: Sequence[str]) -> pa.Table:
 
     from message_lifecycle.stores.iceberg.puffin import marked
 
-    with io.new_input(file.path).open() as stream:
+    with reading(file.path), io.new_input(file.path).open() as stream:
         rows = pq.ParquetFile(pa.PythonFile(stream, mode="r")).read(columns=list(columns))
     alive = np.ones(len(rows), np.bool_)
     if file.vector is not None:
