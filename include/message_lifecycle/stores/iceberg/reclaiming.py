@@ -10,6 +10,7 @@ The swap is Iceberg's own; all else is read without a JVM.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -286,15 +287,26 @@ def expire(
 def hidden_bytes(document: TableDocument) -> int:
     """Bytes of data and delete files that snapshots still remember and the newest does not show.
 
-    Every file was added by one of the snapshots, or was there at the first of them; what the newest shows is taken off. A file that is
-    added again counts again, so the figure may be too high, and manifests are not in it."""
+    Every file was added by one of the snapshots, or was there at the first of them; what the newest shows is taken off. What was staged
+    beside main and then committed on main was added by two, and counts once. A file that is added again counts again, so the figure may
+    be too high, and manifests are not in it."""
     snapshots = document.content.get("snapshots") or ()
     if not snapshots:
         return 0
     first, *others = sorted(snapshots, key=lambda snapshot: snapshot.get("sequence-number", 0))
     held = _number(first, "total-files-size") + sum(_number(snapshot, "added-files-size") for snapshot in others)
+    main = set(document.main_ids())
+    committed, staged = (
+        Counter(_added(snapshot) for snapshot in snapshots if (snapshot["snapshot-id"] in main) is on_main) for on_main in (True, False)
+    )
+    twice = sum(added[-1] * times for added, times in (committed & staged).items())
     shown = next((_number(snapshot, "total-files-size") for snapshot in snapshots if snapshot["snapshot-id"] == document.current_id), 0)
-    return max(0, held - shown)
+    return max(0, held - twice - shown)
+
+
+def _added(snapshot: dict[str, object]) -> tuple[int, ...]:
+    """What the snapshot brought, in numbers: data files, delete files, messages, bytes."""
+    return tuple(_number(snapshot, f"added-{what}") for what in ("data-files", "delete-files", "records", "files-size"))
 
 
 def _number(snapshot: dict[str, object], key: str) -> int:
