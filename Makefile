@@ -26,7 +26,7 @@ status: install ## say what runs
 test: install ## all tests, with Spark, PostgreSQL, Airflow and a NATS server
 	@$(BIN)/python -m pytest -n 3
 
-test-fast: install ## tests of pure code: no JVM, no server, no Airflow; seconds
+test-fast: install ## tests of pure code: no JVM, no server, no Airflow; three minutes
 	@$(BIN)/python -m pytest -n 2 tests/unit tests/contract -m "not spark and not postgres and not redis and not airflow"
 
 hunt: install ## the properties of every store by twenty times as many generated logs, other ones each time; an hour

@@ -272,6 +272,19 @@ def test_a_receipt_reads_as_a_person_reads_it_and_its_json_is_what_is_kept(lake:
     assert lake.services.ledger.receipt(request["request_id"]) == kept
 
 
+def test_receipts_are_listed_with_what_went(lake: Lake, give: Any) -> None:
+    assert lake.say("receipt", "list").out.strip() == "no receipts: nothing was erased"
+    append(lake, lake.topic("shop/orders"), b"a", KEY.encode())
+    append(lake, lake.topic("shop/prices"), KEY.encode(), KEY.encode())
+    give(KEY.encode())
+    request_id = lake.say("erase", *WORD, "--output", "json").document["request_id"]
+    (told,) = lake.say("receipt", "list", "--output", "json").document
+    assert (told["request_id"], told["topics"], told["messages"]) == (request_id, ["shop/orders", "shop/prices"], 3)
+    assert told["at"] == "2026-11-21T12:00:00Z"
+    row = lake.say("receipt", "list").out.splitlines()[1].split()
+    assert (row[0], row[-2]) == (request_id[:12], "3")
+
+
 def test_the_reason_of_a_request_and_what_stands_against_it_are_told_apart(lake: Lake, give: Any) -> None:
     topic = lake.topic("one")
     append(lake, topic, KEY.encode())

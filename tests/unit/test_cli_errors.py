@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import message_lifecycle
+from message_lifecycle import __version__
 from message_lifecycle.app.cli import main
 from message_lifecycle.app.cli.context import Wiring
 from message_lifecycle.app.services import Services
@@ -126,6 +127,11 @@ def test_wrong_usage_ends_with_2_in_text_and_in_json(lake: Lake, arguments: tupl
     assert told.err
     in_json = lake.say(*arguments, "--output=json")
     assert (in_json.status, in_json.document["error"]) == (2, "UsageError")
+
+
+def test_the_version_is_told(lake: Lake) -> None:
+    told = lake.say("--version")
+    assert (told.status, told.out) == (0, f"lifecycle {__version__}\n")
 
 
 def test_nothing_said_is_answered_with_help(lake: Lake) -> None:

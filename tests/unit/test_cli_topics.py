@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.memory import MemoryStore
 from tests.worlds import HOUR, NOW, Lake, make_lake
 
 ORDERS = TopicName(stream="shop", topic="orders")
@@ -251,3 +252,20 @@ def test_view_says_where_a_store_has_none(lake: Lake) -> None:
     assert lake.say("topic", "view", "shop/orders", "-o", "json").document == {"topic": "shop/orders", "view": None}
     assert "no view" in lake.say("topic", "view", "shop/orders").out
     assert lake.say("topic", "view", "shop/absent").status == 2
+
+
+def test_a_topic_that_another_program_dropped_is_missed_until_a_person_says_that_it_is_gone(lake: Lake) -> None:
+    gone = lake.topic("shop/gone")
+    lake.topic("shop/here")
+    store = lake.services.topics
+    assert isinstance(store, MemoryStore)
+    del store.tables[gone]
+    assert lake.say("topic", "list").out.splitlines() == ["shop/gone", "shop/here"]
+    told = lake.say("status")
+    assert (told.status, "TopicMissing" in told.out, "lifecycle topic forget shop/gone" in " ".join(told.out.split())) == (1, True, True)
+    assert lake.say("due").status == 4
+    forgotten = lake.say("topic", "forget", "shop/gone", "--by", "ada", "--text", "dropped in May")
+    assert forgotten.status == 0, forgotten.err
+    assert lake.say("topic", "list").out.splitlines() == ["shop/here"]
+    assert (lake.say("status").status, lake.say("due").status) == (0, 0)
+    assert lake.say("topic", "forget", "shop/gone", "--by", "ada", "--text", "again").status == 2

@@ -314,6 +314,11 @@ class Erasures(Part):
             raise no_receipt(found.request_id, found.state)
         return kept
 
+    def receipts(self, *, limit: int) -> Sequence[tuple[Instant, str]]:
+        """When each was kept last, and its JSON; the newest first."""
+        rows = self._rows(select(_receipts).order_by(_receipts.c.at.desc(), _receipts.c.request_id).limit(limit))
+        return [(Instant(row.at), row.receipt) for row in rows]
+
     def document_topics(self, operations: Sequence[Operation]) -> Sequence[TopicName]:
         """Of which it may name documents, as plans of these operations do: also those that were deleted since, or whose name a topic of
         messages has now."""

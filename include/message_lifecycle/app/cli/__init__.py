@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from pkgutil import resolve_name
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from message_lifecycle import __version__
 from message_lifecycle.app.cli.context import Wiring
 from message_lifecycle.app.config import wants_trace
 from message_lifecycle.model.errors import EXIT_BAD_INPUT, EXIT_INTERNAL, LifecycleError
@@ -200,8 +201,16 @@ app = typer.Typer(
 )
 
 
+def _tell_version(asked: bool) -> None:
+    if asked:
+        print(f"{PROGRAM} {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and leave.")] = False,
+) -> None:
     """Keeps `lifecycle` a group whatever it holds."""
 
 

@@ -132,6 +132,42 @@ def allow(ctx: typer.Context, request: RequestArgument, by: ByOption, text: Text
     return _show_request(ctx, lifted.request_id, output)
 
 
+@receipts.command("list")
+def list_receipts(ctx: typer.Context, limit: LimitOption = 20, output: OutputOption = Output.text) -> None:
+    """List receipts, the newest first."""
+    kept = [(at, Receipt.from_json(text)) for at, text in services(ctx).ledger.receipts(limit=limit)]
+    found = [
+        {
+            "request_id": receipt.request_id,
+            "at": format_instant(at),
+            "topics": [topic.topic for topic in receipt.topics],
+            "messages": sum(topic.rows for topic in receipt.topics),
+            "files_gone": sum(len(table.gone) for topic in receipt.topics for table in topic.tables),
+        }
+        for at, receipt in kept
+    ]
+    emit(output, found, _show_receipts)
+
+
+def _show_receipts(screen: Screen, found: list[View]) -> None:
+    screen.table(
+        ("request", "kept", "topics", "messages", "files gone"),
+        [
+            (
+                entry["request_id"][: drawing.SHORT],
+                screen.when(entry["at"]),
+                ", ".join(entry["topics"]),
+                count(entry["messages"]),
+                count(entry["files_gone"]),
+            )
+            for entry in found
+        ],
+        right=("messages", "files gone"),
+        wrap=("topics",),
+        none="no receipts: nothing was erased",
+    )
+
+
 @receipts.command("show")
 def show_receipt(ctx: typer.Context, request: RequestArgument, output: OutputOption = Output.text) -> None:
     """Show the receipt of an erasure: a digest of the key, the tables that were searched, the files that went; each by name in the JSON."""
