@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import get_args
+
 import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.due import due
 from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.holds import place_hold
-from message_lifecycle.app.known import all_topics, forget_topic
+from message_lifecycle.app.known import all_topics, forget_topic, why_absent
+from message_lifecycle.app.operations.registry import Scheduled
+from message_lifecycle.app.receipts import verify
 from message_lifecycle.app.requests import delete_topic
 from message_lifecycle.app.scenario import World
-from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.views.state import status
+from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.errors import FileLost, FileUnreadable, HeldByLegalHold, UnknownTopic, code_of
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
@@ -53,20 +59,27 @@ def drop_unseen(world: World, name: TopicName) -> None:
     Tables().catalog.drop_table((name.namespace, name.table()))
 
 
+def known(world: World, s: Services | None = None) -> list[TopicName]:
+    """Of this world: a lake has those of others, too."""
+    return [name for name in all_topics(s or world.services) if name.stream.startswith(f"{world.scratch}.")]
+
+
 def told(world: World) -> dict[str, tuple[bool, str]]:
-    return {entry["topic"]: (entry["ok"], " ".join(entry["problems"]).partition(":")[0][:12]) for entry in status(world.services)}
+    return {
+        entry["topic"]: (entry["ok"], " ".join(entry["problems"]).partition(":")[0][:12]) for entry in status(world.services, known(world))
+    }
 
 
 def test_one_that_another_program_dropped_is_missed_by_status_due_and_erasures(make_world: MakeWorld) -> None:
     world, (here, gone) = make(make_world, "here", "gone")
     s = world.services
     drop_unseen(world, gone)
-    assert all_topics(s) == [gone, here]
+    assert known(world) == [gone, here]
     assert told(world) == {str(here): (True, ""), str(gone): (False, "TopicMissing")}
-    judged = {one.topic: code_of(one.error) for one in due(s, all_topics(s), as_of=NOW) if one.error}
+    judged = {one.topic: code_of(one.error) for one in due(s, known(world), as_of=NOW) if one.error}
     assert judged == {gone: "TopicMissing"}
     request = ask(s, KEY, topics=[], forbid=False, by="ada", why="a letter")
-    ended = {one.topic: one.is_done for one in carry_out(s, request.request_id, approver=yes)}
+    ended = {one.topic: one.is_done for one in carry_out(s, request.request_id, approver=yes) if one.topic in (here, gone)}
     assert ended == {here: True, gone: False}
     after = s.ledger.erasure(request.request_id)
     assert after.state == "requested"
@@ -79,12 +92,13 @@ def test_one_that_cannot_be_read_hides_no_other_and_an_erasure_waits_for_it(make
     from message_lifecycle.stores.iceberg.table_folder import local_path
 
     world, (away, here) = make(make_world, "away", "here")
-    s, metadata = world.services, local_path(Tables().location(away))
+    s = world.services
+    request = ask(s, KEY, topics=[away, here], forbid=False, by="ada", why="a letter")
+    metadata = local_path(Tables().location(away))
     unmounted = metadata.rename(metadata.with_suffix(".away"))
     assert told(world) == {str(away): (False, "TableUnreada"), str(here): (True, "")}
-    judged = {one.topic: code_of(one.error) for one in due(s, all_topics(s), as_of=NOW) if one.error}
+    judged = {one.topic: code_of(one.error) for one in due(s, known(world), as_of=NOW) if one.error}
     assert judged == {away: "TableUnreadable"}
-    request = ask(s, KEY, topics=[], forbid=False, by="ada", why="a letter")
     assert {one.topic: one.is_done for one in carry_out(s, request.request_id, approver=yes)} == {away: False, here: True}
     after = s.ledger.erasure(request.request_id)
     assert (after.state, f"{away}: TableUnreadable" in after.detail) == ("requested", True)
@@ -122,16 +136,84 @@ def test_a_file_that_is_lost_or_torn_is_told_as_that(make_world: MakeWorld, of: 
     assert told(world)[str(torn)] == ((True, "") if of == "data" else (False, error.__name__[:12]))
 
 
+@pytest.mark.parametrize("store_kind", on("iceberg"), indirect=True)
+def test_an_erasure_goes_on_past_a_topic_of_which_a_data_file_is_lost(make_world: MakeWorld) -> None:
+    from message_lifecycle.stores.iceberg.catalog import Tables
+    from message_lifecycle.stores.iceberg.table_folder import local_path
+
+    world, (torn, whole) = make(make_world, "torn", "whole")
+    (task,) = Tables().load(torn).scan().plan_files()
+    local_path(task.file.file_path).unlink()
+    request = ask(world.services, KEY, topics=[torn, whole], forbid=False, by="ada", why="a letter")
+    found = {one.topic: one for one in carry_out(world.services, request.request_id, approver=yes)}
+    assert (found[whole].is_done, code_of(found[torn].error)) == (True, "FileLost")
+    assert "FileLost" in world.services.ledger.erasure(request.request_id).detail
+
+
+@pytest.mark.parametrize("store_kind", on("iceberg"), indirect=True)
+@pytest.mark.parametrize("work", get_args(Scheduled))
+def test_no_operation_lets_one_that_cannot_be_read_hide_the_others(make_world: MakeWorld, work: Scheduled) -> None:
+    from message_lifecycle.stores.iceberg.catalog import Tables
+    from message_lifecycle.stores.iceberg.table_folder import local_path
+
+    world, (away, here) = make(make_world, "away", "here")
+    metadata = local_path(Tables().location(away))
+    unmounted = metadata.rename(metadata.with_suffix(".away"))
+    judged = {one.topic: code_of(one.error) for one in due(world.services, [away, here], as_of=NOW, work=work) if one.error}
+    unmounted.rename(metadata)
+    assert judged.get(here) is None
+    assert judged.get(away) in ("TableUnreadable", None)
+
+
+def test_a_deletion_that_the_ledger_does_not_know_is_told_by_the_tables(make_world: MakeWorld) -> None:
+    """It was restored from before, or the deletion ended as failed."""
+    world, (name,) = make(make_world, "deleted")
+    with open_ledger("sqlite://", clock=world.services.ledger.now) as older:
+        older.set_accepted(name, {})
+        world.set_now(Instant(NOW + SECOND))
+        assert delete_topic(world.services, name, by="ada", text="no use").name == "published"
+        assert known(world, replace(world.services, ledger=older)) == []
+
+
+def test_a_topic_that_was_taken_on_is_known(make_world: MakeWorld) -> None:
+    world, (name,) = make(make_world, "taken.on")
+    ledger = world.services.topics.describe(name).ledger
+    assert ledger is not None
+    with open_ledger("sqlite://", clock=world.services.ledger.now) as new:
+        s = replace(world.services, ledger=new)
+        drop_unseen(world, name)
+        assert known(world, s) == []
+        new.accept(name, ledger)
+        assert known(world, s) == [name]
+
+
+def test_what_is_not_found_beside_a_topic_that_stands_is_not_the_topic(make_world: MakeWorld) -> None:
+    world, (name,) = make(make_world, "stands")
+    error = UnknownTopic("a table beside it")
+    assert why_absent(world.services, name, error) is error
+
+
+def test_the_receipt_of_one_that_another_program_dropped_does_not_hold(make_world: MakeWorld) -> None:
+    """A catalog that drops a table may leave its files, and nobody looks into them."""
+    world, (name,) = make(make_world, "dropped")
+    request = ask(world.services, KEY, topics=[name], forbid=False, by="ada", why="a letter")
+    carry_out(world.services, request.request_id, approver=yes)
+    assert verify(world.services, request.request_id) == []
+    drop_unseen(world, name)
+    (wrong,) = verify(world.services, request.request_id)
+    assert "TopicMissing" in wrong
+
+
 def test_one_that_a_plan_deleted_is_not_missed_and_one_that_came_back_and_went_is(make_world: MakeWorld) -> None:
     world, (name,) = make(make_world, "deleted")
     s = world.services
     deleted = delete_topic(s, name, by="ada", text="no use")
-    assert (deleted.name, all_topics(s), told(world)) == ("published", [], {})
+    assert (deleted.name, known(world), told(world)) == ("published", [], {})
     assert deleted.plan_id is not None
     world.set_now(Instant(NOW + SECOND))
     back = UndoPlan(plan_id=deleted.plan_id)
     steps.run(s, name, as_of=Instant(NOW + SECOND), approver=lambda *_: (True, "ada", "a mistake"), work=back)
-    assert all_topics(s) == [name]
+    assert known(world) == [name]
     drop_unseen(world, name)
     assert told(world) == {str(name): (False, "TopicMissing")}
 
@@ -159,7 +241,7 @@ def test_a_person_may_say_that_it_is_meant_to_be_gone(make_world: MakeWorld) -> 
     (hold,) = s.ledger.holds(gone)
     s.ledger.release_hold(hold.hold_id, by="ada", why="closed")
     assert "dropped in May" in forget_topic(s, gone, by="ada", text="dropped in May").detail
-    assert (all_topics(s), told(world)) == ([here], {str(here): (True, "")})
+    assert (known(world), told(world)) == ([here], {str(here): (True, "")})
     assert next(outcome.detail for _, outcome in s.ledger.history(gone)).endswith("dropped in May")
     create_topic(s, gone, settings={})
-    assert all_topics(s) == [gone, here]
+    assert known(world) == [gone, here]

@@ -14,12 +14,13 @@ from dataclasses import replace
 from typing import TypeVar
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.known import why_absent
 from message_lifecycle.app.operations.registry import Scheduled, Work, again, named, of_plan, preview, work_on
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import copy_topic
 from message_lifecycle.app.views.plans import plan_view
 from message_lifecycle.app.wiring import lake
-from message_lifecycle.model.errors import EXIT_INTERNAL, LifecycleError, OpenPlan, PlanConflict
+from message_lifecycle.model.errors import EXIT_INTERNAL, LifecycleError, OpenPlan, PlanConflict, UnknownTopic
 from message_lifecycle.model.instants import Instant, format_instant, parse_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, PlanRecord
@@ -165,11 +166,12 @@ def _isolated(
                 s.ledger.record_run_outcome(run, replace(_failed(subject, None, as_of, rival, work), name="no_op"))
         except LifecycleError as error:
             name = subject if isinstance(subject, TopicName) else subject.plan.topic
-            log.error("%s: %s: %s", name, error.code, error)
-            failures.append(error.exit_code)
+            told = why_absent(s, name, error) if isinstance(error, UnknownTopic) else error
+            log.error("%s: %s: %s", name, told.code, told)
+            failures.append(told.exit_code)
             if run is not None:
                 plan = None if isinstance(subject, TopicName) else subject.plan
-                s.ledger.record_run_outcome(run, _failed(name, plan, as_of, error, work if plan is None else plan.operation))
+                s.ledger.record_run_outcome(run, _failed(name, plan, as_of, told, work if plan is None else plan.operation))
     return failures[-1] if failures and (run is None or len(failures) == len(subjects)) else 0
 
 

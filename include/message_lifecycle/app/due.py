@@ -57,8 +57,8 @@ def _judge_each(s: Services, names: Iterable[TopicName], one: Callable[[TopicNam
     for name in names:
         try:
             found.append(one(name))
-        except UnknownTopic:
-            found.append(_not_judged(name, why_absent(s, name)))
+        except UnknownTopic as error:
+            found.append(_not_judged(name, why_absent(s, name, error)))
         except PartlyUnavailable as error:  # one that is away is no reason to leave the others
             found.append(_not_judged(name, error))
         except Unavailable:

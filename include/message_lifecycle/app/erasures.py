@@ -24,6 +24,7 @@ from message_lifecycle.app.topics import line_of
 from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.errors import (
     LifecycleError,
+    PartlyUnavailable,
     UnknownPlan,
     UnknownTopic,
     code_of,
@@ -102,8 +103,8 @@ def carry_out(s: Services, request_id: str, *, approver: Approver | None = None)
     for name in topics_of(s, request):
         try:
             outcome = steps.run(s, name, as_of=s.ledger.now(), approver=approver, work=EraseKey(request_id=request.request_id))
-        except UnknownTopic:
-            found.append(Erased(topic=name, error=why_absent(s, name)))
+        except UnknownTopic as error:
+            found.append(Erased(topic=name, error=why_absent(s, name, error)))
         except LifecycleError as error:
             found.append(Erased(topic=name, error=error))
         else:
@@ -145,7 +146,7 @@ def settle(s: Services, request: ErasureRequest, found: Sequence[Erased]) -> Era
     gone. Raises UnsupportedErasure, TopicBusy where a copy must be searched again and cannot be."""
     missing = sorted(set(topics_of(s, request)) - {one.topic for one in found})
     left = [one for one in found if not one.is_done]
-    reasons = [*(one.told() for one in left), *(f"{name}: not looked at yet" for name in missing), *unreached(s, request)]
+    reasons = [*(one.told() for one in left), *(_not_looked_at(s, name) for name in missing), *unreached(s, request)]
     detail = "; ".join(reasons or copied_again(s, request))
     if not detail:
         forget_former(s, request)
@@ -157,6 +158,16 @@ def settle(s: Services, request: ErasureRequest, found: Sequence[Erased]) -> Era
     else:
         s.ledger.set_erasure_state(request.request_id, "requested", detail=detail)
     return s.ledger.erasure(request.request_id)
+
+
+def _not_looked_at(s: Services, name: TopicName) -> str:
+    try:
+        s.topics.describe(name)
+    except UnknownTopic as error:
+        return Erased(topic=name, error=why_absent(s, name, error)).told()
+    except PartlyUnavailable as error:
+        return Erased(topic=name, error=error).told()
+    return f"{name}: not looked at yet"
 
 
 def unreached(s: Services, request: ErasureRequest) -> list[str]:

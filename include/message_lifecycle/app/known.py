@@ -5,27 +5,31 @@ A topic that cannot be found is not a topic that never was: as long as nobody ha
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 
 from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.services import Services
-from message_lifecycle.model.errors import HeldByLegalHold, LifecycleError, UnknownTopic, topic_exists, topic_missing
+from message_lifecycle.model.errors import HeldByLegalHold, LifecycleError, Unavailable, UnknownTopic, topic_exists, topic_missing
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.tables import Deletion
 
 
 def all_topics(s: Services, stream: str | None = None) -> list[TopicName]:
     """Of the lake and of the backends beside it, in order; with those that have gone without a word of ours (see `why_absent`)."""
     there = {*s.topics.list(), *s.backends}
-    gone = {name for name, since in s.ledger.known_topics().items() if name not in there and not _is_deleted(s, name, since)}
-    return sorted(name for name in there | gone if stream in (None, name.stream))
+    return sorted(name for name in there | _missing(s, there) if stream in (None, name.stream))
 
 
-def why_absent(s: Services, name: TopicName) -> LifecycleError:
-    """What to tell where no topic of the name was found: it never was or was deleted, or nobody here has taken it away."""
-    since = s.ledger.known_topics().get(name)
-    return UnknownTopic(str(name)) if since is None or _is_deleted(s, name, since) else topic_missing(str(name))
+def why_absent(s: Services, name: TopicName, error: UnknownTopic) -> LifecycleError:
+    """What to tell where something of the topic was not found: `error` where it stands, never was or was deleted, TopicMissing where nobody
+    here has taken it away."""
+    with suppress(UnknownTopic):
+        s.topics.describe(name)
+        return error
+    return topic_missing(str(name)) if name in _missing(s, ()) else error
 
 
 def forget_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome:
@@ -34,24 +38,41 @@ def forget_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome
     with suppress(UnknownTopic):
         s.topics.describe(name)
         raise topic_exists(str(name))
-    error = why_absent(s, name)
-    if isinstance(error, UnknownTopic):
-        raise error
+    if name not in _missing(s, ()):
+        raise UnknownTopic(str(name))
     holds = holds_of(s, name)
     if holds:
         raise HeldByLegalHold(str(name), None, [hold.told for hold in holds])
-    told = f"another program dropped its tables; {by} says that it is meant to be gone: {text}"
+    told = f"no plan has deleted it, and it is not there; {by} says that it is meant to be gone: {text}"
     outcome = Outcome(name="no_op", operation="topic_delete", topic=name, as_of=s.ledger.now(), detail=told)
     s.ledger.record_run_outcome(None, outcome)
     s.ledger.forget_topic(name)
     return outcome
 
 
-def _is_deleted(s: Services, name: TopicName, since: Instant) -> bool:
-    """Whether a plan has deleted the topic that was there `since` then, and nobody has brought it back."""
-    begun = s.ledger.open_plan(name)
-    if begun is not None and begun.plan.moved("away"):
-        return True  # it is being deleted: its outcome is not told yet
-    deletions = ((at, one.plan_id) for at, one in s.ledger.history(name, operations=["topic_delete"]) if one.name == "published")
-    last = next(((at, plan_id) for at, plan_id in deletions if at >= since and plan_id is not None), None)
-    return last is not None and s.ledger.undoing(last[1]) is None
+def _missing(s: Services, there: Collection[TopicName]) -> set[TopicName]:
+    """Topics that the ledger knows, that are not `there`, and that no plan has deleted since it knows them."""
+    known = {name: since for name, since in s.ledger.known_topics().items() if name not in there and name not in s.backends}
+    deleted: dict[TopicName, tuple[Instant, str]] = {}
+    for at, one in s.ledger.history(operations=["topic_delete"]) if known else ():
+        if one.name == "published" and one.plan_id is not None:
+            deleted.setdefault(one.topic, (at, one.plan_id))  # the newest first
+
+    def is_deleted(name: TopicName, since: Instant) -> bool:
+        if name in deleted and deleted[name][0] >= since and s.ledger.undoing(deleted[name][1]) is None:
+            return True
+        begun = s.ledger.open_plan(name)
+        return begun is not None and bool(begun.plan.moved("away"))  # its outcome is not told yet
+
+    missing = {name for name, since in known.items() if not is_deleted(name, since)}
+    # The ledger may be older than a deletion, or one may have ended as failed: the tables tell it, too.
+    return missing - {
+        topic.topic for topic in (_deletions(s) if missing else ()) if topic.deleted_at >= known.get(topic.topic, topic.deleted_at)
+    }
+
+
+def _deletions(s: Services) -> Sequence[Deletion]:
+    try:
+        return () if s.stores.move is None else s.stores.move.deletions()
+    except Unavailable:  # nobody can tell
+        return ()

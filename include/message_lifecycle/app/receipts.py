@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from message_lifecycle import __version__
 from message_lifecycle.app import archiving
 from message_lifecycle.app.erasure_secret import match_of
+from message_lifecycle.app.known import why_absent
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, Receipt, TableReceipt, TopicReceipt
 from message_lifecycle.model.errors import UnknownTopic, unsupported_erasure
@@ -59,9 +60,10 @@ def verify(s: Services, request_id: str) -> list[str]:
                 table.table: table
                 for table in s.stores.rewrite.erased_tables(plan, matches, {table.table: table.gone for table in topic.tables})
             }
-        except UnknownTopic:
-            wrong += _not_looked_into(s, plan)
-            continue  # dropped or gone for good since, with all that lay in it
+        except UnknownTopic as error:
+            absent = why_absent(s, plan.topic, error)
+            wrong += _not_looked_into(s, plan) if absent is error else [f"{plan.topic}: {absent.code}: {absent}"]
+            continue  # where a plan has deleted it for good, all went that lay in it
         wrong += [
             f"{topic.topic}: {folder}, its archive, is not there, and was not looked into" for folder in archiving.lost(s, plan.topic)
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Table, delete, select, tuple_, union_all, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical, corrupt_record, pairs_from_json, settings_from_json, settings_to_json
@@ -130,14 +130,16 @@ class TopicState(Part):
         return self._settings_in(tables.accepted_settings, topic)
 
     def known_topics(self) -> Mapping[TopicName, Instant]:
-        """Those that were made or taken on under this ledger, and when their settings were accepted last."""
-        rows = self._rows(select(tables.accepted_settings.c.topic, tables.accepted_settings.c.at))
+        """Those that were made or taken on under this ledger, and when that was said of them last."""
+        said = union_all(*(select(kept.c.topic, kept.c.at) for kept in (tables.accepted_settings, tables.accepted_ledgers))).subquery()
+        rows = self._rows(select(said.c.topic, said.c.at).order_by(said.c.at))
         return {topic_of(row.topic): Instant(row.at) for row in rows}
 
     def forget_topic(self, topic: TopicName) -> None:
         """It is not known any more; what was done with it stays in the history."""
         with self._database.writing() as connection:
-            connection.execute(delete(tables.accepted_settings).where(tables.accepted_settings.c.topic == key_of(topic)))
+            for kept in (tables.accepted_settings, tables.accepted_ledgers):
+                connection.execute(delete(kept).where(kept.c.topic == key_of(topic)))
 
     def set_accepted_view(self, topic: TopicName, values: Mapping[str, Value | None] | None) -> None:
         """Keep the settings under which the topic's compacted view is as it is; None: forget that there was one."""

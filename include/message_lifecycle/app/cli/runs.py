@@ -27,7 +27,7 @@ from message_lifecycle.app.cli.context import (
     worst,
 )
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, emit_line, reasons, size, working
-from message_lifecycle.model.errors import LifecycleError, Unavailable, unknown_partition
+from message_lifecycle.model.errors import LifecycleError, PartlyUnavailable, Unavailable, unknown_partition
 from message_lifecycle.model.names import TopicName, TopicUri
 
 if TYPE_CHECKING:
@@ -96,9 +96,9 @@ def _run_each(
         try:
             with working(f"{name}: plan, stage, gate, publish, verify"):
                 outcome = steps.run(s, name, as_of=at, approver=approver, work=work(s, name))
-        except Unavailable:
-            raise
         except LifecycleError as error:  # the other topics do not suffer for it
+            if isinstance(error, Unavailable) and not isinstance(error, PartlyUnavailable):
+                raise
             told = {"topic": str(name), "error": error.code, "message": str(error)}
             if output is Output.json:
                 emit_line(told)

@@ -34,7 +34,7 @@ from message_lifecycle.gates.documents import documents_suite
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Synced
-from message_lifecycle.model.errors import LifecycleError, PlanConflict, Unavailable
+from message_lifecycle.model.errors import LifecycleError, PartlyUnavailable, PlanConflict, Unavailable
 from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -270,6 +270,8 @@ def _snapshot_differences(s: Services, plan: Plan, staged: Staged) -> list[str]:
 def _may_hold_documents(s: Services, name: TopicName) -> bool:
     try:
         return policy_of(s, name).fold is not None
+    except PartlyUnavailable:
+        return True
     except Unavailable:
         raise
     except LifecycleError:  # judged with the others, so that its error is told

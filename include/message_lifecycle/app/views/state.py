@@ -163,8 +163,8 @@ def status(s: Services, names: Iterable[TopicName] | None = None) -> list[View]:
 def _isolated(s: Services, name: TopicName, now: Instant, waiting: Sequence[PlanSummary]) -> View:
     try:
         return topic_status(s, name, now=now, waiting=waiting)
-    except UnknownTopic:
-        return _not_read(name, why_absent(s, name))
+    except UnknownTopic as error:
+        return _not_read(name, why_absent(s, name, error))
     except PartlyUnavailable as error:  # one that is away hides no other
         return _not_read(name, error)
     except Unavailable:

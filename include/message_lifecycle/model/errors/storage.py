@@ -121,8 +121,8 @@ class FileLost(FileUnreadable, FileNotFoundError):
 def topic_missing(topic: str) -> PartlyUnavailable:
     """The ledger knows the topic, and no plan has deleted it; so it is not the same as one that never was."""
     return PartlyUnavailable(
-        f"topic {topic} is known to the ledger, the catalog has no table of it, and no plan has deleted it: another program dropped it, or "
-        "the catalog is an older one. Bring its table back; where it is meant to be gone, say so: "
+        f"topic {topic} is known to the ledger, neither the catalog nor a backend of lifecycle.toml has it, and no plan has deleted it: another "
+        "program dropped it, the catalog is an older one, or it is configured no more. Bring it back; where it is meant to be gone, say so: "
         f"`lifecycle topic forget {topic} --by NAME --text WHY`.",
         code="TopicMissing",
     )

@@ -5,6 +5,7 @@ Settings, the real names and the number of partitions are table properties, so t
 
 from __future__ import annotations
 
+import gzip
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 
     from message_lifecycle.stores.iceberg.new_table import TableShape
 
+_TORN = (ValueError, EOFError, zlib.error, gzip.BadGzipFile)
+"""What reading damaged metadata raises."""
 UNDO_PROPERTY = "history.expire.max-snapshot-age-ms"
 
 
@@ -158,7 +161,7 @@ class Tables:
             try:
                 with reaching_catalog():
                     return TableDocument.read(location, self.pointers.file_properties)
-            except (OSError, EOFError, ValueError, zlib.error) as error:
+            except (OSError, *_TORN) as error:
                 asked, location = location, self._moved(place)
                 if location == asked:
                     raise _unreadable(place, location, error) from error
@@ -375,7 +378,11 @@ def check_places_alone(tables: Tables, mine: Mapping[Place, Within]) -> None:
         for own, within in mine.items():
             if place != own and _lies_below(location, within):
                 raise UnsafePath(location, f"the metadata of {'.'.join(place)} within the location of {'.'.join(own)}")
-        for folder in _folders(location, tuple(sorted(tables.pointers.file_properties.items()))):
+        try:
+            folders = _folders(location, tuple(sorted(tables.pointers.file_properties.items())))
+        except (FileNotFoundError, *_TORN):
+            continue  # nobody reads one whose metadata are gone or damaged
+        for folder in folders:
             for own, within in mine.items():
                 if place != own and _lies_below(f"{folder.rstrip('/')}/_", within):
                     raise UnsafePath(folder, f"files of {'.'.join(place)} within the location of {'.'.join(own)}")
@@ -383,11 +390,11 @@ def check_places_alone(tables: Tables, mine: Mapping[Place, Within]) -> None:
 
 @lru_cache(maxsize=4096)
 def _folders(location: str, file_properties: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """Where the table writes that has its metadata there, which never change. One whose metadata are gone or damaged nobody reads."""
+    """Where the table writes that has its metadata there, which never change."""
     try:
         found = TableDocument.read(location, dict(file_properties))
-    except (FileNotFoundError, ValueError):
-        return ()
+    except (FileNotFoundError, gzip.BadGzipFile):
+        raise
     except OSError as error:
         raise storage_refused(location, str(error.strerror or error)) from error
     return (str(found.content["location"]), *(found.properties[key] for key in _WRITTEN_TO if key in found.properties))

@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BooleanType, NestedField, TimestamptzType
 
-from message_lifecycle.model.errors import CompactedTableMissing, Refused, Unavailable, UnknownTopic
+from message_lifecycle.model.errors import CompactedTableMissing, PartlyUnavailable, Refused, UnknownTopic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import ViewState
 from message_lifecycle.model.names import TopicName
@@ -138,9 +138,9 @@ class UnreadableDeletes(Refused):
         )
 
 
-def unreadable_file(table: str, file: str, reason: str) -> Unavailable:
+def unreadable_file(table: str, file: str, reason: str) -> PartlyUnavailable:
     """A data file of the log is gone or damaged."""
-    return Unavailable(
+    return PartlyUnavailable(
         f"table {table}: its data file {file} cannot be read ({reason}), so nothing was compacted; the view is as it was. "
         "Bring the file back from a copy and run again.",
         code="UnreadableFile",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from message_lifecycle.model.change import DocumentsBefore, SnapshotDocument
 from message_lifecycle.model.document import Change, DocumentState, DocumentTables, Snapshot
-from message_lifecycle.model.errors import Unavailable, undo_source_gone
+from message_lifecycle.model.errors import PartlyUnavailable, Unavailable, undo_source_gone
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
@@ -75,7 +75,7 @@ def snapshots_base(table: Java, plan: Plan) -> int:
 # What can be wrong with the tables of documents, by name. Nothing is purged over any of it.
 
 
-class UnreadableDocuments(Unavailable):
+class UnreadableDocuments(PartlyUnavailable):
     """A file of a document topic is gone or damaged."""
 
     def __init__(self, table: str, reason: str) -> None:

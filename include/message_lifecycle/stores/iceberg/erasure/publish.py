@@ -29,6 +29,7 @@ from message_lifecycle.stores.iceberg.table_folder import (
     erased_copy,
     is_absolute,
     location_prefix,
+    reading,
     with_checksums,
 )
 from message_lifecycle.stores.iceberg.table_metadata import (
@@ -210,7 +211,7 @@ def load(catalog: Catalog, place: Place, io: FileIO) -> Document:
 
 
 def document_at(io: FileIO, metadata_location: str) -> Document:
-    with io.new_input(metadata_location).open() as stream:
+    with reading(metadata_location), io.new_input(metadata_location).open() as stream:
         found: Document = json.loads(stream.read())
     return found
 

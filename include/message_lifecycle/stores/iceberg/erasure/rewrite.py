@@ -25,7 +25,7 @@ from message_lifecycle.model.errors import unsupported_erasure
 from message_lifecycle.operations.erasure import tells_key
 from message_lifecycle.stores.iceberg.data_rows import Longs, Positions, vectors_in
 from message_lifecycle.stores.iceberg.puffin import puffin_file
-from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
+from message_lifecycle.stores.iceberg.table_folder import is_local, local_path, reading
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -97,7 +97,7 @@ class Manifests:
 
     def of(self, manifest_list: str) -> list[Manifest]:
         """The manifests of one snapshot."""
-        with AvroFile[Record](self._io.new_input(manifest_list), _LIST) as reader:
+        with reading(manifest_list), AvroFile[Record](self._io.new_input(manifest_list), _LIST) as reader:
             listed = [dict(zip(_LISTED, record._data, strict=True)) for record in reader]
         return [self._manifest(fields) for fields in listed]
 
@@ -110,13 +110,13 @@ class Manifests:
 
 def read_manifest(io: FileIO, listed: Fields) -> Manifest:
     path = listed["manifest_path"]
-    with AvroFile[Record](io.new_input(path)) as own:
+    with reading(path), AvroFile[Record](io.new_input(path)) as own:
         written, header = own.schema, dict(own.header.meta)
     # Partitions are as the table's own: what the manifest says.
     partition = written.find_field("data_file.partition").field_type
     schema = entry_schema(partition)
     entries = []
-    with AvroFile[Record](io.new_input(path), schema) as reader:
+    with reading(path), AvroFile[Record](io.new_input(path), schema) as reader:
         next_row_id = listed["first_row_id"]
         for record in reader:
             status, snapshot_id, sequence_number, file_sequence_number, file = record._data

@@ -30,7 +30,7 @@ from message_lifecycle.stores.iceberg.erasure.rewrite import (
     tells_of_gone,
 )
 from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID, STAGED_PLAN_ID, of_plan
-from message_lifecycle.stores.iceberg.table_folder import Within, is_absolute, listed, location_prefix
+from message_lifecycle.stores.iceberg.table_folder import Within, is_absolute, listed, location_prefix, reading
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -183,7 +183,8 @@ def search(
         if among is not None and path not in among:
             continue
         try:
-            rows = rows_with(io, path, matches, kind)
+            with reading(path):
+                rows = rows_with(io, path, matches, kind)
         except FileNotFoundError:
             if path in needed:
                 raise
