@@ -288,8 +288,8 @@ def hidden_bytes(document: TableDocument) -> int:
     """Bytes of data and delete files that snapshots still remember and the newest does not show.
 
     Every file was added by one of the snapshots, or was there at the first of them; what the newest shows is taken off. What was staged
-    beside main and then committed on main was added by two, and counts once. A file that is added again counts again, so the figure may
-    be too high, and manifests are not in it."""
+    beside main and then committed on main was added by two, and counts once: it is known by its numbers. A file that is added again counts
+    again, and an abandoned stage of the same numbers does not; manifests are not in it."""
     snapshots = document.content.get("snapshots") or ()
     if not snapshots:
         return 0
