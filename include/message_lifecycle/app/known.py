@@ -20,7 +20,8 @@ from message_lifecycle.model.tables import Deletion
 def all_topics(s: Services, stream: str | None = None) -> list[TopicName]:
     """Of the lake and of the backends beside it, in order; with those that have gone without a word of ours (see `why_absent`)."""
     there = {*s.topics.list(), *s.backends}
-    return sorted(name for name in there | _missing(s, there) if stream in (None, name.stream))
+    missing = _missing(s, s.ledger.known_topics().keys() - there)
+    return sorted(name for name in there | missing if stream in (None, name.stream))
 
 
 def why_absent(s: Services, name: TopicName, error: UnknownTopic) -> LifecycleError:
@@ -29,7 +30,7 @@ def why_absent(s: Services, name: TopicName, error: UnknownTopic) -> LifecycleEr
     with suppress(UnknownTopic):
         s.topics.describe(name)
         return error
-    return topic_missing(str(name)) if name in _missing(s, ()) else error
+    return topic_missing(str(name)) if _missing(s, {name}) else error
 
 
 def forget_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome:
@@ -38,7 +39,7 @@ def forget_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome
     with suppress(UnknownTopic):
         s.topics.describe(name)
         raise topic_exists(str(name))
-    if name not in _missing(s, ()):
+    if not _missing(s, {name}):
         raise UnknownTopic(str(name))
     holds = holds_of(s, name)
     if holds:
@@ -50,9 +51,9 @@ def forget_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome
     return outcome
 
 
-def _missing(s: Services, there: Collection[TopicName]) -> set[TopicName]:
-    """Topics that the ledger knows, that are not `there`, and that no plan has deleted since it knows them."""
-    known = {name: since for name, since in s.ledger.known_topics().items() if name not in there and name not in s.backends}
+def _missing(s: Services, names: Collection[TopicName]) -> set[TopicName]:
+    """Of these names, which no topic has: those that the ledger knows and that no plan has deleted since it knows them."""
+    known = {name: since for name, since in s.ledger.known_topics().items() if name in names}
     deleted: dict[TopicName, tuple[Instant, str]] = {}
     for at, one in s.ledger.history(operations=["topic_delete"]) if known else ():
         if one.name == "published" and one.plan_id is not None:
