@@ -59,6 +59,7 @@ def opened(catalog: Catalog) -> Tables:
         (gzip.compress(metadata(ORDERS))[:-12], "EOFError"),
         (gzip.compress(metadata(ORDERS))[:20] + b"\xff" * 30, "error: Error -3"),
     ],
+    ids=["lost", "torn", "empty", "no text", "torn gzip", "damaged gzip"],
 )
 def test_one_that_is_lost_or_torn_is_listed_by_its_name_and_hides_no_other(tmp_path: Path, content: bytes | None, told: str) -> None:
     good = TopicName(stream="shop", topic="good")
