@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar, cast, get_args
 
 from message_lifecycle.app.changes import belongs_to_another
-from message_lifecycle.app.known import why_absent
+from message_lifecycle.app.known import of_it_alone
 from message_lifecycle.app.operations import registry
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.sparing import readers_of, spared_state
@@ -57,19 +57,10 @@ def _judge_each(s: Services, names: Iterable[TopicName], one: Callable[[TopicNam
     for name in names:
         try:
             found.append(one(name))
-        except UnknownTopic as error:
-            found.append(_not_judged(name, why_absent(s, name, error)))
-        except PartlyUnavailable as error:  # one that is away is no reason to leave the others
-            found.append(_not_judged(name, error))
-        except Unavailable:
-            raise
         except LifecycleError as error:  # dropped since it was listed, a wrong setting: no other topic's affair
-            found.append(_not_judged(name, error))
+            told = of_it_alone(s, name, error)
+            found.append(Due(topic=name, due=False, reason=f"{told.code}: {told}", error=told))
     return found
-
-
-def _not_judged(name: TopicName, error: LifecycleError) -> Due:
-    return Due(topic=name, due=False, reason=f"{error.code}: {error}", error=error)
 
 
 class Asked:

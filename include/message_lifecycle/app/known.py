@@ -10,7 +10,15 @@ from contextlib import suppress
 
 from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.services import Services
-from message_lifecycle.model.errors import HeldByLegalHold, LifecycleError, Unavailable, UnknownTopic, topic_exists, topic_missing
+from message_lifecycle.model.errors import (
+    HeldByLegalHold,
+    LifecycleError,
+    PartlyUnavailable,
+    Unavailable,
+    UnknownTopic,
+    topic_exists,
+    topic_missing,
+)
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
@@ -31,6 +39,15 @@ def why_absent(s: Services, name: TopicName, error: UnknownTopic) -> LifecycleEr
         s.topics.describe(name)
         return error
     return topic_missing(str(name)) if _missing(s, {name}) else error
+
+
+def of_it_alone(s: Services, name: TopicName, error: LifecycleError) -> LifecycleError:
+    """What to tell of the topic, while the others go on. Raises the error where it concerns them, too: a system that all need is away."""
+    if isinstance(error, UnknownTopic):
+        return why_absent(s, name, error)
+    if isinstance(error, Unavailable) and not isinstance(error, PartlyUnavailable):
+        raise error
+    return error
 
 
 def forget_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome:

@@ -27,7 +27,7 @@ from message_lifecycle.app.cli.context import (
     worst,
 )
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, emit_line, reasons, size, working
-from message_lifecycle.model.errors import LifecycleError, PartlyUnavailable, Unavailable, unknown_partition
+from message_lifecycle.model.errors import LifecycleError, unknown_partition
 from message_lifecycle.model.names import TopicName, TopicUri
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def _run_each(
     work: Callable[[Services, TopicName], Scheduled],
 ) -> int:
     from message_lifecycle.app import steps
+    from message_lifecycle.app.known import of_it_alone
     from message_lifecycle.app.views.state import outcome_view
 
     approver = approver_of(yes, by)
@@ -97,14 +98,13 @@ def _run_each(
             with working(f"{name}: plan, stage, gate, publish, verify"):
                 outcome = steps.run(s, name, as_of=at, approver=approver, work=work(s, name))
         except LifecycleError as error:  # the other topics do not suffer for it
-            if isinstance(error, Unavailable) and not isinstance(error, PartlyUnavailable):
-                raise
-            told = {"topic": str(name), "error": error.code, "message": str(error)}
+            alone = of_it_alone(s, name, error)
+            told = {"topic": str(name), "error": alone.code, "message": str(alone)}
             if output is Output.json:
                 emit_line(told)
             else:
                 screen.sentence("{topic}: {error}: {message}".format_map(told), style="red")
-            statuses.append(error.exit_code)
+            statuses.append(alone.exit_code)
             continue
         view = outcome_view(outcome)
         if output is Output.json:

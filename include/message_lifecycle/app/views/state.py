@@ -6,11 +6,11 @@ import base64
 from collections.abc import Iterable, Sequence
 from typing import Any, assert_never
 
-from message_lifecycle.app.known import all_topics, why_absent
+from message_lifecycle.app.known import all_topics, of_it_alone
 from message_lifecycle.app.operations.registry import named, names_of, preview
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.erasure import ErasureRequest
-from message_lifecycle.model.errors import LifecycleError, PartlyUnavailable, Unavailable, UnknownTopic
+from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
 from message_lifecycle.model.names import TopicName
@@ -163,18 +163,9 @@ def status(s: Services, names: Iterable[TopicName] | None = None) -> list[View]:
 def _isolated(s: Services, name: TopicName, now: Instant, waiting: Sequence[PlanSummary]) -> View:
     try:
         return topic_status(s, name, now=now, waiting=waiting)
-    except UnknownTopic as error:
-        return _not_read(name, why_absent(s, name, error))
-    except PartlyUnavailable as error:  # one that is away hides no other
-        return _not_read(name, error)
-    except Unavailable:
-        raise
     except LifecycleError as error:
-        return _not_read(name, error)
-
-
-def _not_read(name: TopicName, error: LifecycleError) -> View:
-    return {"topic": str(name), "ok": False, "problems": [f"{error.code}: {error}"]}
+        told = of_it_alone(s, name, error)
+        return {"topic": str(name), "ok": False, "problems": [f"{told.code}: {told}"]}
 
 
 def topic_status(s: Services, name: TopicName, *, now: Instant, waiting: Sequence[PlanSummary] | None = None) -> View:
