@@ -109,7 +109,7 @@ def test_one_that_cannot_be_read_hides_no_other_and_an_erasure_waits_for_it(make
 
 
 @pytest.mark.parametrize("store_kind", on("iceberg"), indirect=True)
-@pytest.mark.parametrize(("cut", "error"), [(None, FileLost), (40, FileUnreadable), (0, FileUnreadable)])
+@pytest.mark.parametrize(("cut", "error"), [(None, FileLost), (40, FileUnreadable), (0, FileUnreadable), (-60, FileUnreadable)])
 @pytest.mark.parametrize("of", ["data", "manifest", "manifest list"])
 def test_a_file_that_is_lost_or_torn_is_told_as_that(make_world: MakeWorld, of: str, cut: int | None, error: type[FileUnreadable]) -> None:
     from message_lifecycle.stores.iceberg.catalog import Tables
@@ -125,6 +125,8 @@ def test_a_file_that_is_lost_or_torn_is_told_as_that(make_world: MakeWorld, of: 
     path = local_path(places[of])
     if cut is None:
         path.unlink()
+    elif cut < 0:
+        path.write_bytes(path.read_bytes()[:cut] + b"\xff" * -cut)
     else:
         path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(FileUnreadable, match=table.location()) as found:

@@ -67,14 +67,14 @@ def test_where_it_is_killed_its_server_and_its_lake_go_with_it(scenarios: Run) -
         while not (lock := next(locks(scenarios.temporary), None)):
             assert run.poll() is None, "it has ended before its server ran"
             assert time.monotonic() < ends, "no server within 120 s"
-            time.sleep(0.05)
+            time.sleep(0.05)  # the server tells only its own parent when it is ready
         server = find_process(int(lock.read_text().split()[0]))
         assert server is not None
         run.kill()
     assert wait_for_end([server], 30.0) == ()
     while list(scenarios.temporary.iterdir()) or lock.exists():
         assert time.monotonic() < ends, f"left: {lock} in {list(scenarios.temporary.iterdir())}"
-        time.sleep(0.05)
+        time.sleep(0.05)  # the guard is not our child: nothing tells its end
 
 
 def locks(temporary: Path) -> Iterator[Path]:

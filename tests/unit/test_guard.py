@@ -42,7 +42,7 @@ def test_it_is_stopped_once_however_the_process_ends(tmp_path: Path, what: str, 
     stopped, ends = tmp_path / "stopped", time.monotonic() + 60
     while not stopped.exists() or not stopped.read_text():
         assert time.monotonic() < ends, "nobody has stopped it within 60 s"
-        time.sleep(0.05)
+        time.sleep(0.05)  # the guard is not our child: nothing tells its end
     by = stopped.read_text().split()
     assert (by == [str(process.pid)]) == by_itself
     assert len(by) == 1

@@ -6,7 +6,6 @@ Settings, the real names and the number of partitions are table properties, so t
 from __future__ import annotations
 
 import gzip
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache, partial
@@ -54,7 +53,7 @@ from message_lifecycle.stores.iceberg.layout import (
 )
 from message_lifecycle.stores.iceberg.pointers import CatalogPointers, Place, Pointers, SqlPointers, reaching_catalog
 from message_lifecycle.stores.iceberg.session import sql_table
-from message_lifecycle.stores.iceberg.table_folder import TableDocument, Within, is_absolute, is_local
+from message_lifecycle.stores.iceberg.table_folder import TORN, TableDocument, Within, is_absolute, is_local, said_by
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -63,8 +62,6 @@ if TYPE_CHECKING:
 
     from message_lifecycle.stores.iceberg.new_table import TableShape
 
-_TORN = (ValueError, EOFError, zlib.error, gzip.BadGzipFile)
-"""What reading damaged metadata raises."""
 UNDO_PROPERTY = "history.expire.max-snapshot-age-ms"
 
 
@@ -161,7 +158,7 @@ class Tables:
             try:
                 with reaching_catalog():
                     return TableDocument.read(location, self.pointers.file_properties)
-            except (OSError, *_TORN) as error:
+            except (OSError, *TORN) as error:
                 asked, location = location, self._moved(place)
                 if location == asked:
                     raise _unreadable(place, location, error) from error
@@ -186,14 +183,13 @@ class Tables:
                     seen = self._tables[place] = self.catalog.load_table(place)
             except NoSuchTableError:
                 raise UnknownTopic(str(name)) from None
-            except (OSError, ValueError) as error:
+            except (OSError, *TORN) as error:
                 raise _unreadable(place, location, error) from error
         return seen
 
 
 def _unreadable(place: Place, location: str, error: Exception) -> TableUnreadable:
-    words = error.strerror if isinstance(error, OSError) else None
-    return TableUnreadable(".".join(place), location, words or f"{type(error).__name__}: {error}")
+    return TableUnreadable(".".join(place), location, said_by(error))
 
 
 class IcebergTopics:
@@ -380,7 +376,7 @@ def check_places_alone(tables: Tables, mine: Mapping[Place, Within]) -> None:
                 raise UnsafePath(location, f"the metadata of {'.'.join(place)} within the location of {'.'.join(own)}")
         try:
             folders = _folders(location, tuple(sorted(tables.pointers.file_properties.items())))
-        except (FileNotFoundError, *_TORN):
+        except (FileNotFoundError, *TORN):
             continue  # nobody reads one whose metadata are gone or damaged
         for folder in folders:
             for own, within in mine.items():

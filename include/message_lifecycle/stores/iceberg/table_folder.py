@@ -8,6 +8,7 @@ import json
 import os
 import re
 import stat
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -87,6 +88,16 @@ class TableDocument:
         return next((summary[key] for summary in self.summaries() if key in summary), None)
 
 
+TORN = (ValueError, EOFError, zlib.error, gzip.BadGzipFile)
+"""What reading a damaged file raises; PyArrow's errors are ValueErrors."""
+
+
+def said_by(error: Exception) -> str:
+    """Why a file cannot be read, in words."""
+    system = error.strerror if isinstance(error, OSError) else None
+    return system or f"{type(error).__name__}: {error}".splitlines()[0]
+
+
 @contextmanager
 def reading(path: str) -> Iterator[None]:
     """A file that a table names is read in the block. Raises FileLost, FileUnreadable."""
@@ -95,10 +106,9 @@ def reading(path: str) -> Iterator[None]:
     except FileUnreadable:
         raise
     except FileNotFoundError as error:
-        raise FileLost(str(error.filename or path), error.strerror or "it is not there") from error
-    except (OSError, EOFError, ValueError) as error:  # PyArrow's errors are ValueErrors
-        words = error.strerror if isinstance(error, OSError) else None
-        raise FileUnreadable(path, words or f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
+        raise FileLost(str(error.filename or path), said_by(error)) from error
+    except (OSError, *TORN) as error:
+        raise FileUnreadable(path, said_by(error)) from error
 
 
 # How plans name data files: relative to the table's location, so that a plan is the same wherever the table lies.
