@@ -17,7 +17,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport, Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
-from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.setting_list import Value, of_documents
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import (
     BegunReclaim,
@@ -66,6 +66,11 @@ class Topic:
     """(uuid, sequence) of the ledger that the newest commit of ours was made with; None before the first."""
     live_view: str | None = None
     """Full name of the view that hides dead messages (see `Topics.live_view`). None: the store has none."""
+
+    @property
+    def of_documents(self) -> bool:
+        """Whether it holds documents, not messages (SNP-10)."""
+        return of_documents(self.settings)
 
 
 class Topics(Protocol):

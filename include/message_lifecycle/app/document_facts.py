@@ -68,7 +68,7 @@ def own_policies(own: OwnSettings, policy: Policy) -> dict[str, Policy]:
 def policy_of_document_topic(s: Services, name: TopicName) -> Policy:
     """The settings of a topic of documents. Raises UnknownTopic, NotADocumentTopic."""
     policy = policy_of(s, name)
-    if policy.fold is None:
+    if not policy.of_documents:
         raise not_a_document_topic(str(name))
     return policy
 

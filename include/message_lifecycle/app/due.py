@@ -11,11 +11,11 @@ from functools import partial
 from typing import TypeVar, cast, get_args
 
 from message_lifecycle.app.changes import belongs_to_another
-from message_lifecycle.app.known import of_it_alone
+from message_lifecycle.app.known import holds_documents, of_it_alone
 from message_lifecycle.app.operations import registry
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.sparing import readers_of, spared_state
-from message_lifecycle.model.errors import LifecycleError, PartlyUnavailable, Unavailable, UnknownTopic
+from message_lifecycle.model.errors import LifecycleError, UnknownTopic
 from message_lifecycle.model.facts import READERS
 from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.instants import Instant, format_instant
@@ -113,18 +113,7 @@ def _now(s: Services) -> Instant:
 
 def of_messages(s: Services, names: Iterable[TopicName]) -> list[TopicName]:
     """Without the topics of documents, which other operations leave alone; one that cannot be looked at is judged with the others."""
-    return [name for name in names if not _holds_documents(s, name)]
-
-
-def _holds_documents(s: Services, name: TopicName) -> bool:
-    try:
-        return "fold" in s.topics.describe(name).settings
-    except PartlyUnavailable:
-        return False
-    except Unavailable:
-        raise
-    except LifecycleError:
-        return False
+    return [name for name in names if holds_documents(s, name) is not True]
 
 
 def _under_way(s: Services, name: TopicName, run: str | None) -> str | None:

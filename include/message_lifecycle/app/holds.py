@@ -34,7 +34,7 @@ def place_hold(s: Services, name: TopicName, *, by: str, why: str, key: bytes | 
         raise invalid_hold("what", "a key and offsets", "the topic, or a key, or a range of offsets of one partition")
     if isinstance(topic, Deletion):
         pass  # of what it has nobody but an undo knows more
-    elif "fold" in topic.settings:
+    elif topic.of_documents:
         key = _document(s, name, key, offsets)
     elif offsets is not None and offsets.partition not in (ends := s.reader.end_offsets(name)):
         raise unknown_partition(str(name), offsets.partition, sorted(ends))

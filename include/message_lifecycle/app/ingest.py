@@ -193,7 +193,7 @@ def take_files(intake: Intake, name: TopicName, path: str, options: IngestOption
     from message_lifecycle.sources.messages import MAX_FILES
 
     topic = intake.topics.describe(name)
-    if "fold" in topic.settings:
+    if topic.of_documents:
         raise is_a_document_topic(str(name))
     if topic.role == "mirror":
         raise invalid_append(f"topic {name} is a mirror; it takes messages from its origin alone")

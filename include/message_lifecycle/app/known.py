@@ -6,10 +6,9 @@ A topic that cannot be found is not a topic that never was: as long as nobody ha
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 
 from message_lifecycle.app.holds import holds_of
-from message_lifecycle.app.services import Services
+from message_lifecycle.app.services import Services, find_topic
 from message_lifecycle.model.errors import (
     HeldByLegalHold,
     LifecycleError,
@@ -35,10 +34,8 @@ def all_topics(s: Services, stream: str | None = None) -> list[TopicName]:
 def why_absent(s: Services, name: TopicName, error: UnknownTopic) -> LifecycleError:
     """What to tell where something of the topic was not found: `error` where it stands, never was or was deleted, TopicMissing where nobody
     here has taken it away."""
-    with suppress(UnknownTopic):
-        s.topics.describe(name)
-        return error
-    return topic_missing(str(name)) if _missing(s, {name}) else error
+    absent = find_topic(s, name) is None and _missing(s, {name})
+    return topic_missing(str(name)) if absent else error
 
 
 def of_it_alone(s: Services, name: TopicName, error: LifecycleError) -> LifecycleError:
@@ -50,11 +47,19 @@ def of_it_alone(s: Services, name: TopicName, error: LifecycleError) -> Lifecycl
     return error
 
 
+def holds_documents(s: Services, name: TopicName) -> bool | None:
+    """None: nobody can tell, for a reason of the topic's alone. Raises what concerns the others, too."""
+    try:
+        return s.topics.describe(name).of_documents
+    except LifecycleError as error:
+        of_it_alone(s, name, error)
+        return None
+
+
 def forget_topic(s: Services, name: TopicName, *, by: str, text: str) -> Outcome:
     """Take a person's word that a topic without a table is meant to be gone. Raises TopicExists where it is there, UnknownTopic where nobody
     misses it, HeldByLegalHold."""
-    with suppress(UnknownTopic):
-        s.topics.describe(name)
+    if find_topic(s, name) is not None:
         raise topic_exists(str(name))
     if not _missing(s, {name}):
         raise UnknownTopic(str(name))

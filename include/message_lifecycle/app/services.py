@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from message_lifecycle.app.erasure_secret import secret_of_place
 from message_lifecycle.model.erasure import KeySecret
+from message_lifecycle.model.errors import UnknownTopic
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy, resolve
@@ -24,6 +25,7 @@ from message_lifecycle.ports import (
     MessageStore,
     QuarantineStore,
     Reclaimer,
+    Topic,
     TopicDeleter,
     Topics,
     ViewStore,
@@ -82,6 +84,13 @@ class Services:
     def work_on(self, name: TopicName) -> Literal["message_cleaner", "retention"]:
         """What cleans a topic of messages: of a backend, retention is all there is (RET-5)."""
         return "retention" if name in self.backends else "message_cleaner"
+
+
+def find_topic(s: Services, name: TopicName) -> Topic | None:
+    try:
+        return s.topics.describe(name)
+    except UnknownTopic:
+        return None
 
 
 def policy_of(s: Services, name: TopicName) -> Policy:

@@ -238,7 +238,7 @@ def evidence(s: Services, plan: Plan, touched: Callable[[Sequence[Hold]], int]) 
 def touched_messages(s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
     """Messages and segments of the plan that a hold may touch."""
     # At the plan's own snapshot; where a key lies needs nothing else of the log. Documents have none.
-    of_documents = Policy.of_values(plan.policy).fold is not None
+    of_documents = Policy.of_values(plan.policy).of_documents
     log = None if of_documents else replace(s.reader.log(plan.topic), snapshot_id=plan.requirements.snapshot_id)
     of_log = SparedOffsets(() if log is None else spared_of(s, log, holds))
     view = s.stores.view.view(plan.topic) if log is not None and (plan.on_view.mark or plan.on_view.compact or plan.erasure) else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from message_lifecycle.app.documents import check_levels
 from message_lifecycle.app.erasure_secret import forbidden_keys
-from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.services import Services, find_topic, policy_of
 from message_lifecycle.model.document import ACCEPTED_OWN
 from message_lifecycle.model.errors import (
     BadInput,
@@ -19,12 +19,11 @@ from message_lifecycle.model.errors import (
     PartlyUnavailable,
     Refused,
     TableBusy,
-    UnknownTopic,
     is_a_document_topic,
     topic_exists,
 )
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.setting_list import Value, of_documents
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.model.topic import altered, check_documents, created, origin_of
 from message_lifecycle.operations.admission import check_origin, new_in_origin
@@ -38,12 +37,12 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
     before it is copied (TTL-6). Raises TopicExists, InvalidSetting, and UnknownTopic for an origin that is not there.
     """
     settings = created(settings, where=f"topic {name}")
-    if "fold" in settings:
+    if of_documents(settings):
         check_documents(resolve(topic=settings, server=s.server), where=f"topic {name}")
     origin = origin_of(name, settings)
     if origin is not None:
         partitions = _checked_origin(s, name, origin, partitions)
-    if _find(s, name) is not None:
+    if find_topic(s, name) is not None:
         raise topic_exists(str(name))
     # Before the table: a creation that dies in between may hold messages, but never lose one.
     s.ledger.start_anew(name)
@@ -66,10 +65,10 @@ def _checked_origin(s: Services, name: TopicName, origin: TopicName, partitions:
     while seen is not None:
         if seen == name:
             raise InvalidSetting(where=where, key="origin", value=str(origin), allowed="a topic that does not copy from this one (MSG-5)")
-        found = s.topics.describe(origin) if seen == origin else _find(s, seen)
+        found = s.topics.describe(origin) if seen == origin else find_topic(s, seen)
         seen = None if found is None else origin_of(seen, found.settings)
     found = s.topics.describe(origin)
-    if "fold" in found.settings:
+    if found.of_documents:
         raise is_a_document_topic(str(origin))
     there = found.partitions
     if partitions not in (None, there):
@@ -77,18 +76,11 @@ def _checked_origin(s: Services, name: TopicName, origin: TopicName, partitions:
     return there
 
 
-def _find(s: Services, name: TopicName) -> Topic | None:
-    try:
-        return s.topics.describe(name)
-    except UnknownTopic:
-        return None
-
-
 def alter_topic(s: Services, name: TopicName, changes: Mapping[str, Value | None], *, accept: tuple[str, str] | None = None) -> Topic:
     """Set and unset (None) settings. `accept`: (name, text) of the person who answers for what is tightened (DEL-3)."""
     before = s.topics.describe(name).settings
     after = altered(before, changes, where=f"topic {name}")
-    if "fold" in after:
+    if of_documents(after):
         check_documents(resolve(topic=after, server=s.server), where=f"topic {name}")
         check_levels(resolve(topic=after, server=s.server), s.ledger.own_settings(name), where=str(name))
     topic = s.topics.alter(name, {key: after.get(key) for key in before.keys() | after.keys() if before.get(key) != after.get(key)})
@@ -124,7 +116,7 @@ def latest_view(s: Services, name: TopicName) -> str | None:
 def keep_view(s: Services, name: TopicName) -> None:
     """The same in passing, and of the view that reads the topic compacted, wherever settings may have changed: what goes wrong with a
     view is no reason to stop there."""
-    if "fold" in s.topics.describe(name).settings:
+    if s.topics.describe(name).of_documents:
         return  # no message of it is read, by whatever way
     try:
         live_view(s, name)

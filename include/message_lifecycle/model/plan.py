@@ -32,7 +32,7 @@ from message_lifecycle.model.erasure import ErasureOf, TableKind
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Place, RemovalReason, ranges_of
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.setting_list import Value, of_documents
 
 PLAN_FORMAT = 6
 """Raised with every change of what a plan's text may say; `ledger.older_formats` then needs a step from the one before."""
@@ -200,6 +200,11 @@ class Plan:
     def is_empty(self) -> bool:
         return not self.changes
 
+    @property
+    def takes_back(self) -> str | None:
+        """The plan that an undo takes back; None: it is no undo. A reclaim of a deleted topic's tables names its deletion, too."""
+        return None if self.no_way_back else self.parent
+
     @cached_property
     def _sorted(self) -> tuple[tuple[Commit, ...], tuple[Rewrite, ...], tuple[Forget, ...], tuple[Move, ...]]:
         """The changes of each kind, in their order."""
@@ -325,7 +330,7 @@ class Plan:
         """What it counts, in a word: what its topic holds, which the settings say also where the topic goes or comes back whole."""
         if self.on_quarantine is not NOTHING:
             return "rows"
-        return "changes" if self.of_documents or dict(self.policy).get("fold") is not None else "messages"
+        return "changes" if self.of_documents or of_documents(dict(self.policy)) else "messages"
 
     @property
     def documents_back(self) -> tuple[RestoreDocument, ...]:

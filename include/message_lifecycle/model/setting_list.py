@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -410,6 +410,12 @@ SETTINGS: tuple[Setting, ...] = (
         tightness=lambda kept: -float(kept),
     ),
 )  # fmt: skip
+
+
+def of_documents(own: Mapping[str, object]) -> bool:
+    """Whether a topic with these settings of its own holds documents, not messages (SNP-10)."""
+    return own.get("fold") is not None
+
 
 DOCUMENT_SETTINGS = tuple(
     setting.name for setting in SETTINGS if setting.on_topic and (setting.section == "documents" or setting.name in ("fold", "yjs_roots"))

@@ -22,6 +22,7 @@ from message_lifecycle.model.setting_list import U32_MAX as U32_MAX
 from message_lifecycle.model.setting_list import U63_MAX as U63_MAX
 from message_lifecycle.model.setting_list import Setting as Setting
 from message_lifecycle.model.setting_list import Value as Value
+from message_lifecycle.model.setting_list import of_documents
 
 Origin = Literal["topic", "server file", "built in"]
 
@@ -186,6 +187,11 @@ class Policy:
     def archive_to(self) -> str | None:
         """The folder that takes what goes (RET-7); None: it is deleted."""
         return str(self["archive_to"]) if self["on_remove"] == "archive" else None
+
+    @property
+    def of_documents(self) -> bool:
+        """Whether the topic holds documents, not messages."""
+        return of_documents(self.values)
 
     @property
     def fold(self) -> str | None:

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from message_lifecycle.model.errors import InvalidSetting, unsupported_limit
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.setting_list import DOCUMENT_SETTINGS, Value
+from message_lifecycle.model.setting_list import DOCUMENT_SETTINGS, Value, of_documents
 from message_lifecycle.model.settings import BY_NAME, Policy, resolve, topic_changes, topic_settings
 
 # What a topic's settings must be together, when it is made and when it is altered (MRK-6, MSG-5).
@@ -50,7 +50,7 @@ def altered(before: Mapping[str, Value], given: Mapping[str, object], *, where: 
     for name, rule in _FIXED.items():
         if name in changes and changes[name] != before.get(name):
             raise InvalidSetting(where=where, key=name, value=changes[name], allowed=f"as the topic was made: it is fixed then ({rule})")
-    if "fold" not in before and (found := [name for name in changes if name in DOCUMENT_SETTINGS and changes[name] is not None]):
+    if not of_documents(before) and (found := [name for name in changes if name in DOCUMENT_SETTINGS and changes[name] is not None]):
         allowed = "unset: the topic was made for messages (SNP-10)"
         raise InvalidSetting(where=where, key=found[0], value=changes[found[0]], allowed=allowed)
     if before.get("allow_msg_ttl") and "allow_msg_ttl" in changes and not changes["allow_msg_ttl"]:
@@ -129,7 +129,7 @@ def _check_documents(settings: Mapping[str, Value], where: str) -> None:
 
 
 def _check(settings: Mapping[str, Value], where: str) -> None:
-    if "fold" in settings:
+    if of_documents(settings):
         _check_documents(settings, where)
         return
     if (settings.get("on_remove") == "archive") is not ("archive_to" in settings):

@@ -44,7 +44,7 @@ def plan(
             rows_in=log.rows, removed=(("removed", log.rows),) if log.rows else (), removed_bytes=size, bytes_in=size, segments=0
         ),
         asks=(
-            f"topic {name} is deleted whole: its log of {log.rows} {'messages' if policy.fold is None else 'changes'}{beside}",
+            f"topic {name} is deleted whole: its log of {log.rows} {'changes' if policy.of_documents else 'messages'}{beside}",
             *(f"consumer {consumer} reads it" for consumer in consumers),
             *(f"replica {replica} copies it, and can copy no more" for replica in replicas),
             *(f"it holds messages that came back with the undo of plan {plan_id}" for plan_id in undone),

@@ -253,7 +253,7 @@ def work_of(s: Services, name: TopicName) -> Scheduled:
     purged."""
     from message_lifecycle.app.services import policy_of
 
-    return s.work_on(name) if policy_of(s, name).fold is None else "snapshot_with_purge"
+    return "snapshot_with_purge" if policy_of(s, name).of_documents else s.work_on(name)
 
 
 def of_outcome(name: OutcomeName) -> int:

@@ -48,7 +48,7 @@ class Compaction(Operation):
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         policy = policy_of(s, name)
-        if policy.fold is not None:
+        if policy.of_documents:
             raise is_a_document_topic(str(name))
         if not policy.is_compacted and not asked.named:
             return Due(topic=name, due=False, reason=f"cleanup_policy is {policy['cleanup_policy']}: compacted by hand alone")
@@ -73,7 +73,7 @@ class Compaction(Operation):
         return asked.unless_hindered(made, reason)
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
-        if policy.fold is not None:
+        if policy.of_documents:
             raise is_a_document_topic(str(name))
         return compaction.plan(compaction_facts(s, name, policy, as_of=as_of), policy, as_of=as_of)
 

@@ -26,15 +26,16 @@ from message_lifecycle.app.document_facts import (
 )
 from message_lifecycle.app.due import Asked, Due, due_states
 from message_lifecycle.app.holds import held_documents, holds_of, ids_of
+from message_lifecycle.app.known import holds_documents
 from message_lifecycle.app.operations import registry
 from message_lifecycle.app.operations.registry import Frames, Operation, Work
 from message_lifecycle.app.operations.undo import Undo, check, later, remember
-from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.services import Services
 from message_lifecycle.gates.documents import documents_suite
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Synced
-from message_lifecycle.model.errors import LifecycleError, PartlyUnavailable, PlanConflict, Unavailable
+from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -72,7 +73,7 @@ class SnapshotWithPurge(OfDocuments):
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
         """Topics of messages are left out, but for those that a person named."""
-        return [name for name in names if named or _may_hold_documents(s, name)]
+        return [name for name in names if named or holds_documents(s, name) is not False]
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         """A topic that had nothing is looked at closely again only when one of its tables, its settings, who has what, or the time at
@@ -265,17 +266,6 @@ def _snapshot_differences(s: Services, plan: Plan, staged: Staged) -> list[str]:
 
 
 # Whether a look is worth it
-
-
-def _may_hold_documents(s: Services, name: TopicName) -> bool:
-    try:
-        return policy_of(s, name).fold is not None
-    except PartlyUnavailable:
-        return True
-    except Unavailable:
-        raise
-    except LifecycleError:  # judged with the others, so that its error is told
-        return True
 
 
 def _is_settled(state: DueState, marker: str, policy: Policy, as_of: Instant) -> bool:

@@ -12,9 +12,10 @@ from message_lifecycle.app.erasure_secret import match_of
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, names_of, undoable
 from message_lifecycle.app.receipts import keep
+from message_lifecycle.app.services import find_topic
 from message_lifecycle.gates.tables import erasure_suite
 from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, ErasureOf, ErasureRequest, HeldFile, KeyInTable, Matches
-from message_lifecycle.model.errors import HeldByLegalHold, UnknownTopic, erasure_unfinished, unsupported_erasure
+from message_lifecycle.model.errors import HeldByLegalHold, erasure_unfinished, unsupported_erasure
 from message_lifecycle.model.hold import HeldKey, Hold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import offsets_of
@@ -93,7 +94,7 @@ class Erasure(Operation):
     def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """What the ledger has of a document goes once the tables have nothing of it, also where they had nothing before."""
         assert plan.erasure is not None, "an erasure's plan names its request"
-        if Policy.of_values(plan.policy).fold is not None:
+        if Policy.of_values(plan.policy).of_documents:
             s.ledger.forget_document(plan.topic, matches_of(s, plan), word=_word_of(plan.erasure.digest))
 
 
@@ -117,7 +118,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: EraseKey, *, as_of
 
 def _required(s: Services, name: TopicName, policy: Policy) -> Requirements:
     heeded = ids_of(holds_of(s, name))
-    if policy.fold is not None:
+    if policy.of_documents:
         return required_of_documents(s.documents.tables(name), policy, heeded)
     return required(s.reader.log(name), policy, heeded)
 
@@ -222,15 +223,9 @@ def _wrong(plan: Plan, published: Published, found: tuple[ErasedTable, ...]) -> 
 def forget_former(s: Services, request: ErasureRequest) -> None:
     """What the ledger has of a document of topics that are gone for good, or are topics of messages now: no plan is made for those."""
     for name in s.ledger.document_topics(names_of(lambda one: one.of_documents and not one.gives_back)):
-        if (not request.topics or name in request.topics) and not _is_of_documents(s, name):
+        topic = find_topic(s, name)
+        if (not request.topics or name in request.topics) and (topic is None or not topic.of_documents):
             s.ledger.forget_document(name, match_of(s, [request]).matches, word=_word_of(request.key.digest))
-
-
-def _is_of_documents(s: Services, name: TopicName) -> bool:
-    try:
-        return "fold" in s.topics.describe(name).settings
-    except UnknownTopic:
-        return False
 
 
 def _word_of(digest: str) -> str:

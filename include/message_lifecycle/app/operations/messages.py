@@ -40,7 +40,7 @@ class OfMessages(Operation):
         return of_messages(s, names)
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
-        if policy.fold is not None:
+        if policy.of_documents:
             raise is_a_document_topic(str(name))
         log = s.reader.log(name, late_after=Instant(as_of + policy.clock_skew_us))
         return self.plan_of_log(s, log, policy, work, as_of=as_of)

@@ -441,7 +441,7 @@ def _undo_of(s: Services, name: TopicName, work: UndoPlan) -> Operation:
         return named("undo of topic_delete")
     if undone.operation == "quarantine" and not is_undone(s, undone):
         return named("undo of quarantine")
-    return named("undo" if policy_of(s, name).fold is None else "undo of snapshot_with_purge")
+    return named("undo of snapshot_with_purge" if policy_of(s, name).of_documents else "undo")
 
 
 def preview(s: Services, name: TopicName, *, as_of: Instant, work: Work = "message_cleaner") -> Plan:

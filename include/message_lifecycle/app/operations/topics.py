@@ -11,7 +11,7 @@ from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.erasure import writers_waited_for
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, kind_of
 from message_lifecycle.app.operations.undo import Undo
-from message_lifecycle.app.services import Services
+from message_lifecycle.app.services import Services, find_topic
 from message_lifecycle.app.topics import keep_view
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.gates.tables import topic_suite
@@ -75,7 +75,7 @@ class TopicDelete(OfWholeTopic):
             name,
             policy,
             tables,
-            end_offsets={} if policy.fold is not None else s.reader.end_offsets(name),
+            end_offsets={} if policy.of_documents else s.reader.end_offsets(name),
             consumers=sorted({reader.consumer for reader in readers if reader.kind == "consumer"}),
             replicas=sorted({reader.consumer for reader in readers if reader.kind == "replica"}),
             undone=[known.plan_id for known in s.ledger.undone(name) if known.released_at is None],
@@ -104,10 +104,7 @@ class UndoOfTopicDelete(Undo, OfWholeTopic):
     """Brings a deleted topic back, with the settings and all else that it had."""
 
     def topic(self, s: Services, name: TopicName) -> Topic | None:
-        try:
-            return s.topics.describe(name)
-        except UnknownTopic:
-            return None
+        return find_topic(s, name)
 
     def prepare(self, s: Services, name: TopicName) -> None:
         if self.topic(s, name) is not None:

@@ -40,7 +40,7 @@ class Undo(Operation):
     not_undone = "it is an undo itself. What it brought back goes again once it is released (`lifecycle undo --release`), or by a request that names it"
 
     def is_of(self, plan: Plan, work: Work) -> bool:
-        return isinstance(work, UndoPlan) and plan.operation == self.name and plan.parent == work.plan_id
+        return isinstance(work, UndoPlan) and plan.operation == self.name and plan.takes_back == work.plan_id
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return undo_suite(plan, staged, policy)
@@ -50,7 +50,7 @@ class Undo(Operation):
         snapshots = (
             f", with {plan.restored_snapshots:,} snapshot(s)" if plan.on_snapshots.documents_back or plan.on_changes.documents_back else ""
         )
-        return f"while {plan.restored_rows:,} {plan.things} that plan {plan.parent} took come back{of_view}{snapshots}"
+        return f"while {plan.restored_rows:,} {plan.things} that plan {plan.takes_back} took come back{of_view}{snapshots}"
 
     def did(self, gone: str, rows: int, restored: int, things: str) -> str:
         return f"brought back {restored:,} {things}" + (f", removed {gone}" if gone else "")
@@ -62,7 +62,7 @@ class Undo(Operation):
         return ""
 
     def first(self, s: Services, plan: Plan) -> str | None:
-        found = None if plan.parent is None else s.ledger.undoing(plan.parent)
+        found = None if plan.takes_back is None else s.ledger.undoing(plan.takes_back)
         return None if found is None else found.undone_by
 
 
@@ -237,9 +237,9 @@ def _within(s: Services, log: LogState, span: Range) -> Iterator[Message]:
 def remember(s: Services, plan: Plan) -> None:
     """Keep that what the plan names is back, so that the rules leave it alone: also where it has come to its first commit alone, the
     log's, and another plan will bring back the rest."""
-    assert plan.parent is not None, "an undo names what it takes back"
+    assert plan.takes_back is not None, "an undo names what it takes back"
     s.ledger.set_undone(
-        plan.topic, plan.parent, plan.plan_id, ranges_in((*plan.on_log.back, *plan.on_view.back), plan.on_quarantine.files_back)
+        plan.topic, plan.takes_back, plan.plan_id, ranges_in((*plan.on_log.back, *plan.on_view.back), plan.on_quarantine.files_back)
     )
 
 

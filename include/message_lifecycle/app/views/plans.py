@@ -31,10 +31,10 @@ def plan_view(plan: Plan) -> View:
             "segments": expected.segments,
             "files": {"count": len(plan.selection.files), "digest": plan.selection.digest},
         },
-        "takes_back": plan.parent if kind_of(plan).gives_back else None,
+        "takes_back": plan.takes_back,
         "restores": plan.restored_rows,
         "actions": [line for change in plan.changes for line in change_lines(change)],
-        "documents": _documents(plan) if plan.of_documents and plan.parent is None else None,
+        "documents": _documents(plan) if plan.of_documents and plan.takes_back is None else None,
         "bounds": [
             {"partition": bound.partition, "stops_at": bound.offset, "bound": bound.name, "reason": bound.reason} for bound in plan.bounds
         ],

@@ -172,7 +172,7 @@ def topic_status(s: Services, name: TopicName, *, now: Instant, waiting: Sequenc
     """One topic judged as of `now`. `ok` is false when something is overdue for longer than `max_overdue` and nothing named
     holds it, or when the last run ended badly; `problems` says it in words."""
     policy = policy_of(s, name)
-    if policy.fold is not None:
+    if policy.of_documents:
         return _documents_status(s, name, policy, now, waiting)
     would = preview(s, name, as_of=now)
     asked = open_question(s.ledger.waiting() if waiting is None else waiting, name, policy, now)

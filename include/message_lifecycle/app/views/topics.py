@@ -44,7 +44,7 @@ def topic_page(s: Services, name: TopicName) -> View:
         "status": topic_status(s, name, now=now),
         "runs": runs(s, name, limit=_RUNS_SHOWN),
     }
-    if holds_documents(s, name):
+    if policy_of(s, name).of_documents:
         return page
     return {**page, "consumers": consumers_view(s, name), "bounds": plan_view(preview(s, name, as_of=now))["bounds"]}
 
@@ -52,7 +52,7 @@ def topic_page(s: Services, name: TopicName) -> View:
 def describe(s: Services, name: TopicName) -> View:
     """Settings with their origin, partitions and end offsets; of a topic of documents these, and who has synchronised them."""
     topic = s.topics.describe(name)
-    if holds_documents(s, name):
+    if topic.of_documents:
         return {
             "topic": str(name),
             "uuid": topic.uuid,
@@ -251,11 +251,6 @@ def _figures(staged: Staged | None) -> View:
         "write_bytes_per_second": None if seconds is None else round(view.bytes_written / seconds),
         "engine": view.engine,
     }
-
-
-def holds_documents(s: Services, name: TopicName) -> bool:
-    """Raises UnknownTopic."""
-    return policy_of(s, name).fold is not None
 
 
 def documents_view(s: Services, name: TopicName) -> View:

@@ -26,7 +26,7 @@ from message_lifecycle.model.errors import (
 )
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.names import TopicName, catalog_identifier, name_of_identifier, normalise_name
-from message_lifecycle.model.setting_list import PROPERTY_PREFIX, Value
+from message_lifecycle.model.setting_list import PROPERTY_PREFIX, Value, of_documents
 from message_lifecycle.model.settings import Policy, property_text, resolve
 from message_lifecycle.model.topic import check_policy, role_of
 from message_lifecycle.operations import expiry
@@ -312,7 +312,7 @@ def _shape(settings: Mapping[str, Value], partitions: int) -> tuple[Mapping[str,
     """Properties, shape and first state of a new topic's table: of messages, or of documents' changes (SNP-10)."""
     from message_lifecycle.stores.iceberg import columns
 
-    if "fold" in settings:
+    if of_documents(settings):
         return columns.CHANGES_PROPERTIES, columns.CHANGES_SHAPE, LogSummary()
     each = range(partitions)
     empty = LogSummary(end_offsets=dict.fromkeys(each, 0), active={p: ActiveSegment(base_offset=0) for p in each})

@@ -79,8 +79,8 @@ class TableStore(ChangeStore):
 
     def _forget_source(self, plan: Plan) -> None:
         """What an erasure has left for an undo, once that is done."""
-        if plan.parent is not None:
-            remove_branch(self._tables, plan, undo_ref(plan.parent), self.kinds)
+        if plan.takes_back is not None:
+            remove_branch(self._tables, plan, undo_ref(plan.takes_back), self.kinds)
 
     def _commit(
         self,
@@ -176,7 +176,7 @@ def staged_change(session: SparkSession, table: Java, plan_id: str, staged_id: i
 
 def undoing(plan: Plan) -> dict[str, str]:
     """What an undo's commit says of the plan that it takes back."""
-    return {} if plan.parent is None else {UNDOES: plan.parent}
+    return {} if plan.takes_back is None else {UNDOES: plan.takes_back}
 
 
 # Conditions

@@ -32,6 +32,7 @@ from message_lifecycle.stores.iceberg.branches import (
     undo_ref,
 )
 from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.change import undoing
 from message_lifecycle.stores.iceberg.data_files import delete_rows, planned_files
 from message_lifecycle.stores.iceberg.fence import (
     Steps,
@@ -45,7 +46,7 @@ from message_lifecycle.stores.iceberg.fence import (
     properties,
 )
 from message_lifecycle.stores.iceberg.java import Java, entries
-from message_lifecycle.stores.iceberg.layout import CANCELLED_MARKERS, MARKERS, PARENT_PLAN_ID, REMOVED, STAGED_AS, STAGED_PLAN_ID, UNDOES
+from message_lifecycle.stores.iceberg.layout import CANCELLED_MARKERS, MARKERS, PARENT_PLAN_ID, REMOVED, STAGED_AS, STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.marks import MarkersNow, sealed
 from message_lifecycle.stores.iceberg.read import IcebergReader, published_by, removed_rows
 from message_lifecycle.stores.iceberg.session import engine, engine_failures, forget_cached, java_table
@@ -86,14 +87,14 @@ class IcebergStore(IcebergReader, ChangeStore):
         io = self._tables.load(plan.topic).io
         with engine_failures():
             session = self._engine(plan)
-            make = stage if plan.parent is None else stage_undo
+            make = stage if plan.takes_back is None else stage_undo
             staged = make(session, io, plan, plan.plan_id, self._server)
         self._steps("after_stage")
         return staged
 
     def _engine(self, plan: Plan) -> SparkSession:
         """Spark is needed for rows alone: what only drops whole files is done by Iceberg's library."""
-        return self._session() if plan.parent is not None or removed_by_row(plan) else engine(self._session)
+        return self._session() if plan.takes_back is not None or removed_by_row(plan) else engine(self._session)
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
         from message_lifecycle.stores.iceberg.marks import mark
@@ -106,7 +107,7 @@ class IcebergStore(IcebergReader, ChangeStore):
         from message_lifecycle.stores.iceberg.evidence import evidence
         from message_lifecycle.stores.iceberg.undo import undo_evidence
 
-        if plan.parent is not None:
+        if plan.takes_back is not None:
             return undo_evidence(self._tables.load(plan.topic), plan, staged)
         horizons = None
         if "compacted" in plan.reasons:
@@ -121,8 +122,8 @@ class IcebergStore(IcebergReader, ChangeStore):
             session = self._session() if marks else self._engine(verdict.plan)
             log = partial(self._tables.load, verdict.plan.topic)
             done = publish(session, log, verdict, self._server, ledger=given.ledger(), steps=self._steps)
-        if verdict.plan.parent is not None:
-            remove_branch(self._tables, verdict.plan, undo_ref(verdict.plan.parent))
+        if verdict.plan.takes_back is not None:
+            remove_branch(self._tables, verdict.plan, undo_ref(verdict.plan.takes_back))
         with suppress(Unavailable):  # whoever discards the plan takes it away as well
             self.discard(verdict.plan)
         return done
@@ -229,7 +230,6 @@ def publish(
     if plan.is_empty or staged is None or base_id is None or staged_id == base_id:
         raise PlanConflict(plan_id, f"nothing is staged for it (snapshot {staged_id})")
     staged_chain = chain(table, staged, base_id, plan_id)
-    undoes = {} if plan.parent is None else {UNDOES: plan.parent}
     commit = _Commit(
         session=session,
         table=table,
@@ -237,7 +237,7 @@ def publish(
         verdict=verdict,
         server=server,
         base_id=base_id,
-        properties={**properties(verdict, ledger), **undoes},
+        properties={**properties(verdict, ledger), **undoing(plan)},
         steps=steps,
     )
 
@@ -297,7 +297,7 @@ class _Commit:
 
     def made_again(self, change: StagedChange) -> None:
         """The staged change alone, on what main is now."""
-        made = change.update if self.verdict.plan.parent is None else change.restore
+        made = change.update if self.verdict.plan.takes_back is None else change.restore
 
         def make(on: Java, walk: Walk) -> Iterator[Java]:
             yield self._with(made(self.session, on, self.base_id), self._state(walk))

@@ -143,7 +143,7 @@ class MemoryStore(ChangeStore):
 
     def effect(self, plan: Plan) -> Effect:
         log = self.of(plan.topic).log
-        if plan.parent is not None:
+        if plan.takes_back is not None:
             return rows.returned(log.head, plan)
         found = log.carrying(plan.plan_id)
         return Effect() if found is None else Effect(files=found.files)
@@ -232,9 +232,9 @@ class MemoryStore(ChangeStore):
         tables, table = self.of(plan.topic), self.of(plan.topic).log
         before, made = table.at(plan.requirements.snapshot_id), table.staged.get(staged.plan_id)
         after = before if made is None else _with_markers(made.version, made.markers, policy)
-        if plan.parent is not None:
+        if plan.takes_back is not None:
             source = None if plan.on_log.source_id is None else table.at(plan.on_log.source_id)
-            return rows.log_evidence(before, after, source, plan, tuple(self.marker_offsets(plan.topic, plan.parent)))
+            return rows.log_evidence(before, after, source, plan, tuple(self.marker_offsets(plan.topic, plan.takes_back)))
         return evidence_of(before, after, plan, policy, staged, owed(table, plan.on_log.sweep), tables.view.head.horizons)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:

@@ -271,7 +271,7 @@ class MemoryDocuments:
         changes, snapshots = _before(plan, tables)
         after, made = tables.changes.staged.get(plan.plan_id), tables.snapshots.staged.get(plan.plan_id)
         left, kept = changes if after is None else after.version, snapshots if made is None else made.version
-        if plan.parent is not None:
+        if plan.takes_back is not None:
             then = tables.changes.at(plan.on_changes.source_id), tables.snapshots.at(plan.on_snapshots.source_id)
             return rows.documents_evidence(plan, (changes, left, then[0]), (snapshots, kept, then[1]))
         blocked = set[str]() if made is None else {document for document, _ in made.blocked}

@@ -374,7 +374,7 @@ class TopicTables:
 
     @property
     def of_documents(self) -> bool:
-        return "fold" in self.topic.settings
+        return self.topic.of_documents
 
     @property
     def main(self) -> Table[Version] | Table[Changes]:

@@ -78,7 +78,7 @@ class _OfDocuments(TableStore):
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.documents.evidence import evidence, return_evidence
 
-        if plan.parent is not None:
+        if plan.takes_back is not None:
             return return_evidence(self._tables, plan, staged)
         with engine_failures():
             return evidence(partial(engine, self._session, tasks=True), self._tables, plan, staged, policy)
