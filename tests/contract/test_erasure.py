@@ -24,6 +24,7 @@ from message_lifecycle.model.request import EraseKey, RemoveMessages
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.topic import Backend, StoreOptions
 from tests.contract.conftest import MakeWorld, on
+from tests.errors import raises
 from tests.holds import WHENS, When, held, run_with_hold
 
 EVERY = pytest.mark.parametrize("store_kind", on("memory", "json_file", "rotating_file", "redis_streams"), indirect=True)
@@ -84,6 +85,55 @@ def test_all_of_the_key_goes_and_nothing_else(make_world: MakeWorld) -> None:
     assert erase(world) != request_id
     append(world, b"later")
     assert [message.offset for message in stored(world)] == [0, 2, 4, 5, 1]
+
+
+@EVERY
+def test_a_key_that_is_found_nowhere_has_a_receipt_of_what_was_searched(make_world: MakeWorld) -> None:
+    world = make(make_world({}))
+    append(world, b"a", b"b")
+    request_id = erase(world)
+    s = world.services
+    assert outcome_of(world, request_id)[0] == "no_op"
+    assert s.ledger.erasure(request_id).state == "erased"
+    (topic,) = json.loads(s.ledger.receipt(request_id))["topics"]
+    assert (topic["topic"], topic["rows"], topic["found_nowhere"]) == (str(NAME), 0, True)
+    log = s.reader.log(NAME)
+    (table,) = (table for table in topic["tables"] if table["table"] == "log")
+    assert table["table_uuid"] == log.table_uuid
+    assert log.snapshot_id in table["snapshots"]
+    assert table["files_searched"] >= 1
+    assert receipts.verify(s, request_id) == []
+    append(world, KEY)
+    assert receipts.verify(s, request_id) != [], "nothing forbade it"
+
+
+@EVERY
+def test_an_erasure_that_finds_nothing_more_keeps_the_receipt_of_what_went(make_world: MakeWorld) -> None:
+    world = make(make_world({}))
+    append(world, b"a", KEY)
+    request_id = erase(world)
+    kept = world.services.ledger.receipt(request_id)
+    (again,) = carry_out(world.services, request_id)
+    assert again.is_done, again.told()
+    assert world.services.ledger.receipt(request_id) == kept
+
+
+@EVERY
+def test_what_comes_behind_the_search_is_not_said_to_be_nowhere(make_world: MakeWorld) -> None:
+    world = make(make_world({}))
+    append(world, b"a")
+    s, work = (
+        world.services,
+        EraseKey(request_id=ask(world.services, KEY, topics=[NAME], forbid=False, by="ann", why="a letter").request_id),
+    )
+    plan_id = steps.plan(s, NAME, as_of=s.ledger.now(), work=work).plan.plan_id
+    steps.stage(s, plan_id)
+    steps.gate(s, plan_id)
+    append(world, KEY)
+    outcome = steps.verify(s, plan_id)
+    assert (outcome.name, "still holds the key" in outcome.detail) == ("failed", True)
+    with raises("NoReceipt"):
+        s.ledger.receipt(work.request_id)
 
 
 @EVERY

@@ -234,6 +234,25 @@ def test_the_receipt_tells_and_is_checked_again(make: Callable[..., Topic]) -> N
     assert "hold the key" in wrong
 
 
+def test_the_receipt_of_a_key_that_is_nowhere_tells_each_table_that_was_searched(make: Callable[..., Topic]) -> None:
+    topic = make(cleanup_policy="compact,delete")
+    topic.append((b"a", b"1"), (b"b", b"2"))
+    topic.compact()
+    request_id = topic.request()
+    assert topic.erase(request_id).name == "no_op"
+    (of_topic,) = Receipt.from_json(topic.s.ledger.receipt(request_id)).topics
+    assert (of_topic.rows, of_topic.found_nowhere) == (0, True)
+    searched = {table.table: table for table in of_topic.tables}
+    assert {"log", "view"} <= searched.keys()
+    log = topic.s.reader.log(topic.name)
+    assert searched["log"].table_uuid == log.table_uuid
+    assert log.snapshot_id in searched["log"].snapshots
+    assert searched["log"].files_searched == len(topic.files())
+    assert receipts.verify(topic.s, request_id) == []
+    topic.append((topic.key, b"3"))
+    assert receipts.verify(topic.s, request_id) != []
+
+
 def test_a_stream_that_died_before_its_own_log_writes_nothing_again(make: Callable[..., Topic], tmp_path: Path) -> None:
     topic = make()
     topic.append((topic.key, b"1"), (b"a", b"2"))

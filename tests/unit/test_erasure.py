@@ -64,6 +64,7 @@ def table(kind: TableKind, *files: HeldFile, clean: bool | None = None) -> KeyIn
         snapshots=(5, 7),
         rows=10,
         size_bytes=100,
+        searched=2,
         clean=not files if clean is None else clean,
     )
 

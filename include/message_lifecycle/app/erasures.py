@@ -15,9 +15,10 @@ from secrets import token_hex
 from message_lifecycle.app import steps
 from message_lifecycle.app.erasure_secret import match_of, secret_for_request
 from message_lifecycle.app.known import all_topics, why_absent
-from message_lifecycle.app.operations.erasure import INTAKE, eraser_of, forget_former, writers_waited_for
+from message_lifecycle.app.operations.erasure import INTAKE, forget_former, writers_waited_for
 from message_lifecycle.app.operations.reclaim import is_gone, lost
 from message_lifecycle.app.operations.topics import uuid_of
+from message_lifecycle.app.receipts import eraser_of
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.app.topics import line_of

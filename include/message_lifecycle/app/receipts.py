@@ -1,18 +1,40 @@
-"""Receipts of erasures: made when a topic's erasure has been verified, kept in the ledger, and checked against the tables again."""
+"""Receipts of erasures: made when a topic's erasure has been verified, kept in the ledger, and checked against the tables again. Where the
+key was found nowhere, the receipt says what was searched."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from message_lifecycle import __version__
 from message_lifecycle.app import archiving
 from message_lifecycle.app.erasure_secret import match_of
 from message_lifecycle.app.known import why_absent
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, Receipt, TableReceipt, TopicReceipt
+from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, Matches, Receipt, TableReceipt, TopicReceipt
 from message_lifecycle.model.errors import UnknownTopic, unsupported_erasure
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.ports import Eraser
+
+
+def search(s: Services, plan: Plan, matches: Matches, went: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Sequence[ErasedTable]:
+    """What is true now of the tables that the plan has erased the key from; where it found the key nowhere, of all. `went`: see `ports.Eraser`.
+
+    Raises UnsupportedErasure, UnknownTopic, and what reading raises."""
+    eraser = eraser_of(s, plan.topic)
+    if plan.changes:
+        return eraser.erased_tables(plan, matches, went)
+    return [ErasedTable.searched(table) for table in eraser.find_key(plan.topic, matches, Policy.of_values(plan.policy), as_of=plan.as_of)]
+
+
+def eraser_of(s: Services, name: TopicName) -> Eraser:
+    """Raises UnsupportedErasure."""
+    if s.stores.rewrite is None:
+        raise unsupported_erasure(f"topic {name}", "its store cannot erase keys")
+    return s.stores.rewrite
 
 
 def keep(s: Services, plan: Plan, found: Sequence[ErasedTable]) -> None:
@@ -38,6 +60,7 @@ def keep(s: Services, plan: Plan, found: Sequence[ErasedTable]) -> None:
         rewritten_at=Instant(committed),
         unreachable_at=now,
         code_version=__version__,
+        found_nowhere=not plan.changes,
     )
     of = plan.erasure
     first = Receipt(request_id=of.request_id, digest=of.digest, secret=of.secret, topics=())
@@ -53,13 +76,8 @@ def verify(s: Services, request_id: str) -> list[str]:
     wrong: list[str] = []
     for topic in receipt.topics:
         plan = s.ledger.record(topic.plan_id).plan
-        if s.stores.rewrite is None:
-            raise unsupported_erasure(f"topic {plan.topic}", "its store cannot erase keys")
         try:
-            found = {
-                table.table: table
-                for table in s.stores.rewrite.erased_tables(plan, matches, {table.table: table.gone for table in topic.tables})
-            }
+            found = {table.table: table for table in search(s, plan, matches, {table.table: table.gone for table in topic.tables})}
         except UnknownTopic as error:
             absent = why_absent(s, plan.topic, error)
             wrong += _not_looked_into(s, plan) if absent is error else [f"{plan.topic}: {absent.code}: {absent}"]

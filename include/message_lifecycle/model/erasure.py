@@ -176,7 +176,8 @@ class KeyInTable:
     """Where a key lies in one table, at its newest metadata.
 
     `refs`: every branch and tag with the snapshot it names, main among them; `undo`: plans whose undo is open, with the snapshot before
-    each one's commit; `snapshots`: all that the table remembers. `clean`: nothing of the key is to be found, nor in metadata."""
+    each one's commit; `snapshots`: all that the table remembers. `searched`: data files that were looked into. `clean`: nothing of the key
+    is to be found, nor in metadata."""
 
     table: TableKind
     table_uuid: str
@@ -187,6 +188,7 @@ class KeyInTable:
     snapshots: tuple[int, ...]
     rows: int
     size_bytes: int
+    searched: int
     clean: bool
 
 
@@ -203,6 +205,19 @@ class ErasedTable:
     gone: tuple[str, ...]
     committed_at: int | None
     there: tuple[str, ...] = ()
+
+    @classmethod
+    def searched(cls, found: KeyInTable) -> ErasedTable:
+        """By a search alone: nothing went."""
+        return cls(
+            table=found.table,
+            table_uuid=found.table_uuid,
+            snapshots=found.snapshots,
+            files_searched=found.searched,
+            files_found=max(len(found.files), int(not found.clean)),
+            gone=(),
+            committed_at=None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +246,8 @@ class TopicReceipt:
     rewritten_at: Instant
     unreachable_at: Instant
     code_version: str
+    found_nowhere: bool = False
+    """Nothing of the topic held the key, so nothing went: `tables` says what was searched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +262,12 @@ class Receipt:
         """An erasure of the topic after an earlier one takes its place: it says what is true now. Of one plan the first stands: who verifies
         it again, beside another run, may find that nothing tells any more what files went."""
         if any((one.topic, one.plan_id) == (found.topic, found.plan_id) for one in self.topics):
+            return self
+        # A search that found nothing says less than the erasure of the same tables before it, which tells what went.
+        if found.found_nowhere and any(
+            one.topic == found.topic and not one.found_nowhere and one.tables[:1] and one.tables[0].table_uuid == found.tables[0].table_uuid
+            for one in self.topics
+        ):
             return self
         others = (one for one in self.topics if one.topic != found.topic)
         return replace(self, topics=tuple(sorted((*others, found), key=lambda one: one.topic)))

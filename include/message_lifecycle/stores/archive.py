@@ -199,6 +199,7 @@ def key_in_archive(archive: ParquetArchive, name: TopicName, uuid: str, matches:
         snapshots=(),
         rows=0,
         size_bytes=0,
+        searched=len(rows),
         clean=not files and not archive.half_written(name),
     )
 

@@ -199,13 +199,16 @@ def _receipt(screen: Screen, receipt: Receipt) -> None:
     screen.facts([("digest of the key", receipt.digest), ("secret", receipt.secret)])
     for topic in receipt.topics:
         screen.heading(topic.topic)
+        times = [
+            ("hidden", format_instant(topic.hidden_at)),
+            ("rewritten", format_instant(topic.rewritten_at)),
+            ("unreachable", format_instant(topic.unreachable_at)),
+        ]
         screen.facts(
             [
                 ("plan", topic.plan_id),
-                ("messages erased", count(topic.rows)),
-                ("hidden", format_instant(topic.hidden_at)),
-                ("rewritten", format_instant(topic.rewritten_at)),
-                ("unreachable", format_instant(topic.unreachable_at)),
+                ("messages erased", "none: the key was found nowhere" if topic.found_nowhere else count(topic.rows)),
+                *([("searched", format_instant(topic.unreachable_at))] if topic.found_nowhere else times),
                 ("made by", f"version {topic.code_version}"),
             ]
         )

@@ -11,7 +11,7 @@ from message_lifecycle.app import archiving, sparing
 from message_lifecycle.app.erasure_secret import match_of
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, names_of, undoable
-from message_lifecycle.app.receipts import keep
+from message_lifecycle.app.receipts import eraser_of, keep, search
 from message_lifecycle.app.services import find_topic
 from message_lifecycle.gates.tables import erasure_suite
 from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, ErasureOf, ErasureRequest, HeldFile, KeyInTable, Matches
@@ -31,7 +31,7 @@ from message_lifecycle.operations.verdict import Verdict
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
     from message_lifecycle.gates.suite import Suite
-    from message_lifecycle.ports import ChangeStore, Eraser, Given
+    from message_lifecycle.ports import ChangeStore, Given
 
 INTAKE = ("ingest", "copy")
 """Locks of what brings keys in."""
@@ -85,9 +85,17 @@ class Erasure(Operation):
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         """By a new search of the tables. If there is nothing, what was found is the topic's part of the request's receipt."""
         plan = record.plan
-        found = tuple(eraser_of(s, plan.topic).erased_tables(plan, matches_of(s, plan)))
-        wrong = _wrong(plan, published, found)
-        if not wrong and plan.changes:
+        found = tuple(search(s, plan, matches_of(s, plan)))
+        wrong = [*_left(found), *_otherwise(plan, published, found)]
+        if not wrong:
+            keep(s, plan, found)
+        return wrong
+
+    def against_nothing(self, s: Services, plan: Plan) -> list[str]:
+        """The same where the key was found nowhere: what was searched, and found without it, is the receipt."""
+        found = tuple(search(s, plan, matches_of(s, plan)))
+        wrong = _left(found)
+        if not wrong:
             keep(s, plan, found)
         return wrong
 
@@ -184,12 +192,6 @@ def _refuse_former_archives(s: Services, name: TopicName, policy: Policy, matche
         )
 
 
-def eraser_of(s: Services, name: TopicName) -> Eraser:
-    if s.stores.rewrite is None:
-        raise unsupported_erasure(f"topic {name}", "its store cannot erase keys")
-    return s.stores.rewrite
-
-
 def matches_of(s: Services, plan: Plan) -> Matches:
     assert plan.erasure is not None, "an erasure's plan names its request"
     return match_of(s, [s.ledger.erasure(plan.erasure.request_id)]).matches
@@ -204,12 +206,17 @@ def writers_waited_for(s: Services, name: TopicName, *, purposes: Sequence[str] 
         yield
 
 
-def _wrong(plan: Plan, published: Published, found: tuple[ErasedTable, ...]) -> list[str]:
-    wrong = [
+def _left(found: Sequence[ErasedTable]) -> list[str]:
+    return [
         f"the {table.table} still holds the key, in {table.files_found} of {table.files_searched} data files"
         for table in found
         if table.files_found
     ]
+
+
+def _otherwise(plan: Plan, published: Published, found: Sequence[ErasedTable]) -> list[str]:
+    """What is not as the plan and its commit say."""
+    wrong = []
     kept = {(action.table, snapshot) for action in plan.rewrites for snapshot in action.snapshots}
     named = {(action.table, at) for action in plan.rewrites for _, at in (*action.refs, *action.undo)}
     left = sum((table.table, snapshot) in kept - named for table in found for snapshot in table.snapshots)

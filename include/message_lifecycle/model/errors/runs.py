@@ -288,10 +288,11 @@ def ambiguous_erasure(request_id: str, found: tuple[str, ...]) -> BadInput:
 
 
 def no_receipt(request_id: str, state: str) -> BadInput:
-    """The request has not been carried out, or only in part; or there was nothing to erase."""
+    """The request has not been carried out, or only in part; or nothing was searched that a receipt could tell."""
     why = f"it is {state}. `lifecycle erase run {request_id}` carries it out"
     if state == "erased":
-        why = "the key was found nowhere, so nothing was erased that it could be held to"
+        why = "there was no topic to search, or an earlier version found the key nowhere and kept no receipt of that; "
+        why += f"`lifecycle erase run {request_id}` searches again"
     return BadInput(f"erasure request {request_id} has no receipt: {why}.", code="NoReceipt")
 
 

@@ -138,7 +138,7 @@ class MemoryEraser(ChangeStore):
                 table_uuid=now[action.table].table_uuid,
                 # Versions keep their numbers though they are written again: those that the plan names are not there any more.
                 snapshots=tuple(set(now[action.table].snapshots) - set(action.snapshots)),
-                files_searched=max(1, len(now[action.table].snapshots)),
+                files_searched=now[action.table].searched,
                 files_found=max(len(now[action.table].files), int(not now[action.table].clean)),
                 gone=(),
                 committed_at=None,
@@ -240,6 +240,7 @@ def _key_in(table: Table[Any], files: tuple[HeldFile, ...], *, rows: int, size_b
         snapshots=tuple(commit.snapshot_id for commit in table.commits),
         rows=rows,
         size_bytes=size_bytes,
+        searched=max(1, len(table.commits)),
         clean=not files,
     )
 

@@ -63,6 +63,7 @@ class RecordLogEraser(ChangeStore):
                 snapshots=(head.generation,),
                 rows=len(messages),
                 size_bytes=sum(message.size_bytes for message in messages.values()),
+                searched=1,
                 clean=not found,
             )
         ]
@@ -72,7 +73,7 @@ class RecordLogEraser(ChangeStore):
             tables.append(
                 KeyInTable(
                     table="quarantine", table_uuid=head.uuid, snapshot_id=None, files=files, refs=(), undo=(), snapshots=(),
-                    rows=head.quarantined, size_bytes=0, clean=not rows,
+                    rows=head.quarantined, size_bytes=0, searched=1, clean=not rows,
                 )
             )  # fmt: skip
         archive = self._archive(head)
@@ -85,16 +86,7 @@ class RecordLogEraser(ChangeStore):
     ) -> Sequence[ErasedTable]:
         """Of all there are: a message of the key that comes later may be damaged or archived before anybody looks again."""
         return [
-            ErasedTable(
-                table=table.table,
-                table_uuid=table.table_uuid,
-                snapshots=table.snapshots,
-                files_searched=1,
-                files_found=max(len(table.files), int(not table.clean)),
-                gone=(),
-                committed_at=None,
-            )
-            for table in self.find_key(plan.topic, matches, Policy.of_values(plan.policy), as_of=plan.as_of)
+            ErasedTable.searched(table) for table in self.find_key(plan.topic, matches, Policy.of_values(plan.policy), as_of=plan.as_of)
         ]
 
     def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:

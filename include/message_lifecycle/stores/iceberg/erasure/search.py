@@ -135,13 +135,12 @@ _NONE = np.empty(0, np.int64)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """`positions`: of the rows with the key, by path of the data file; `vectors`: where every vector of a data file lies that any
-    snapshot needs, as (file, offset); `on_main`: paths that main reads; `searched`: how many data files were looked at; `loose`: those with the key that no snapshot names."""
+    snapshot needs, as (file, offset); `on_main`: paths that main reads; `loose`: data files with the key that no snapshot names."""
 
     summary: KeyInTable
     positions: Mapping[str, Positions]
     vectors: Mapping[str, frozenset[tuple[str, int]]]
     on_main: frozenset[str]
-    searched: int
     loose: tuple[LooseFile, ...]
 
 
@@ -208,12 +207,12 @@ def search(
             snapshots=tuple(sorted(int(snapshot["snapshot-id"]) for snapshot in document["snapshots"])),
             rows=sum(file["record_count"] for file in main_rows) - _hidden(document, heads, manifests),
             size_bytes=sum(file["file_size_in_bytes"] for file in main_rows),
+            searched=len(files),
             clean=clean and not held,
         ),
         positions=positions,
         vectors={path: frozenset(places) for path, places in of_needed.items()},
         on_main=frozenset(on_main),
-        searched=len(files),
         loose=loose_with(io, document, files.keys(), matches, kind, going=going) if among is None else (),
     )
 

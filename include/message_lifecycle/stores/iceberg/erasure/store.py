@@ -97,7 +97,7 @@ class IcebergEraser(ChangeStore):
                         table=action.table,
                         table_uuid=action.table_uuid,
                         snapshots=after.summary.snapshots,
-                        files_searched=after.searched,
+                        files_searched=after.summary.searched,
                         files_found=max(len(after.summary.files) + len(left), int(not after.summary.clean)),
                         gone=tuple(going),
                         committed_at=None if committed_ms is None else committed_ms * 1000,
