@@ -14,6 +14,7 @@ def main() -> int:
     for time in ("append-time", "event-time"):
         parser.add_argument(f"--{time}-unit", default="iso", help="iso, s, ms, us or ns")
     parser.add_argument("--delimiter", default=",", help="between the fields of a CSV line")
+    parser.add_argument("--encoding", default="utf-8", help="how the letters of text files are written, as latin-1")
     parser.add_argument("--shift-to", metavar="DAY", help="move all times by whole days so that the newest ends on this day")
     parser.add_argument("--allow-implausible-times", action="store_true", help="take times before 1990 and after 2099 too")
     from message_lifecycle.app.ingest import describe, ingest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -103,6 +104,43 @@ def test_the_whole_record_is_the_value_where_no_field_is_named(landing: Landing)
         b'{"at":"2024-05-01","k":"x","v":null}',
         b'{"k":"key 0","v":"value, \\"0\\"","at":"2024-05-01T12:00:00.000Z"}',
     ]
+
+
+KEY_LINE = b'{"k":"%s","v":"1","at":"2024-05-01T12:00:00Z"}\n'
+
+
+def test_keys_are_the_bytes_that_were_there_or_none(landing: Landing) -> None:
+    """Two keys that are no text would become one, and compaction would take one of the two messages."""
+    topic = landing.topic()
+    bad = [KEY_LINE % b"Z\xfcrich", KEY_LINE % b"Z\xfdrich", KEY_LINE % rb"\ud800", KEY_LINE % rb"a\\\udc00"]
+    bad += [b'{"k":"a","v":"1","k":"b"}\n', b'{"k":"a","v":"1","\\u006b":"b"}\n']
+    good = ["Zürich", "\ufffd", "\U0001f600", "a\\ud800", '"k"']
+    lines = [KEY_LINE % key.encode() for key in ("Zürich", "\ufffd")] + [
+        KEY_LINE % rb"\ud83d\ude00",
+        KEY_LINE % rb"a\\ud800",
+        KEY_LINE % rb"\"k\"",
+    ]
+    result = landing.take(topic, landing.source(a_jsonl=b"".join([*bad, *lines])))
+    assert result.quarantined == {"unreadable_line": len(bad)}
+    assert [message.key for message in landing.messages(topic)] == [key.encode() for key in good]
+    kept = [raw for _, _, _, raw in landing.quarantine(topic)]
+    assert [base64.b64decode(raw.removeprefix("base64:")) for raw in kept[:2]] == [line.rstrip() for line in bad[:2]]
+    assert [raw.encode() for raw in kept[2:]] == [line.rstrip() for line in bad[2:]]
+
+
+def test_a_line_of_csv_that_is_no_text_goes_alone(landing: Landing) -> None:
+    topic = landing.topic()
+    result = landing.take(topic, landing.source(a_csv=b"at,k,v\n2024-05-01,a,1\n2024-05-01,Z\xfcrich,2\n2024-05-01,b,3\n"))
+    assert result.quarantined == {"unreadable_line": 1}
+    assert [message.key for message in landing.messages(topic)] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(("encoding", "taken"), [("iso8859-1", ["Zürich", "\x81"]), ("cp1252", ["Zürich"])])
+def test_an_encoding_is_read_as_it_was_named(landing: Landing, encoding: str, taken: list[str]) -> None:
+    topic = landing.topic()
+    folder = landing.source(a_jsonl=KEY_LINE % b"Z\xfcrich" + KEY_LINE % b"\x81", b_csv=b"at,k,v\n,Z\xfcrich,\n")
+    landing.take(topic, folder, replace(KEYED, encoding=encoding))
+    assert [message.key for message in landing.messages(topic)] == [key.encode() for key in [*taken, "Zürich"]]
 
 
 def test_segments_are_cut_as_the_rule_cuts_them_over_several_ingests(landing: Landing) -> None:

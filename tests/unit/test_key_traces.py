@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from message_lifecycle.model.erasure import KeyMatch, KeySecret
+from message_lifecycle.model.erasure import BASE64, KeyMatch, KeySecret
 from message_lifecycle.operations.erasure import WHOLE_SEARCH_BYTES, tells_key
 
 SECRET = KeySecret(b"0123456789abcdef0123456789abcdef")
@@ -45,6 +45,8 @@ FILLING = b"x " * WHOLE_SEARCH_BYTES
         json.dumps({"key": {"base64": base64.encodebytes(ODD2 * 30).decode()}}).encode(),
         b'{"partition":0,"key":{"base64":"' + base64.b64encode(ODD2).rstrip(b"="),
         b'{"key":-Infinity}',
+        BASE64.encode() + base64.b64encode(b'{"k":"customer-17","v":"\xff"}'),
+        BASE64.encode() + base64.b64encode(b'{"k":"' + ODD + b'"}'),
     ],
 )
 def test_it_is_found(record: bytes) -> None:
@@ -52,7 +54,19 @@ def test_it_is_found(record: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "record", [b"", b"{}", b"null", b"true", b'{"key":"customer-1"}', b'{"key":"customer-', b"customer-71", b'{"n":12345}']
+    "record",
+    [
+        BASE64.encode() + b"customer-1",
+        BASE64.encode() + base64.b64encode(b"customer-1"),
+        b"",
+        b"{}",
+        b"null",
+        b"true",
+        b'{"key":"customer-1"}',
+        b'{"key":"customer-',
+        b"customer-71",
+        b'{"n":12345}',
+    ],
 )
 def test_another_is_not(record: bytes) -> None:
     assert not tells_key(record, MATCH)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from message_lifecycle.model.errors import BadInput
-from message_lifecycle.sources.files import find_files, shapes, wrong_time_unit
+from message_lifecycle.sources.files import check_encoding, find_files, shapes, wrong_time_unit
 from message_lifecycle.sources.records import PLAUSIBLE_FROM, PLAUSIBLE_TO, likely_unit, reading
 from tests.errors import raises
 
@@ -46,6 +46,45 @@ def test_files_of_one_shape_are_read_together(tmp_path: Path) -> None:
     (tmp_path / "e.jsonl").write_text("{}\n")
     found = {shape.fields: [file.name for file in files] for shape, files in shapes(find_files(tmp_path), delimiter=",").items()}
     assert found == {("k", 'v,"w'): ["a.csv", "b.csv.gz"], ("v", "k"): ["c.csv"], (): ["e.jsonl"]}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_a_file_of_wide_letters_is_refused_and_told_how_it_is_taken(tmp_path: Path, name: str, encoding: str) -> None:
+    mark = "" if encoding in ("utf-16", "utf-32") else "\ufeff"
+    (tmp_path / name).write_bytes((mark + '{"k": "a"}\n').encode(encoding))
+    with raises("UnreadableFile", kind=BadInput, match=r"iconv -f UTF-(16|32) .*--encoding"):
+        shapes(find_files(tmp_path), delimiter=",")
+
+
+@pytest.mark.parametrize("lines", [1, 1000, 5000])
+def test_a_file_without_one_valid_line_among_its_first_is_refused_and_names_the_option(tmp_path: Path, lines: int) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"k": "Z\xfcrich"}\n' * lines + b'{"k": "late"}\n' * (lines > 999))
+    with raises("UnreadableFile", kind=BadInput, match="--encoding"):
+        shapes(find_files(tmp_path), delimiter=",")
+    assert shapes(find_files(tmp_path), delimiter=",", encoding="iso8859-1")
+
+
+def test_a_file_with_one_valid_line_among_its_first_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"k": "Z\xfcrich"}\n' * 999 + b'{"k": "a"}\n')
+    assert shapes(find_files(tmp_path), delimiter=",")
+
+
+def test_a_header_that_is_no_text_names_the_option(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"k,Z\xfcrich\n1,2\n")
+    with raises("UnreadableFile", kind=BadInput, match="header.*--encoding"):
+        shapes(find_files(tmp_path), delimiter=",")
+    assert [shape.fields for shape in shapes(find_files(tmp_path), delimiter=",", encoding="iso8859-1")] == [("k", "Zürich")]
+
+
+@pytest.mark.parametrize("name", ["utf-16", "UTF_32", "utf-7", "cp037", "rot13", "hex", "klingon", ""])
+def test_an_encoding_whose_lines_are_not_those_of_ascii_is_refused(name: str) -> None:
+    with raises("InvalidSetting", match="iconv"):
+        check_encoding(name)
+
+
+def test_an_encoding_is_known_by_any_of_its_names() -> None:
+    assert [check_encoding(name) for name in ("UTF-8", "utf8", "Latin1", "windows-1252")] == ["utf-8", "utf-8", "iso8859-1", "cp1252"]
 
 
 @given(micros=st.integers(PLAUSIBLE_FROM, PLAUSIBLE_TO - 1))

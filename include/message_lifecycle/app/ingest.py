@@ -43,6 +43,7 @@ def ingest(
     headers: str | None = None,
     partition: str | None = None,
     delimiter: str = ",",
+    encoding: str = "utf-8",
     shift_to: str | None = None,
     allow_implausible_times: bool = False,
 ) -> IngestResult:
@@ -51,6 +52,7 @@ def ingest(
     Fields are named by the arguments: `key`, `value` (default: the whole record as JSON), the two times with their units
     (iso, s, ms, us, ns), `headers`, `partition` (default: chosen by the key). `shift_to` is a day, 2026-11-21.
     """
+    from message_lifecycle.sources.files import check_encoding
     from message_lifecycle.sources.messages import FieldMapping
     from message_lifecycle.sources.records import check_unit
 
@@ -64,6 +66,7 @@ def ingest(
         headers=headers,
         partition=partition,
         delimiter=delimiter,
+        encoding=check_encoding(encoding),
     )
     options = IngestOptions(mapping=mapping, shift_to=_day(shift_to), allow_implausible_times=allow_implausible_times)
     config = load_config()

@@ -287,10 +287,8 @@ def verify(s: Services, plan_id: str) -> Outcome:
 
 def differences(s: Services, record: PlanRecord, published: Published | None) -> list[str]:
     """What is not as it was planned and judged, in words (DEL-6)."""
-    if record.staged is None:
+    if published is None or record.staged is None:
         return []
-    if published is None:
-        return of_plan(s, record.plan).against_nothing(s, record.plan)
     return [*of_plan(s, record.plan).differences(s, record, published), *changes.left(s, record.plan)]
 
 

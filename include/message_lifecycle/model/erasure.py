@@ -20,6 +20,9 @@ from message_lifecycle.model.names import TopicName
 MIN_SECRET_BYTES = 32
 _MARK = b"message_lifecycle erasure secret\x00"
 
+BASE64 = "base64:"
+"""Before the bytes of a refused line that is no text."""
+
 ErasureState = Literal["requested", "erased", "refused"]
 """`requested`: to be carried out, or on the way. `refused`: by a hold or a person; nothing of it went, and it forbids nothing."""
 Matches = Callable[[bytes], bool]

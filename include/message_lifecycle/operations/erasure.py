@@ -11,10 +11,12 @@ import binascii
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 
 from message_lifecycle.model.change import EraseRows, Rewrite
-from message_lifecycle.model.erasure import TABLE_KINDS, ErasureOf, KeyInTable, Matches
+from message_lifecycle.model.erasure import BASE64, TABLE_KINDS, ErasureOf, KeyInTable, Matches
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Expected, Plan, Requirements
@@ -85,6 +87,7 @@ def _question(table: KeyInTable) -> str:
 
 WHOLE_SEARCH_BYTES = 256
 """Of a record that is not JSON and not longer than this, every part is tried: 33,000 of them, 30 ms."""
+_WHOLE = BASE64.encode()
 _QUOTED = re.compile(rb'"((?:[^"\\]|\\.)*)(?:"|$)')
 _FIELD = re.compile(rb"[^,;\t|]+")
 _STANDARD = bytes.maketrans(b"-_", b"+/")
@@ -93,14 +96,20 @@ _WORD = re.compile(rb"[^\s\"'`,;:|=\[\](){}<>]+")
 
 
 def tells_key(record: bytes, matches: Matches) -> bool:
-    """Whether any part of the record is one of the keys looked for, plainly or in base64."""
+    """Whether any part of the record is one of the keys looked for, plainly or in base64; so of a line that is kept in base64 whole."""
     seen = set[bytes]()
-    for part in _parts(record):
+    for part in chain(_parts(record), *map(_parts, _in_base64(record))):
         if part not in seen:
             seen.add(part)
             if matches(part):
                 return True
     return False
+
+
+def _in_base64(record: bytes) -> Iterator[bytes]:
+    if record.startswith(_WHOLE):
+        with suppress(binascii.Error):
+            yield base64.b64decode(record.removeprefix(_WHOLE), validate=True)
 
 
 def _parts(record: bytes) -> Iterator[bytes]:

@@ -6,6 +6,7 @@ file), whatever order the file system or the engine finds them in (P12).
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import hashlib
@@ -13,11 +14,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote
 
-from message_lifecycle.model.errors import BadInput
+from message_lifecycle.model.errors import BadInput, InvalidSetting
 
 Kind = Literal["json lines", "csv", "parquet"]
 
@@ -33,6 +35,18 @@ _ALLOWED = ", ".join(KINDS) + "; text also with .gz"
 # Spark takes these for patterns, Hadoop a colon for a scheme.
 _UNSAFE = frozenset("[]{}*?\\:")
 _PARQUET_MAGIC = b"PAR1"
+UTF_8 = "utf-8"
+_LINES_TRIED = 1000
+_NAME_IT = "name the encoding that it has with --encoding, as latin-1"
+_ASCII = bytes(range(128))
+_WIDE = ("utf-16", "utf-32", "utf-7")
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+"""Byte order marks, the longer ones first."""
 _FILE = re.compile(r"\[FAILED_READ_FILE[^\]]*\][^\n]*?reading file (?:file:)?/*(/[^\s]+?)\.?(?:\s|$)")
 
 
@@ -96,12 +110,13 @@ def _input_file(name: str, path: Path) -> InputFile:
     return InputFile(name=name, path=path, kind=kind, size_bytes=path.stat().st_size)
 
 
-def shapes(files: Iterable[InputFile], *, delimiter: str) -> dict[Shape, list[InputFile]]:
-    """Files by shape; a CSV file without any line has none. Raises UnreadableFile for what is not what its name says."""
+def shapes(files: Iterable[InputFile], *, delimiter: str, encoding: str = UTF_8) -> dict[Shape, list[InputFile]]:
+    """Files by shape; a CSV file without any line has none. Raises UnreadableFile for what is not what its name says, or no text in that
+    encoding."""
     found: dict[Shape, list[InputFile]] = {}
     for file in files:
         try:
-            shape = _shape(file, delimiter)
+            shape = _shape(file, delimiter, encoding)
         except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
             raise unreadable_file(str(file.path), str(error)) from error
         if shape is not None:
@@ -109,12 +124,26 @@ def shapes(files: Iterable[InputFile], *, delimiter: str) -> dict[Shape, list[In
     return found
 
 
-def _shape(file: InputFile, delimiter: str) -> Shape | None:
+def check_encoding(name: str) -> str:
+    """By the name that Python gives it. Raises InvalidSetting for one that is not known, or whose lines do not end as those of ASCII."""
+    try:
+        found = codecs.lookup(name).name
+        if _ASCII.decode(found) == _ASCII.decode("ascii") and not found.startswith(_WIDE):
+            return found
+    except (LookupError, UnicodeError):
+        pass
+    allowed = f"{UTF_8}, latin-1, cp1252 and others that hold ASCII as it is; convert UTF-16 and UTF-32 to UTF-8 first (iconv)"
+    raise InvalidSetting(where="ingest", key="--encoding", value=name, allowed=allowed)
+
+
+def _shape(file: InputFile, delimiter: str, encoding: str) -> Shape | None:
     if file.kind == "parquet":
         return _parquet_shape(file)
-    first = _first_line(file)
+    first = _first_line(file, encoding)
     if file.kind == "json lines":
         return Shape(kind="json lines")
+    if first is None:
+        raise unreadable_file(str(file.path), f"its header is not valid {encoding}; {_NAME_IT}")
     if not first:
         return None
     fields = tuple(next(csv.reader([first], delimiter=delimiter)))
@@ -123,13 +152,28 @@ def _shape(file: InputFile, delimiter: str) -> Shape | None:
     return Shape(kind="csv", fields=fields, header=first)
 
 
-def _first_line(file: InputFile) -> str:
+def _first_line(file: InputFile, encoding: str) -> str | None:
+    """None: that line is no text, but a later one is. Raises UnreadableFile where none of the first lines is."""
     with gzip.open(file.path) if file.path.suffix.lower() == _GZIP else file.path.open("rb") as content:
         first = content.readline()
-    if first.startswith(_PARQUET_MAGIC):
-        raise unreadable_file(str(file.path), f"it is a Parquet file, but its name says {file.kind}")
+        if first.startswith(_PARQUET_MAGIC):
+            raise unreadable_file(str(file.path), f"it is a Parquet file, but its name says {file.kind}")
+        if wide := next((name for mark, name in _MARKS if first.startswith(mark)), None):
+            how = f"convert it first (`iconv -f {wide} -t UTF-8`); --encoding is for files whose lines end as those of ASCII"
+            raise unreadable_file(str(file.path), f"by its byte order mark it is {wide}; {how}")
+        if first and not any(_is_text(line, encoding) for line in chain([first], islice(content, _LINES_TRIED - 1))):
+            raise unreadable_file(str(file.path), f"none of its first {_LINES_TRIED:,} lines is valid {encoding}; {_NAME_IT}")
     # A byte order mark is no part of the first field's name.
-    return first.decode("utf-8-sig").rstrip("\r\n")
+    first = first.removeprefix(codecs.BOM_UTF8)
+    return first.decode(encoding).rstrip("\r\n") if _is_text(first, encoding) else None
+
+
+def _is_text(line: bytes, encoding: str) -> bool:
+    try:
+        line.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _parquet_shape(file: InputFile) -> Shape:

@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
 from message_lifecycle.model.instants import INT64_MAX, INVALID_TTL, MICROS_PER_SECOND, TTL_DISABLED, TTL_HEADER
-from message_lifecycle.sources.files import InputFile, shapes, wrong_time_unit
+from message_lifecycle.sources.files import UTF_8, InputFile, shapes, wrong_time_unit
 from message_lifecycle.sources.lifetimes import INVALID, NEVER, NO_LIFETIME, lifetimes
 from message_lifecycle.sources.records import (
     AT_BITS,
@@ -76,6 +76,8 @@ class FieldMapping:
     headers: str | None = None
     partition: str | None = None
     delimiter: str = ","
+    encoding: str = UTF_8
+    """Of text files."""
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -94,8 +96,8 @@ def read_messages(session: SparkSession, files: Sequence[InputFile], mapping: Fi
     # A time without a zone is UTC, wherever this runs.
     session.conf.set("spark.sql.session.timeZone", "UTC")
     frames = []
-    for shape, some in shapes(files, delimiter=mapping.delimiter).items():
-        records = read_records(session, shape, some, mapping.fields, delimiter=mapping.delimiter)
+    for shape, some in shapes(files, delimiter=mapping.delimiter, encoding=mapping.encoding).items():
+        records = read_records(session, shape, some, mapping.fields, delimiter=mapping.delimiter, encoding=mapping.encoding)
         frames.append(_messages(records, mapping, partitions, ttl))
     if not frames:
         return local_frame(session, MESSAGES, [])
@@ -281,7 +283,8 @@ def with_own_lifetimes(copies: DataFrame) -> DataFrame:
 
 def refused(session: SparkSession, messages: DataFrame, files: Sequence[InputFile], mapping: FieldMapping) -> DataFrame:
     """What goes to quarantine: `file`, `position` (line of a text file, row of a Parquet file, from 1), `code`, `reason`, `raw`."""
-    text = [some for shape, some in shapes(files, delimiter=mapping.delimiter).items() if shape.kind != "parquet"]
+    found = shapes(files, delimiter=mapping.delimiter, encoding=mapping.encoding)
+    text = [some for shape, some in found.items() if shape.kind != "parquet"]
     bad = messages.where(F.col("code") != ERASED)
     position = F.col("at") + 1
     if text:

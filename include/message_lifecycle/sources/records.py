@@ -10,20 +10,24 @@ A time before 1970 is a time.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
+from functools import reduce
 from typing import Any, Literal
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.functions import arrow_udf
 
+from message_lifecycle.model.erasure import BASE64
 from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, format_instant, of_datetime
-from message_lifecycle.sources.files import InputFile, Shape, missing_field, unreadable_file
+from message_lifecycle.sources.files import UTF_8, InputFile, Shape, missing_field, unreadable_file
 
 AT_BITS = 48
 _LINE_BITS = 33
@@ -37,6 +41,10 @@ UNITS: tuple[Unit, ...] = ("iso", "s", "ms", "us", "ns")
 PLAUSIBLE_FROM = of_datetime(datetime(1990, 1, 1, tzinfo=UTC))
 PLAUSIBLE_TO = of_datetime(datetime(2100, 1, 1, tzinfo=UTC))
 _NUMBER = "decimal(38,9)"
+_HALF = r"(?i)\\ud[89a-f]"
+"""An escape of JSON for one half of a surrogate pair."""
+_OTHER_ESCAPE = r"(?i)\\(?:[^u]|ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2})"
+"""One for a whole pair, or for no letter by its number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +58,9 @@ class Records:
     broken: Column
 
 
-def read_records(session: SparkSession, shape: Shape, files: Sequence[InputFile], wanted: Sequence[str], *, delimiter: str) -> Records:
+def read_records(
+    session: SparkSession, shape: Shape, files: Sequence[InputFile], wanted: Sequence[str], *, delimiter: str, encoding: str
+) -> Records:
     """The frame has columns `path` (as Spark spells it) and `at`. Raises MissingField, UnreadableFile."""
     if shape.fields:
         for field in wanted:
@@ -61,9 +71,9 @@ def read_records(session: SparkSession, shape: Shape, files: Sequence[InputFile]
             case "parquet":
                 return _parquet(session, shape, files)
             case "csv":
-                return _csv(_filled_lines(session, files), shape, delimiter)
+                return _csv(_filled_lines(session, files, encoding), shape, delimiter, encoding)
             case "json lines":
-                return _json(_filled_lines(session, files), wanted)
+                return _json(_filled_lines(session, files, encoding), wanted, encoding)
     except PySparkException as error:
         raise unreadable_file(str(files[0].path), str(error).splitlines()[0]) from error
 
@@ -83,8 +93,34 @@ def _lines(session: SparkSession, files: Sequence[InputFile]) -> DataFrame:
     )
 
 
-def _filled_lines(session: SparkSession, files: Sequence[InputFile]) -> DataFrame:
-    return _lines(session, files).where(F.trim("value") != "")
+def _filled_lines(session: SparkSession, files: Sequence[InputFile], encoding: str) -> DataFrame:
+    """`value`: the line as text; null where its bytes are none in that encoding, and then `raw` has them in base64 (MSG-1)."""
+    # The reader of lines hands on the bytes that are there; only who looks for letters in them would replace some.
+    frame = _lines(session, files).where(F.trim("value") != "").withColumnRenamed("value", "line")
+    line = F.col("line")
+    text = F.when(F.is_valid_utf8(line), line) if encoding == UTF_8 else _decoder(encoding)(line.cast("binary"))
+    frame = frame.withColumn("value", text)
+    in_base64 = F.concat(F.lit(BASE64), F.base64(line.cast("binary")))
+    return frame.withColumn("raw", F.when(F.col("value").isNull(), in_base64).otherwise(F.col("value")))
+
+
+def _decoder(encoding: str) -> Callable[[Column], Column]:
+    def decoded(lines: pa.Array) -> pa.Array:
+        def text(line: bytes | None) -> str | None:
+            try:
+                return None if line is None else line.decode(encoding)
+            except UnicodeDecodeError:
+                return None
+
+        return pa.array([text(line) for line in lines.to_pylist()], pa.string())
+
+    found: Callable[[Column], Column] = arrow_udf(decoded, "string")  # type: ignore[call-overload]  # the kind is taken from the hints
+    return found
+
+
+def _undecoded(encoding: str) -> Column:
+    """Why the line is no record, where it is no text; null: it is text."""
+    return F.when(F.col("value").isNull(), F.lit(f"the line is not valid {encoding}"))
 
 
 def first_lines(session: SparkSession, files: Sequence[InputFile]) -> DataFrame:
@@ -121,7 +157,7 @@ def line_in_task(at: str) -> Column:
     return F.col(at).bitwiseAND(F.lit((1 << _LINE_BITS) - 1))
 
 
-def _json(lines: DataFrame, wanted: Sequence[str]) -> Records:
+def _json(lines: DataFrame, wanted: Sequence[str], encoding: str) -> Records:
     schema = T.StructType([T.StructField(name, T.StringType()) for name in dict.fromkeys([*wanted, "_"])])
     # As an array, because the parser then sees what follows the object: two objects on one line, or a torn one.
     parsed = F.from_json(F.concat(F.lit("["), "value", F.lit("]")), T.ArrayType(schema))
@@ -132,16 +168,39 @@ def _json(lines: DataFrame, wanted: Sequence[str]) -> Records:
         frame=frame,
         fields={name: (record[name], T.StringType()) for name in wanted},
         whole=F.col("value"),
-        raw=F.col("value"),
-        broken=F.when(broken, F.lit("the line is not one JSON object")),
+        raw=F.col("raw"),
+        broken=F.coalesce(
+            _undecoded(encoding),
+            F.when(broken, F.lit("the line is not one JSON object")),
+            F.when(_twice(wanted), F.lit("the line has a field twice")),
+            # Parsed, it would be a question mark, and so would the half of another pair.
+            F.when(
+                F.col("value").rlike(_HALF) & F.regexp_replace("value", _OTHER_ESCAPE, "").rlike(_HALF),
+                F.lit("the line has half of a surrogate pair, which is no letter"),
+            ),
+        ),
     )
 
 
-def _csv(lines: DataFrame, shape: Shape, delimiter: str) -> Records:
+def _twice(wanted: Sequence[str]) -> Column:
+    """Whether a JSON line in `value` has a field that is read more than once. To list a line's fields costs as much as to parse it, so it is
+    asked only where a name stands there twice, or may be spelled by escapes."""
+
+    def often(name: str) -> Column:
+        spelled = json.dumps(name, ensure_ascii=False)
+        return F.substring_index("value", spelled, 2) != F.col("value")
+
+    escaped = F.col("value").contains("\\u") | F.col("value").contains("\\/")
+    read = F.filter(F.json_object_keys("value"), lambda name: name.isin(*wanted))
+    may_be = reduce(Column.__or__, map(often, wanted), escaped)
+    return F.when(may_be, F.size(read) != F.size(F.array_distinct(read))).otherwise(F.lit(False)) if wanted else F.lit(False)
+
+
+def _csv(lines: DataFrame, shape: Shape, delimiter: str, encoding: str) -> Records:
     names = [f"c{index}" for index in range(len(shape.fields))]
     # A quote in a quoted value is doubled (RFC 4180), not escaped by Spark's backslash.
     options = {"sep": delimiter, "quote": '"', "escape": '"', "columnNameOfCorruptRecord": "broken"}
-    frame = lines.where(F.col("value") != F.lit(shape.header)).withColumn(
+    frame = lines.where(~F.col("value").eqNullSafe(F.lit(shape.header))).withColumn(
         "parsed", F.from_csv("value", ", ".join(f"{name} string" for name in [*names, "broken"]), options)
     )
     record = F.col("parsed")
@@ -151,10 +210,13 @@ def _csv(lines: DataFrame, shape: Shape, delimiter: str) -> Records:
         frame=frame,
         fields={field: (record[name], T.StringType()) for name, field in zip(names, shape.fields, strict=True)},
         whole=F.to_json(whole, {"ignoreNullFields": "false"}),
-        raw=F.col("value"),
-        broken=F.when(
-            record["broken"].isNotNull(),
-            F.lit(f"the line has more or fewer fields than the header's {count} (line breaks in quotes are not read)"),
+        raw=F.col("raw"),
+        broken=F.coalesce(
+            _undecoded(encoding),
+            F.when(
+                record["broken"].isNotNull(),
+                F.lit(f"the line has more or fewer fields than the header's {count} (line breaks in quotes are not read)"),
+            ),
         ),
     )
 

@@ -42,6 +42,12 @@ def ingest(
         str | None, option("--partition-field", "FIELD", "The field with the partition's number; by default the key chooses it.")
     ] = None,
     delimiter: Annotated[str, typer.Option("--delimiter", metavar="CHAR", help="What separates the fields of CSV files.")] = ",",
+    encoding: Annotated[
+        str,
+        typer.Option(
+            "--encoding", metavar="NAME", help="How the letters of text files are written, as latin-1; UTF-16 is converted first."
+        ),
+    ] = "utf-8",
     shift_to: Annotated[
         str | None,
         option(
@@ -70,6 +76,7 @@ def ingest(
             headers=headers,
             partition=partition,
             delimiter=delimiter,
+            encoding=encoding,
             shift_to=shift_to,
             allow_implausible_times=allow_implausible_times,
         )

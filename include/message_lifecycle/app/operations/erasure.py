@@ -91,13 +91,15 @@ class Erasure(Operation):
             keep(s, plan, found)
         return wrong
 
-    def against_nothing(self, s: Services, plan: Plan) -> list[str]:
-        """The same where the key was found nowhere: what was searched, and found without it, is the receipt."""
+    def look_again(self, s: Services, plan: Plan) -> tuple[Plan | None, list[str]]:
+        """Where the key was found nowhere: what was searched again, and found without it, is the receipt."""
+        if plan.changes:
+            return None, []
         found = tuple(search(s, plan, matches_of(s, plan)))
         wrong = _left(found)
         if not wrong:
             keep(s, plan, found)
-        return wrong
+        return None, wrong
 
     def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """What the ledger has of a document goes once the tables have nothing of it, also where they had nothing before."""

@@ -270,10 +270,6 @@ class Operation:
         """What is not as it was planned and judged, in words (DEL-6), beside what should have gone and is still there."""
         return []
 
-    def against_nothing(self, s: Services, plan: Plan) -> list[str]:
-        """What stands against a plan's having nothing to commit, in words."""
-        return []
-
     def look_again(self, s: Services, plan: Plan) -> tuple[Plan | None, list[str]]:
         """A new plan at the same `as_of`, and what is still overdue without a holder, in words (DEL-6)."""
         return None, []
