@@ -21,6 +21,8 @@ NO_RULES = {
     "CRC-32": "a checksum",
     "PIP-14": "Pulsar's own document on compaction",
     "SHA-256": "a hash",
+    "UTF-16": "an encoding",
+    "UTF-32": "an encoding",
     "UTF-8": "an encoding",
 }
 SOME = 50

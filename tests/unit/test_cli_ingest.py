@@ -52,7 +52,8 @@ def test_every_option_reaches_the_ingest(lake: Lake, monkeypatch: pytest.MonkeyP
     said = lake.say(
         "ingest", "shop/orders", "./landing", "--key-field", "customer", "--value-field", "body", "--time-field", "created_at",
         "--time-unit", "ms", "--event-time-field", "seen_at", "--event-time-unit", "s", "--headers-field", "tags",
-        "--partition-field", "shard", "--delimiter", ";", "--shift-to", "2026-11-21", "--allow-implausible-times", "-o", "json",
+        "--partition-field", "shard", "--delimiter", ";", "--encoding", "latin-1", "--shift-to", "2026-11-21", "--allow-implausible-times",
+        "-o", "json",
     )  # fmt: skip
     assert said.status == 0
     assert asked.arguments == ("shop/orders", "./landing")
@@ -66,6 +67,7 @@ def test_every_option_reaches_the_ingest(lake: Lake, monkeypatch: pytest.MonkeyP
         "headers": "tags",
         "partition": "shard",
         "delimiter": ";",
+        "encoding": "latin-1",
         "shift_to": "2026-11-21",
         "allow_implausible_times": True,
     }
