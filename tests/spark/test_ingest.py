@@ -264,6 +264,7 @@ def broken_parquet(*, at: float) -> bytes:
         ({"b_txt": b"x"}, "UnreadableFile", "kind is not known"),
         ({"b.jsonl_gz": b"not packed"}, "UnreadableFile", "b.jsonl.gz"),
         ({"b_csv": b"k,v\na,1\n"}, "MissingField", "no field 'at'. It has: k, v"),
+        ({"b_csv": b"at;k;v\n2024-05-01;a;1\n"}, "MissingField", "--delimiter ';'"),
         ({"b_csv": b"k,k,at\n"}, "UnreadableFile", "more than once"),
     ],
 )
@@ -280,6 +281,21 @@ def test_a_file_that_cannot_be_read_stops_the_batch_and_nothing_is_taken(
     for name in files:
         (folder / ".".join(name.rsplit("_", 1))).unlink()
     assert landing.take(topic, folder).rows == 40
+
+
+def test_a_folder_is_found_by_any_spelling_of_its_path(landing: Landing) -> None:
+    folder = landing.source(a_jsonl=as_json(ROWS[:3]))
+    for place in (folder / ".." / folder.name, folder / ".." / folder.name / "a.jsonl"):
+        topic = landing.topic()
+        result = landing.take(topic, place)
+        assert (result.rows, result.files) == (3, ("a.jsonl",))
+
+
+def test_a_file_is_known_by_the_name_that_was_given(landing: Landing) -> None:
+    folder = landing.source(a_jsonl=as_json(ROWS[:3]))
+    link = landing.folder / "named.jsonl"
+    link.symlink_to(folder / "a.jsonl")
+    assert landing.take(landing.topic(), link).files == ("named.jsonl",)
 
 
 def test_no_input_is_an_error_that_says_so(landing: Landing) -> None:

@@ -37,6 +37,7 @@ _UNSAFE = frozenset("[]{}*?\\:")
 _PARQUET_MAGIC = b"PAR1"
 UTF_8 = "utf-8"
 _LINES_TRIED = 1000
+_DELIMITERS = (";", "\t", "|", ",")
 _NAME_IT = "name the encoding that it has with --encoding, as latin-1"
 _ASCII = bytes(range(128))
 _WIDE = ("utf-16", "utf-32", "utf-7")
@@ -84,7 +85,9 @@ def find_files(place: str | Path) -> tuple[InputFile, ...]:
 
     Raises NoInput, UnreadableFile.
     """
-    root = Path(place).absolute()
+    root = Path(place)
+    # As the file system knows it, for Spark drops `..` from a path; a file keeps the name that was given.
+    root = root.parent.resolve() / root.name if root.is_file() else root.resolve()
     if root.is_file():
         return (_input_file(root.name, root),)
     if not root.is_dir():
@@ -207,7 +210,10 @@ def unreadable_file(file: str, reason: str) -> BadInput:
 
 def missing_field(file: str, field: str, fields: Sequence[str]) -> BadInput:
     """A file has no field of a name that was asked for."""
-    return BadInput(f"file {file} has no field {field!r}. It has: {', '.join(fields)}. Nothing was taken.", code="MissingField")
+    told = f"file {file} has no field {field!r}. It has: {', '.join(fields)}. Nothing was taken."
+    between = next((mark for mark in _DELIMITERS if len(fields) == 1 and mark in fields[0]), None)
+    hint = "" if between is None else f" If {between!r} stands between its fields, say so: --delimiter {between!r}"
+    return BadInput(told + hint, code="MissingField")
 
 
 def wrong_time_unit(*, field: str, value: str, unit: str, reads_as: str | None, likely: str | None, rows: int, of: int) -> BadInput:

@@ -42,8 +42,9 @@ def main(arguments: Sequence[str] | None = None, *, wiring: Wiring | None = None
         status = _tell(error, error.code, str(error), error.exit_code, as_json=as_json)
     except typer.TyperException as error:
         status = _tell_usage(error, as_json=as_json)
-    except (KeyboardInterrupt, typer.Abort):
-        status = INTERRUPTED
+    except (KeyboardInterrupt, typer.Abort) as error:
+        said = "nothing is half done: `lifecycle status` tells what is open, and the same command goes on from there"
+        status = _tell(error, "Interrupted", said, INTERRUPTED, as_json=as_json)
     except BrokenPipeError:
         status = _leave_quietly()
     except Exception as error:  # noqa: BLE001 - the boundary: whatever it is, a person gets a line and a status
@@ -55,7 +56,10 @@ def main(arguments: Sequence[str] | None = None, *, wiring: Wiring | None = None
 
 def _run(given: list[str], wiring: Wiring) -> int:
     try:
-        return int(tree().main(given, prog_name=PROGRAM, standalone_mode=False, obj=wiring) or 0)
+        status = int(tree().main(given, prog_name=PROGRAM, standalone_mode=False, obj=wiring) or 0)
+        if status == INTERRUPTED:  # Typer has made a status of it
+            raise KeyboardInterrupt
+        return status
     except SystemExit as left:
         # Typer leaves by itself in two cases: to complete a line for a shell, and when the reader of our output has gone.
         if isinstance(left.__context__, BrokenPipeError):
