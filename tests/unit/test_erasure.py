@@ -206,6 +206,18 @@ def test_a_topic_erased_again_takes_its_own_place() -> None:
     assert receipt().with_topic(again).with_topic(other).topics == (other, again)
 
 
+def test_a_search_that_found_nothing_takes_the_place_of_no_erasure_of_the_same_tables() -> None:
+    (topic,) = receipt().topics
+    (log,) = topic.tables
+    view = replace(log, table="view", table_uuid="v", gone=("data/b.parquet",))
+    kept = replace(receipt(), topics=(replace(topic, tables=(view, log)),))
+    searched = replace(topic, plan_id="p2", tables=(replace(log, gone=()), replace(view, gone=())), found_nowhere=True)
+    assert kept.with_topic(searched) == kept
+    of_another = replace(searched, tables=(replace(log, table_uuid="made anew"),))
+    assert kept.with_topic(of_another).topics == (of_another,)
+    assert kept.with_topic(of_another).with_topic(replace(searched, plan_id="p3")).topics[0].plan_id == "p3"
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", receipt().to_json().replace('"format":1', '"format":2'), receipt().to_json().replace('"plan_id"', '"plan"')]
 )

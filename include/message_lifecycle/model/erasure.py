@@ -252,6 +252,12 @@ class TopicReceipt:
     found_nowhere: bool = False
     """Nothing of the topic held the key, so nothing went: `tables` says what was searched."""
 
+    def tells_more(self, later: TopicReceipt) -> bool:
+        """Of any of the same tables it tells what went."""
+        return not self.found_nowhere and not {table.table_uuid for table in self.tables}.isdisjoint(
+            table.table_uuid for table in later.tables
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
@@ -267,10 +273,7 @@ class Receipt:
         if any((one.topic, one.plan_id) == (found.topic, found.plan_id) for one in self.topics):
             return self
         # A search that found nothing says less than the erasure of the same tables before it, which tells what went.
-        if found.found_nowhere and any(
-            one.topic == found.topic and not one.found_nowhere and one.tables[:1] and one.tables[0].table_uuid == found.tables[0].table_uuid
-            for one in self.topics
-        ):
+        if found.found_nowhere and any(one.topic == found.topic and one.tells_more(found) for one in self.topics):
             return self
         others = (one for one in self.topics if one.topic != found.topic)
         return replace(self, topics=tuple(sorted((*others, found), key=lambda one: one.topic)))
