@@ -85,9 +85,9 @@ def find_files(place: str | Path) -> tuple[InputFile, ...]:
 
     Raises NoInput, UnreadableFile.
     """
-    root = Path(place)
-    # As the file system knows it, for Spark drops `..` from a path; a file keeps the name that was given.
-    root = root.parent.resolve() / root.name if root.is_file() else root.resolve()
+    root = Path(place).absolute()
+    if ".." in root.parts:  # which Spark drops from a path; a file keeps the name that was given
+        root = root.parent.resolve() / root.name if root.is_file() else root.resolve()
     if root.is_file():
         return (_input_file(root.name, root),)
     if not root.is_dir():

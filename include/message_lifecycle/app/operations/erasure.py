@@ -92,10 +92,11 @@ class Erasure(Operation):
         return wrong
 
     def look_again(self, s: Services, plan: Plan) -> tuple[Plan | None, list[str]]:
-        """Where the key was found nowhere: what was searched again, and found without it, is the receipt."""
+        """Where the key was found nowhere: what was searched again, and found without it, is the receipt. Raises TopicBusy."""
         if plan.changes:
             return None, []
-        found = tuple(search(s, plan, matches_of(s, plan)))
+        with writers_waited_for(s, plan.topic, purposes=INTAKE):  # what they have written and not committed is nobody's yet
+            found = tuple(search(s, plan, matches_of(s, plan)))
         wrong = _left(found)
         if not wrong:
             keep(s, plan, found)
