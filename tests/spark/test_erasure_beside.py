@@ -253,6 +253,18 @@ def test_the_receipt_of_a_key_that_is_nowhere_tells_each_table_that_was_searched
     assert receipts.verify(topic.s, request_id) != []
 
 
+def test_the_receipt_of_a_key_that_was_nowhere_does_not_hold_where_a_table_made_since_has_it(make: Callable[..., Topic]) -> None:
+    topic = make()
+    topic.key = token_hex(16).encode()
+    topic.append((b"a", b"1"))
+    request_id = topic.request()
+    assert topic.erase(request_id).name == "no_op"
+    row = f"SELECT 'a.jsonl' AS file, 1L AS position, 'unreadable_line' AS code, 'torn' AS reason, '{topic.key.decode()}, torn' AS raw"
+    quarantine(topic.session, topic.name, topic.session.sql(row), batch_id=token_hex(16), at=AS_OF, may_commit=lambda: None)
+    (wrong,) = receipts.verify(topic.s, request_id)
+    assert "of the quarantine hold the key" in wrong
+
+
 def test_a_stream_that_died_before_its_own_log_writes_nothing_again(make: Callable[..., Topic], tmp_path: Path) -> None:
     topic = make()
     topic.append((topic.key, b"1"), (b"a", b"2"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import signal
 import subprocess
 import sys
@@ -61,6 +62,18 @@ def test_what_comes_with_an_erased_key_is_not_taken(landing: Landing) -> None:
     (kept,) = landing.quarantine(topic)
     assert KEY not in kept[3]
     assert landing.take(other, landing.source(one_jsonl=rows)).rows == 3, "it is forbidden for the other topic only"
+
+
+def test_a_line_without_a_key_that_tells_an_erased_one_is_not_kept_either(landing: Landing) -> None:
+    topic = landing.topic()
+    forbid(landing)
+    lines = [b'{"k":"%s","v":"%s\xff"}', b'{"k":"%s","k":"%s"}', b'{"k":"%s","v":"%s", torn']
+    content = b"\n".join(line % (key, b"x" * 100) for line in lines for key in (KEY.encode(), b"another"))
+    result = landing.take(topic, landing.source(one_jsonl=content + b'\n{"k":"a","v":"1"}\n'))
+    assert (result.rows, result.erased, result.quarantined) == (1, 3, {"unreadable_line": 3})
+    kept = [raw for _, _, _, raw in landing.quarantine(topic)]
+    assert len(kept) == 3
+    assert not any(KEY.encode() in (base64.b64decode(raw[7:]) if raw.startswith("base64:") else raw.encode()) for raw in kept)
 
 
 def test_a_batch_of_nothing_else_leaves_the_log_as_it_is(landing: Landing) -> None:

@@ -46,6 +46,7 @@ FILLING = b"x " * WHOLE_SEARCH_BYTES
         b'{"partition":0,"key":{"base64":"' + base64.b64encode(ODD2).rstrip(b"="),
         b'{"key":-Infinity}',
         BASE64.encode() + base64.b64encode(b'{"k":"customer-17","v":"\xff"}'),
+        BASE64.encode() + base64.encodebytes(b'{"k":"customer-17","v":"' + b"\xff" * 60 + b'"}'),
         BASE64.encode() + base64.b64encode(b'{"k":"' + ODD + b'"}'),
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from message_lifecycle.model.errors import BadInput
-from message_lifecycle.sources.files import check_encoding, find_files, shapes, wrong_time_unit
+from message_lifecycle.sources.files import check_delimiter, check_encoding, find_files, shapes, wrong_time_unit
 from message_lifecycle.sources.records import PLAUSIBLE_FROM, PLAUSIBLE_TO, likely_unit, reading
 from tests.errors import raises
 
@@ -77,10 +77,24 @@ def test_a_header_that_is_no_text_names_the_option(tmp_path: Path) -> None:
     assert [shape.fields for shape in shapes(find_files(tmp_path), delimiter=",", encoding="iso8859-1")] == [("k", "Zürich")]
 
 
-@pytest.mark.parametrize("name", ["utf-16", "UTF_32", "utf-7", "cp037", "rot13", "hex", "klingon", ""])
+@pytest.mark.parametrize(
+    "name", ["utf-16", "UTF_32", "utf-7", "cp037", "rot13", "hex", "klingon", "unicode_escape", "idna", "charmap", "a\0b", ""]
+)
 def test_an_encoding_whose_lines_are_not_those_of_ascii_is_refused(name: str) -> None:
     with raises("InvalidSetting", match="iconv"):
         check_encoding(name)
+
+
+def test_a_file_that_is_its_byte_order_mark_and_a_header_has_the_header(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfk,v")
+    assert [shape.fields for shape in shapes(find_files(tmp_path), delimiter=",", encoding="ascii")] == [("k", "v")]
+
+
+def test_a_delimiter_is_one_character_and_a_tabulator_may_be_spelled() -> None:
+    assert [check_delimiter(one) for one in (";", "\\t", "\t", "|")] == [";", "\t", "\t", "|"]
+    for one in ("", "::", '"', "\n"):
+        with raises("InvalidSetting", match="--delimiter"):
+            check_delimiter(one)
 
 
 def test_an_encoding_is_known_by_any_of_its_names() -> None:

@@ -52,7 +52,7 @@ def ingest(
     Fields are named by the arguments: `key`, `value` (default: the whole record as JSON), the two times with their units
     (iso, s, ms, us, ns), `headers`, `partition` (default: chosen by the key). `shift_to` is a day, 2026-11-21.
     """
-    from message_lifecycle.sources.files import check_encoding
+    from message_lifecycle.sources.files import check_delimiter, check_encoding
     from message_lifecycle.sources.messages import FieldMapping
     from message_lifecycle.sources.records import check_unit
 
@@ -65,7 +65,7 @@ def ingest(
         event_time_unit=check_unit(event_time_unit),
         headers=headers,
         partition=partition,
-        delimiter=delimiter,
+        delimiter=check_delimiter(delimiter),
         encoding=check_encoding(encoding),
     )
     options = IngestOptions(mapping=mapping, shift_to=_day(shift_to), allow_implausible_times=allow_implausible_times)
@@ -275,7 +275,17 @@ def _append(
     policy: Policy,
     options: IngestOptions,
 ) -> _Taken:
-    from message_lifecycle.sources.messages import ERASED, check_units, observed, read_messages, refused, shifted, survey, with_deadlines
+    from message_lifecycle.sources.messages import (
+        ERASED,
+        UNREADABLE_LINE,
+        check_units,
+        observed,
+        read_messages,
+        refused,
+        shifted,
+        survey,
+        with_deadlines,
+    )
     from message_lifecycle.stores.iceberg.append import append_batch, quarantine, quarantined
     from message_lifecycle.stores.iceberg.incoming import CutRules, mark_forbidden
 
@@ -285,7 +295,7 @@ def _append(
     # Asked under the topic's lock: whoever forbids a key waits for it (see `erasures`).
     forbidden = forbidden_keys(intake.ledger, intake.key_secret, name)
     if forbidden is not None:
-        read = mark_forbidden(read, forbidden, code=ERASED)
+        read = mark_forbidden(read, forbidden, code=ERASED, keyless=UNREADABLE_LINE)
     days = _shift_days(intake, name, read, options)
     met: Callable[[], Mapping[str, object]] = dict
     found: Mapping[str, object] = {}

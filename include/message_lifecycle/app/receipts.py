@@ -9,10 +9,10 @@ from types import MappingProxyType
 from message_lifecycle import __version__
 from message_lifecycle.app import archiving
 from message_lifecycle.app.erasure_secret import match_of
-from message_lifecycle.app.known import why_absent
+from message_lifecycle.app.known import of_it_alone
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, Matches, Receipt, TableReceipt, TopicReceipt
-from message_lifecycle.model.errors import UnknownTopic, unsupported_erasure
+from message_lifecycle.model.errors import LifecycleError, UnknownTopic, unsupported_erasure
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
@@ -78,15 +78,18 @@ def verify(s: Services, request_id: str) -> list[str]:
         plan = s.ledger.record(topic.plan_id).plan
         try:
             found = {table.table: table for table in search(s, plan, matches, {table.table: table.gone for table in topic.tables})}
-        except UnknownTopic as error:
-            absent = why_absent(s, plan.topic, error)
-            wrong += _not_looked_into(s, plan) if absent is error else [f"{plan.topic}: {absent.code}: {absent}"]
-            continue  # where a plan has deleted it for good, all went that lay in it
+        except LifecycleError as error:
+            told = of_it_alone(s, plan.topic, error)
+            deleted = isinstance(told, UnknownTopic)  # where a plan has deleted it for good, all went that lay in it
+            wrong += _not_looked_into(s, plan) if deleted else [f"{plan.topic}: {told.code}: {told}"]
+            continue
         wrong += [
             f"{topic.topic}: {folder}, its archive, is not there, and was not looked into" for folder in archiving.lost(s, plan.topic)
         ]
         former = archiving.former_holders(s, plan.topic, policy_of(s, plan.topic), matches)
         wrong += [f"{topic.topic}: the archive {folder}, which it used before, holds the key" for folder in former]
+        searched = {table.table for table in topic.tables}
+        wrong += [_holds(topic, table) for table in found.values() if table.table not in searched and table.files_found]
         for table in topic.tables:
             now = found.get(table.table)  # type: ignore[call-overload]  # the receipt tells it as text
             if now is None and TABLE_KINDS[table.table].by_setting:  # type: ignore[index]  # the receipt tells it as text
@@ -96,9 +99,13 @@ def verify(s: Services, request_id: str) -> list[str]:
                 wrong.append(f"{topic.topic}: the {table.table} {now_there} ({table.table_uuid} was searched)")
                 continue
             if now.files_found:
-                wrong.append(f"{topic.topic}: {now.files_found} of {now.files_searched} data files of the {table.table} hold the key")
+                wrong.append(_holds(topic, now))
             wrong += [f"{topic.topic}: {name}, which went, is there" for name in now.there]
     return wrong
+
+
+def _holds(topic: TopicReceipt, table: ErasedTable) -> str:
+    return f"{topic.topic}: {table.files_found} of {table.files_searched} data files of the {table.table} hold the key"
 
 
 def _not_looked_into(s: Services, plan: Plan) -> list[str]:

@@ -109,7 +109,7 @@ def tells_key(record: bytes, matches: Matches) -> bool:
 def _in_base64(record: bytes) -> Iterator[bytes]:
     if record.startswith(_WHOLE):
         with suppress(binascii.Error):
-            yield base64.b64decode(record.removeprefix(_WHOLE), validate=True)
+            yield base64.b64decode(b"".join(record.removeprefix(_WHOLE).split()), validate=True)
 
 
 def _parts(record: bytes) -> Iterator[bytes]:

@@ -40,7 +40,8 @@ _LINES_TRIED = 1000
 _DELIMITERS = (";", "\t", "|", ",")
 _NAME_IT = "name the encoding that it has with --encoding, as latin-1"
 _ASCII = bytes(range(128))
-_WIDE = ("utf-16", "utf-32", "utf-7")
+_NOT_THESE = ("utf-16", "utf-32", "utf-7", "unicode", "raw-unicode", "idna", "punycode", "charmap")
+"""Beginnings of the names of encodings whose lines end otherwise, or that are none of files."""
 _MARKS = (
     (codecs.BOM_UTF32_LE, "UTF-32"),
     (codecs.BOM_UTF32_BE, "UTF-32"),
@@ -127,13 +128,21 @@ def shapes(files: Iterable[InputFile], *, delimiter: str, encoding: str = UTF_8)
     return found
 
 
+def check_delimiter(given: str) -> str:
+    """`\\t`, as a shell hands it on, is a tabulator. Raises InvalidSetting."""
+    found = "\t" if given == "\\t" else given
+    if len(found) != 1 or found in '"\r\n':
+        raise InvalidSetting(where="ingest", key="--delimiter", value=given, allowed="one character, as ; or \\t, and no quote")
+    return found
+
+
 def check_encoding(name: str) -> str:
     """By the name that Python gives it. Raises InvalidSetting for one that is not known, or whose lines do not end as those of ASCII."""
     try:
         found = codecs.lookup(name).name
-        if _ASCII.decode(found) == _ASCII.decode("ascii") and not found.startswith(_WIDE):
+        if _ASCII.decode(found) == _ASCII.decode("ascii") and not found.startswith(_NOT_THESE):
             return found
-    except (LookupError, UnicodeError):
+    except (LookupError, ValueError):
         pass
     allowed = f"{UTF_8}, latin-1, cp1252 and others that hold ASCII as it is; convert UTF-16 and UTF-32 to UTF-8 first (iconv)"
     raise InvalidSetting(where="ingest", key="--encoding", value=name, allowed=allowed)
@@ -164,10 +173,10 @@ def _first_line(file: InputFile, encoding: str) -> str | None:
         if wide := next((name for mark, name in _MARKS if first.startswith(mark)), None):
             how = f"convert it first (`iconv -f {wide} -t UTF-8`); --encoding is for files whose lines end as those of ASCII"
             raise unreadable_file(str(file.path), f"by its byte order mark it is {wide}; {how}")
+        # A byte order mark is no part of the first field's name.
+        first = first.removeprefix(codecs.BOM_UTF8)
         if first and not any(_is_text(line, encoding) for line in chain([first], islice(content, _LINES_TRIED - 1))):
             raise unreadable_file(str(file.path), f"none of its first {_LINES_TRIED:,} lines is valid {encoding}; {_NAME_IT}")
-    # A byte order mark is no part of the first field's name.
-    first = first.removeprefix(codecs.BOM_UTF8)
     return first.decode(encoding).rstrip("\r\n") if _is_text(first, encoding) else None
 
 
@@ -211,7 +220,8 @@ def unreadable_file(file: str, reason: str) -> BadInput:
 def missing_field(file: str, field: str, fields: Sequence[str]) -> BadInput:
     """A file has no field of a name that was asked for."""
     told = f"file {file} has no field {field!r}. It has: {', '.join(fields)}. Nothing was taken."
-    between = next((mark for mark in _DELIMITERS if len(fields) == 1 and mark in fields[0]), None)
+    of_csv = ".csv" in file.lower() and len(fields) == 1
+    between = next((mark for mark in _DELIMITERS if of_csv and mark in fields[0]), None)
     hint = "" if between is None else f" If {between!r} stands between its fields, say so: --delimiter {between!r}"
     return BadInput(told + hint, code="MissingField")
 

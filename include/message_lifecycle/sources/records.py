@@ -94,21 +94,24 @@ def _lines(session: SparkSession, files: Sequence[InputFile]) -> DataFrame:
 
 
 def _filled_lines(session: SparkSession, files: Sequence[InputFile], encoding: str) -> DataFrame:
-    """`value`: the line as text; null where its bytes are none in that encoding, and then `raw` has them in base64 (MSG-1)."""
+    """`value`: the line as text; null where its bytes are none in that encoding, and then `raw` has them (MSG-1): of UTF-8 the line in base64,
+    of another encoding those that are no letters as `\\x81`."""
     # The reader of lines hands on the bytes that are there; only who looks for letters in them would replace some.
     frame = _lines(session, files).where(F.trim("value") != "").withColumnRenamed("value", "line")
     line = F.col("line")
     text = F.when(F.is_valid_utf8(line), line) if encoding == UTF_8 else _decoder(encoding)(line.cast("binary"))
     frame = frame.withColumn("value", text)
-    in_base64 = F.concat(F.lit(BASE64), F.base64(line.cast("binary")))
-    return frame.withColumn("raw", F.when(F.col("value").isNull(), in_base64).otherwise(F.col("value")))
+    # Spark breaks base64 into lines. Keys of other encodings are text of ours, by which an erasure must find them in what is kept.
+    in_base64 = F.concat(F.lit(BASE64), F.regexp_replace(F.base64(line.cast("binary")), r"\s", ""))
+    kept = in_base64 if encoding == UTF_8 else _decoder(encoding, errors="backslashreplace")(line.cast("binary"))
+    return frame.withColumn("raw", F.when(F.col("value").isNull(), kept).otherwise(F.col("value")))
 
 
-def _decoder(encoding: str) -> Callable[[Column], Column]:
+def _decoder(encoding: str, errors: str = "strict") -> Callable[[Column], Column]:
     def decoded(lines: pa.Array) -> pa.Array:
         def text(line: bytes | None) -> str | None:
             try:
-                return None if line is None else line.decode(encoding)
+                return None if line is None else line.decode(encoding, errors)
             except UnicodeDecodeError:
                 return None
 
@@ -190,10 +193,12 @@ def _twice(wanted: Sequence[str]) -> Column:
         spelled = json.dumps(name, ensure_ascii=False)
         return F.substring_index("value", spelled, 2) != F.col("value")
 
-    escaped = F.col("value").contains("\\u") | F.col("value").contains("\\/")
+    # As Spark's parser takes quotes of both kinds.
+    unlike = [F.col("value").contains(mark) for mark in ("\\u", "\\/", *(f"'{name}'" for name in wanted))]
     read = F.filter(F.json_object_keys("value"), lambda name: name.isin(*wanted))
-    may_be = reduce(Column.__or__, map(often, wanted), escaped)
-    return F.when(may_be, F.size(read) != F.size(F.array_distinct(read))).otherwise(F.lit(False)) if wanted else F.lit(False)
+    may_be = reduce(Column.__or__, [*unlike, *map(often, wanted)])
+    twice = F.coalesce(F.size(read) != F.size(F.array_distinct(read)), F.lit(True))
+    return F.when(may_be, twice).otherwise(F.lit(False)) if wanted else F.lit(False)
 
 
 def _csv(lines: DataFrame, shape: Shape, delimiter: str, encoding: str) -> Records:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import INT64_MAX, Instant
+from message_lifecycle.operations.erasure import tells_key
 from message_lifecycle.stores.iceberg.layout import LogSummary
 
 if TYPE_CHECKING:
@@ -149,11 +150,16 @@ def is_forbidden(match: KeyMatch) -> Column:
     return found
 
 
-def mark_forbidden(messages: DataFrame, match: KeyMatch, *, code: str) -> DataFrame:
-    """Messages with such a key are refused by this code, whatever else is wrong with them, and their raw text is taken away."""
+def mark_forbidden(messages: DataFrame, match: KeyMatch, *, code: str, keyless: str) -> DataFrame:
+    """Messages with such a key are refused by this code, whatever else is wrong with them, and their raw text is taken away. `keyless`: the
+    code of records whose key cannot be told, which go where they tell such a key anywhere."""
     from pyspark.sql import functions as F
 
-    marked = messages.withColumn("forbidden", is_forbidden(match))
+    def telling(records: pa.Array) -> pa.Array:
+        return pa.array([record is not None and tells_key(record.encode(), match.matches) for record in records.to_pylist()], pa.bool_())
+
+    tells: Column = F.arrow_udf(telling, "boolean")(F.when(F.col("code") == keyless, F.col("raw")))  # type: ignore[attr-defined]  # as above
+    marked = messages.withColumn("forbidden", is_forbidden(match) | tells)
     return marked.withColumns(
         {
             "code": F.when(F.col("forbidden"), F.lit(code)).otherwise(F.col("code")),
