@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None, *, wiring: Wiring | None = None
     except typer.TyperException as error:
         status = _tell_usage(error, as_json=as_json)
     except (KeyboardInterrupt, typer.Abort) as error:
-        said = "nothing is half done: `lifecycle status` tells what is open, and the same command goes on from there"
+        said = "what was published stands, and nothing is half done: `lifecycle status` tells what is open"
         status = _tell(error, "Interrupted", said, INTERRUPTED, as_json=as_json)
     except BrokenPipeError:
         status = _leave_quietly()

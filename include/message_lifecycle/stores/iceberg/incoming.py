@@ -158,7 +158,7 @@ def mark_forbidden(messages: DataFrame, match: KeyMatch, *, code: str, keyless: 
     def telling(records: pa.Array) -> pa.Array:
         return pa.array([record is not None and tells_key(record.encode(), match.matches) for record in records.to_pylist()], pa.bool_())
 
-    tells: Column = F.arrow_udf(telling, "boolean")(F.when(F.col("code") == keyless, F.col("raw")))  # type: ignore[attr-defined]  # as above
+    tells: Column = F.arrow_udf(telling, "boolean")(F.when(F.col("code") == keyless, F.col("raw")))  # type: ignore[attr-defined]  # Spark's own stubs leave it out
     marked = messages.withColumn("forbidden", is_forbidden(match) | tells)
     return marked.withColumns(
         {
