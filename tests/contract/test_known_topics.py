@@ -18,7 +18,7 @@ from message_lifecycle.app.requests import delete_topic
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
-from message_lifecycle.app.views.state import status
+from message_lifecycle.app.views.status import status
 from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.errors import FileLost, FileUnreadable, HeldByLegalHold, UnknownTopic, code_of
 from message_lifecycle.model.instants import Instant

@@ -55,6 +55,22 @@ def bound(**changes: Any) -> dict[str, Any]:
     }
 
 
+def obligation(**changes: Any) -> dict[str, Any]:
+    return {
+        "kind": "expiry",
+        "state": "held",
+        "operation": "message_cleaner",
+        "due_since": "2026-11-20T15:00:00Z",
+        "amount": 0,
+        "unit": "messages",
+        "held": [held()],
+        "last_run": {"at": "2026-11-21T15:00:00Z", "outcome": "published"},
+        "looked_at": "2026-11-21T15:00:00Z",
+        "problems": [],
+        **changes,
+    }
+
+
 def status(**changes: Any) -> dict[str, Any]:
     return {
         "topic": "demo/flights",
@@ -62,8 +78,9 @@ def status(**changes: Any) -> dict[str, Any]:
         "problems": [],
         "as_of": "2026-11-21T15:00:00Z",
         "messages": 176_022,
-        "overdue": {"messages": 0, "since": None, "for_seconds": None, "max_overdue": 86_400},
+        "overdue": {"messages": 0, "since": None, "for_seconds": None, "max_overdue": 90_000},
         "held": [held()],
+        "obligations": [obligation(), obligation(kind="question", state="late", problems=[EVIL])],
         "next_due_at": "2026-11-26T00:00:00Z",
         "waiting": None,
         "last_run": outcome(),

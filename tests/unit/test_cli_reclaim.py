@@ -8,7 +8,7 @@ import pytest
 
 from message_lifecycle.app.cli import main
 from message_lifecycle.app.cli.context import Wiring
-from message_lifecycle.app.views.state import status
+from message_lifecycle.app.views.status import status
 from tests.histories import ON_OWN_CATALOG
 from tests.reclaiming import NAME, Past, past_in
 from tests.worlds import make_lake

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from message_lifecycle.model.errors import BadInput, InvalidSetting
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import BY_NAME, server_settings
-from message_lifecycle.model.topic import SECTION
+from message_lifecycle.model.topic import SECTION, check_overdue
 
 if TYPE_CHECKING:
     from message_lifecycle.app.backends import ConfiguredBackend
@@ -52,7 +52,9 @@ def config_file() -> Path:
 def server_settings_file(path: Path | None = None) -> dict[str, Value]:
     """The server's settings. A missing file means the built-in values; a wrong one is an error that names the place."""
     document = {name: content for name, content in _document(path).items() if name != SECTION}
-    return server_settings(document, where=(path or config_file()).name)
+    found, where = server_settings(document, where=(path or config_file()).name), (path or config_file()).name
+    check_overdue(found, found, where=f"{where} [status]")
+    return found
 
 
 def backends_file(path: Path | None = None) -> tuple[ConfiguredBackend, ...]:

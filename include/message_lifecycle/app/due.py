@@ -29,12 +29,20 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """One topic's answer, with the reason in words. `error`: it could not be judged; not being due is then no good news."""
+    """One topic's answer, with the reason in words. `error`: it could not be judged; not being due is then no good news.
+
+    `waits`: something is due, and somebody keeps it or works on it."""
 
     topic: TopicName
     due: bool
     reason: str
     error: LifecycleError | None = None
+    waits: bool = False
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is due, and nothing waits."""
+        return not self.due and not self.waits and self.error is None
 
 
 def due(
@@ -84,16 +92,17 @@ class Asked:
         asked_at = question.reported_at or question.recorded_at
         if self.once(_now) > asked_at + self._policy_of(question).approval_ttl_us:
             return None
-        return Due(topic=name, due=False, reason=f"plan {question.plan_id} waits for a person's approval")
+        return Due(topic=name, due=False, reason=f"plan {question.plan_id} waits for a person's approval", waits=True)
 
     def unless_hindered(self, made: Plan, reason: str) -> Due:
         """The topic is due by this plan, unless another run works on it, or a person's refusal of such a plan still stands."""
         rival = _under_way(self._s, made.topic, self._run)
         if rival is not None:
-            return Due(topic=made.topic, due=False, reason=f"another run works on it: plan {rival}")
+            return Due(topic=made.topic, due=False, reason=f"another run works on it: plan {rival}", waits=True)
         refused_until = _refused_until(self._s, made, self.as_of)
         if refused_until is not None:
-            return Due(topic=made.topic, due=False, reason=f"a person refused; asked again after {format_instant(refused_until)}")
+            refused = f"a person refused; asked again after {format_instant(refused_until)}"
+            return Due(topic=made.topic, due=False, reason=refused, waits=True)
         return Due(topic=made.topic, due=True, reason=reason)
 
     def _policy_of(self, question: PlanSummary) -> Policy:

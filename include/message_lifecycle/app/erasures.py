@@ -116,11 +116,12 @@ def carry_out(s: Services, request_id: str, *, approver: Approver | None = None)
 
 def latest(s: Services, request: ErasureRequest) -> list[Erased]:
     """What the request has come to so far, by the ledger; topics that nobody has looked at for it are left out."""
-    newest = ((name, _newest(s, request, name)) for name in topics_of(s, request))
-    return [Erased(topic=name, outcome=outcome[1]) for name, outcome in newest if outcome is not None]
+    found = ((name, newest(s, request, name)) for name in topics_of(s, request))
+    return [Erased(topic=name, outcome=outcome[1]) for name, outcome in found if outcome is not None]
 
 
-def _newest(s: Services, request: ErasureRequest, name: TopicName) -> tuple[Instant, Outcome] | None:
+def newest(s: Services, request: ErasureRequest, name: TopicName) -> tuple[Instant, Outcome] | None:
+    """What the request's newest plan of the topic came to, with the time of recording; None: it has come to nothing there yet."""
     return next(((at, outcome) for at, outcome, _ in _outcomes(s, request, name)), None)
 
 
@@ -232,7 +233,7 @@ def _told_of_remnant(s: Services, left: Remnant) -> str:
 
 def copied_again(s: Services, request: ErasureRequest) -> list[str]:
     """Copies that were done before their origin, as a person may answer for them first, and have taken the key from it since: in words."""
-    done = {name: newest[0] for name in topics_of(s, request) if (newest := _newest(s, request, name)) is not None}
+    done = {name: ended[0] for name in topics_of(s, request) if (ended := newest(s, request, name)) is not None}
     pairs = ((replica, origin) for origin, replica in s.ledger.replicas() if origin in done and replica in done)
     early = sorted(replica for replica, origin in pairs if done[replica] <= done[origin])
     return [

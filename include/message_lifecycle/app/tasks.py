@@ -49,6 +49,7 @@ def due(*, run: str, as_of: str, topics: list[str], dry_run: bool = False, work:
     found = judge_due(s, looked_at(s, work, given), as_of=instant, run=run, work=work, named=bool(topics))
     failed = [_not_judged(s, run, answer, instant, work) for answer in found if answer.error is not None and _is_news(answer.error, topics)]
     if not dry_run:
+        s.ledger.set_looks(work, {answer.topic: answer.settled for answer in found if answer.error is None})
         found = [_taken(s, run, answer) if answer.due else answer for answer in found]
     for answer in found:
         log.info("%s: %s: %s", answer.topic, "due" if answer.due else "not due", answer.reason)

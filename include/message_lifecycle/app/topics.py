@@ -25,7 +25,7 @@ from message_lifecycle.model.errors import (
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value, of_documents
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.model.topic import altered, check_documents, created, origin_of
+from message_lifecycle.model.topic import altered, check_documents, check_overdue, created, origin_of
 from message_lifecycle.operations.admission import check_origin, new_in_origin
 from message_lifecycle.ports import Topic
 
@@ -39,6 +39,7 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
     settings = created(settings, where=f"topic {name}")
     if of_documents(settings):
         check_documents(resolve(topic=settings, server=s.server), where=f"topic {name}")
+    check_overdue(settings, s.server, where=f"topic {name}")
     origin = origin_of(name, settings)
     if origin is not None:
         partitions = _checked_origin(s, name, origin, partitions)
@@ -80,6 +81,7 @@ def alter_topic(s: Services, name: TopicName, changes: Mapping[str, Value | None
     """Set and unset (None) settings. `accept`: (name, text) of the person who answers for what is tightened (DEL-3)."""
     before = s.topics.describe(name).settings
     after = altered(before, changes, where=f"topic {name}")
+    check_overdue(changes, s.server, where=f"topic {name}")
     if of_documents(after):
         check_documents(resolve(topic=after, server=s.server), where=f"topic {name}")
         check_levels(resolve(topic=after, server=s.server), s.ledger.own_settings(name), where=str(name))

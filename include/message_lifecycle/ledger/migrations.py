@@ -169,13 +169,34 @@ def _plan_format(connection: Connection) -> None:
     )
 
 
+def _looks(connection: Connection) -> None:
+    """When earlier runs looked was not kept but where they came to an outcome."""
+    connection.exec_driver_sql(
+        "create table lifecycle_looks (topic text not null, operation text not null, looked_at bigint not null, settled_at bigint, "
+        "primary key (topic, operation))"
+    )
+
+
 def _run(connection: Connection, script: str) -> None:
     for statement in script.split(";"):
         if statement.strip():
             connection.exec_driver_sql(statement)
 
 
-STEPS: tuple[Step, ...] = (_first, _replicas, _swept, _views, _documents, _erasures, _holds, _undone, _requested_by, _text_id, _plan_format)
+STEPS: tuple[Step, ...] = (
+    _first,
+    _replicas,
+    _swept,
+    _views,
+    _documents,
+    _erasures,
+    _holds,
+    _undone,
+    _requested_by,
+    _text_id,
+    _plan_format,
+    _looks,
+)
 
 
 def version(connection: Connection) -> int:

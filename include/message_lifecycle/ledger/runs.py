@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, exists, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, exists, func, insert, select, update
 
 from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import canonical, from_json, settings_from_json, to_json
@@ -131,6 +131,22 @@ class Runs(Part):
             query = query.where(outcomes.c.operation.in_(operations))
         rows = self._rows(query)
         return [(Instant(row.recorded_at), from_json(Outcome, row.outcome)) for row in rows]
+
+    def newest(self, topic: TopicName) -> Mapping[str, Sequence[tuple[Instant, Outcome]]]:
+        """Of each operation the newest outcome of each name, the newest first, with the time of recording."""
+        outcomes = tables.outcomes
+        last = select(func.max(outcomes.c.event)).where(outcomes.c.topic == key_of(topic)).group_by(outcomes.c.operation, outcomes.c.name)
+        query = select(outcomes.c.recorded_at, outcomes.c.outcome).where(outcomes.c.event.in_(last)).order_by(outcomes.c.event.desc())
+        found: dict[str, list[tuple[Instant, Outcome]]] = {}
+        for row in self._rows(query):
+            outcome = from_json(Outcome, row.outcome)
+            found.setdefault(outcome.operation, []).append((Instant(row.recorded_at), outcome))
+        return found
+
+    def first_recorded(self, topic: TopicName) -> Instant | None:
+        """When the first outcome of the topic was recorded; None: it has none."""
+        found = self._value(select(func.min(tables.outcomes.c.recorded_at)).where(tables.outcomes.c.topic == key_of(topic)))
+        return None if found is None else Instant(found)
 
 
 def link(connection: Connection, run: str, topic: TopicName, plan_id: str | None, *, at: Instant) -> None:

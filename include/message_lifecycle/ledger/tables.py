@@ -227,6 +227,9 @@ Index("lifecycle_holds_by_topic", holds.c.topic, holds.c.placed_at)
 swept = Table("lifecycle_swept", metadata, _key("topic"), _number("snapshot_id"))
 """Up to which snapshot of the topic's table the sweep for markers has looked (MRK-2)."""
 
+looks = Table("lifecycle_looks", metadata, _key("topic"), _key("operation"), _number("looked_at"), _number("settled_at", null=True))
+"""When a scheduled run of the operation last looked at the topic, and when one last found nothing due and nothing held (OBL-1)."""
+
 erasures = Table(
     "lifecycle_erasures",
     metadata,

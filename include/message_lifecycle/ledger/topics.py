@@ -15,7 +15,9 @@ from message_lifecycle.model.errors import InvalidSetting, invalid_progress, inv
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName, normalise_name, reader_name
+from message_lifecycle.model.obligation import Look
 from message_lifecycle.model.outcome import DueState
+from message_lifecycle.model.plan import Operation
 from message_lifecycle.model.setting_list import OWN_SETTINGS, Value
 from message_lifecycle.model.settings import BY_NAME
 
@@ -167,6 +169,24 @@ class TopicState(Part):
         found: int | None = self._value(select(kept.snapshot_id).where(kept.topic == key_of(topic)))
         return found
 
+    def set_looks(self, operation: Operation, found: Mapping[TopicName, bool]) -> None:
+        """Keep that a run has looked at these topics now. True: it found nothing due there and nothing held."""
+        with self._database.writing() as connection:
+            at = self._database.now(connection)
+            for topic, settled in sorted(found.items()):
+                key = {"topic": key_of(topic), "operation": operation}
+                if settled:
+                    put(connection, tables.looks, **key, looked_at=at, settled_at=at)
+                    continue
+                lock_row(connection, tables.looks, **key, looked_at=at, settled_at=None)
+                here = (tables.looks.c[column] == value for column, value in key.items())
+                connection.execute(update(tables.looks).where(*here).values(looked_at=at))
+
+    def looks(self, topic: TopicName) -> Mapping[str, Look]:
+        """By operation."""
+        rows = self._rows(select(tables.looks).where(tables.looks.c.topic == key_of(topic)))
+        return {row.operation: Look(looked_at=row.looked_at, settled_at=row.settled_at) for row in rows}
+
     def set_due_state(self, topic: TopicName, state: DueState) -> None:
         with self._database.writing() as connection:
             put(
@@ -197,6 +217,7 @@ def forget_progress(connection: Connection, topic: TopicName) -> None:
     """All that is registered for the topic or for what it copies goes on from nothing; who is registered, stays (EXP-6, TTL-6).
 
     Offsets of a log that is gone name other messages now: taken for progress, they would let go what nobody has read."""
+    connection.execute(delete(tables.looks).where(tables.looks.c.topic == key_of(topic)))
     own = (_consumers.c.consumer == str(topic)) & (_consumers.c.replica == 1)
     connection.execute(update(_consumers).where((_consumers.c.topic == key_of(topic)) | own).values(offset=_NOTHING_YET))
 

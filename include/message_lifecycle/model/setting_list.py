@@ -294,9 +294,9 @@ SETTINGS: tuple[Setting, ...] = (
         help="How far clocks may differ before a time counts as lying in the future.", reason="as NTP allows, with room",
     ),
     Setting(
-        name="max_overdue", section="status", on_topic=True, kind="int", default=86_400, maximum=U32_MAX, unit="seconds",
-        help="`lifecycle status` fails when a message is overdue for longer than this and nothing named holds it.",
-        reason="a day: a cleaner that is green and does nothing is then noticed",
+        name="max_overdue", section="status", on_topic=True, kind="int", default=90_000, maximum=U32_MAX, unit="seconds",
+        help="`lifecycle status` fails when anything that the topic obliges is due for longer, unless a legal hold or an undone plan keeps all of it.",
+        reason="25 hours: longer than a day, the longest interval, and what a scheduler needs",
     ),
     Setting(
         name="quarantine_max_age", section="quarantine", on_topic=True, kind="int", default=2_592_000, minimum=1, maximum=U32_MAX, unit="seconds",

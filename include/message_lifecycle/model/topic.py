@@ -114,6 +114,20 @@ def check_documents(effective: Policy, *, where: str) -> None:
         )
 
 
+SCHEDULER_LATENCY_SECONDS = 300
+"""How long after its interval a run may begin and end: five minutes."""
+
+
+def check_overdue(given: Mapping[str, Value | None], server: Mapping[str, Value], *, where: str) -> None:
+    """A topic is late only where a run could have come (OBL-1). Raises InvalidSetting."""
+    bound, interval = given.get("max_overdue"), server.get("interval", BY_NAME["interval"].default)
+    assert isinstance(interval, int), "the interval has a default"
+    least = interval + SCHEDULER_LATENCY_SECONDS
+    if isinstance(bound, int) and bound < least:
+        allowed = f"at least {least}: the cleaner looks every {interval} s, and a run may begin and end {SCHEDULER_LATENCY_SECONDS} s later"
+        raise InvalidSetting(where=where, key="max_overdue", value=bound, allowed=allowed)
+
+
 def _check_documents(settings: Mapping[str, Value], where: str) -> None:
     for name in _OF_MESSAGES:
         if name in settings:

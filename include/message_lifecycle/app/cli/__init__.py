@@ -154,6 +154,7 @@ _ORDER = {
     },
     "See what is, what was done, and why": {
         "status": "looking:status",
+        "metrics": "looking:metrics",
         "explain": "looking:explain",
         "receipt": "erasures:receipts",
         "backends": "looking:backends",

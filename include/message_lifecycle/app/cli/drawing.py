@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from message_lifecycle.app.cli.context import of_outcome
@@ -160,6 +161,23 @@ def _documents(screen: Screen, view: View) -> None:
         wrap=("document", "lowest that stays, by bound"),
         most=ROWS,
     )
+
+
+def obligations(screen: Screen, obliged: Sequence[View]) -> None:
+    """What a topic obliges (OBL-1): how much is due, since when, who holds the rest, when somebody last looked."""
+    rows = [
+        (
+            one["state"],
+            one["kind"],
+            "" if one["amount"] is None else f"{count(one['amount'])} {one['unit']}",
+            screen.when(one["due_since"]) if one["due_since"] else "",
+            ", ".join(sorted({entry["holder"] for entry in one["held"]})),
+            f"{one['last_run']['outcome']} {screen.when(one['last_run']['at'])}" if one["last_run"] else "none",
+        )
+        for one in obliged
+    ]
+    if rows:
+        screen.table(("", "obliges", "due", "since", "held by", "last run"), rows, right=("due",), wrap=("held by",))
 
 
 def _of_documents(found: View | None) -> str:

@@ -35,10 +35,11 @@ def status(
 ) -> int:
     """Say whether every topic is cleaned as it should be; exit status 1 when one is not.
 
-    A topic is not well when messages are overdue for longer than its max_overdue and nothing named holds them, or when its
-    last run was blocked, starved or failed.
+    A topic is not well when anything that its settings or requests oblige is later than its max_overdue, unless a legal hold or an
+    undone plan keeps all of it; when its cleaner is disabled; when nobody answers its question; or when its last run was blocked,
+    starved or failed.
     """
-    from message_lifecycle.app.views.state import status as judge
+    from message_lifecycle.app.views.status import status as judge
 
     s = services(ctx)
     names = None
@@ -49,6 +50,17 @@ def status(
         found = judge(s, names)
     emit(output, found, _show_status)
     return 0 if all(entry["ok"] for entry in found) else DIFFERENT
+
+
+def metrics(ctx: typer.Context) -> None:
+    """Print every topic's state in Prometheus' text format, as `status` tells it; for a file that its node exporter collects."""
+    from message_lifecycle.app.views.metrics import exposition
+    from message_lifecycle.app.views.status import status as judge
+
+    s = services(ctx)
+    with working("looking at every topic"):
+        found = judge(s)
+    typer.echo(exposition(found), nl=False)
 
 
 def _show_status(screen: Screen, found: list[View]) -> None:
@@ -63,9 +75,10 @@ def _show_status(screen: Screen, found: list[View]) -> None:
     )
     for entry in found:
         notes = list(_status_notes(entry))
-        if notes:
+        if notes or any(one["state"] != "idle" for one in entry.get("obligations", ())):
             screen.heading(entry["topic"])
             screen.notes(notes, style=None if entry["ok"] else "red")
+            drawing.obligations(screen, [one for one in entry.get("obligations", ()) if one["state"] != "idle"])
 
 
 def _status_row(screen: Screen, entry: View) -> tuple[str, ...]:

@@ -126,11 +126,13 @@ def alter(
 
 @app.command()
 def describe(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
-    """Show a topic: every effective setting and where it comes from, partitions, end offsets, role."""
+    """Show a topic: what it obliges and how late that is, every effective setting and where it comes from, partitions, end offsets, role."""
+    from message_lifecycle.app.views.status import topic_status
     from message_lifecycle.app.views.topics import describe as view
 
-    described = view(services(ctx), TopicName.parse(topic))
-    emit(output, described, _show)
+    s, name = services(ctx), TopicName.parse(topic)
+    described = view(s, name)
+    emit(output, {**described, "obligations": topic_status(s, name)["obligations"]}, _show)
 
 
 @app.command()
@@ -226,9 +228,17 @@ def _recorded(text: str, *, topic: str | None, partitions: int | None, settings:
     return RecordedTopic.from_iggy(text)
 
 
+def _obligations(screen: Screen, topic: View) -> None:
+    if obliged := topic.get("obligations"):
+        screen.heading("What it obliges")
+        drawing.obligations(screen, obliged)
+        screen.notes([problem for one in obliged for problem in one["problems"]], style="red")
+
+
 def _show(screen: Screen, topic: View) -> None:
     if "documents" in topic:
         show_documents(screen, {"topic": topic["topic"], **topic["documents"]})
+        _obligations(screen, topic)
         _settings(screen, topic)
         _asks(screen, topic)
         return
@@ -244,6 +254,7 @@ def _show(screen: Screen, topic: View) -> None:
             ("compacted view", _compacted(topic)),
         ]
     )
+    _obligations(screen, topic)
     _settings(screen, topic)
     screen.heading("Partitions")
     screen.table(

@@ -5,7 +5,8 @@ Where nothing is new, two metadata documents tell it, the log's and the view's, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from message_lifecycle.app import sparing
 from message_lifecycle.app.due import Asked, Due, of_messages
@@ -22,6 +23,7 @@ from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.obligation import Look, Owed
 from message_lifecycle.model.outcome import PlanRecord, Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
@@ -35,6 +37,7 @@ class Compaction(Operation):
 
     name = "compaction"
     command = "compact"
+    interval = "compaction_interval"
     wants_spark = True
     removes, takes_messages = False, False
     not_undone = "a compaction takes nothing from the log, which still has what the view leaves out"
@@ -61,16 +64,32 @@ class Compaction(Operation):
         made = compaction.plan(facts, policy, as_of=asked.as_of)
         if made.is_empty:
             waits = "; ".join(made.warnings)
-            return Due(topic=name, due=False, reason=waits or "nothing new is as old as as_of")
-        new = sum(tail.size_bytes for tail in facts.tails)
-        threshold = 0 if asked.named else policy.compaction_threshold_bytes
-        due = compaction.is_due(facts.view, policy, as_of=asked.as_of)
-        if not due and 0 < threshold >= new:
-            return Due(topic=name, due=False, reason=f"{new} bytes are new, not more than compaction_threshold_bytes = {threshold}")
+            return Due(topic=name, due=False, reason=waits or "nothing new is as old as as_of", waits=bool(made.held))
+        new, due = _new_bytes(facts), compaction.is_due(facts.view, policy, as_of=asked.as_of)
+        if not due and not asked.named and (few := _too_few(new, policy)):
+            return Due(topic=name, due=False, reason=few)
         since = "" if made.due_since is None else f" since {format_instant(made.due_since)}"
         reason = f"{sum(tail.rows for tail in facts.tails)} messages, {new} bytes, are new"
         reason += f"; in the view messages may be due{since}" if due else ""
         return asked.unless_hindered(made, reason)
+
+    def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
+        if policy.of_documents or not policy.is_compacted:
+            return ()
+        nothing = Owed(kind="compaction")
+        as_of = s.ledger.now()
+        if _is_settled(s, name, policy, as_of):
+            return [nothing]
+        facts = compaction_facts(s, name, policy, as_of=as_of)
+        plan = compaction.plan(facts, policy, as_of=as_of)
+        new, due = sum(tail.rows for tail in facts.tails), compaction.is_due(facts.view, policy, as_of=as_of)
+        if plan.is_empty or (not due and _too_few(_new_bytes(facts), policy)):
+            return [replace(nothing, held=plan.held)]
+        # What is new may have come in long after its own time: no look that found nothing has seen it.
+        times = [plan.due_since, *_oldest_new(s, facts)]
+        since = min((at for at in times if at is not None), default=None)
+        # Where the view alone has something to do nobody counts it before it is read.
+        return [replace(nothing, amount=max(new, 1), since=since, held=plan.held)]
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         if policy.of_documents:
@@ -120,7 +139,17 @@ class PurgeCompacted(OfMessages):
     """Takes from the log whole segments that the view covers (CMP-9)."""
 
     name = "purge_compacted"
+    interval = "compaction_interval"
     undoable = True
+
+    def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
+        if policy.of_documents or not policy.purges_compacted:
+            return ()
+        if s.stores.view.view(name) is None:
+            return [Owed(kind="purge")]
+        # What can go came to be covered after nothing could.
+        first = None if look.settled_at is None else s.ledger.planned_since(name, (Compaction.name,), published_after=look.settled_at)
+        return [Owed(kind="purge", amount=made().expected.removed_rows, since=first, held=made().held)]
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         policy = policy_of(s, name)
@@ -136,7 +165,7 @@ class PurgeCompacted(OfMessages):
         made = self.preview(s, name, self.name, as_of=asked.as_of)
         if made.is_empty:
             held = "; ".join(sorted({entry.detail for entry in made.held}))
-            return Due(topic=name, due=False, reason=held or "no sealed segment is compacted whole")
+            return Due(topic=name, due=False, reason=held or "no sealed segment is compacted whole", waits=bool(held))
         reason = f"{made.expected.removed_rows} messages in {made.expected.segments} segments are compacted"
         return asked.unless_hindered(made, reason)
 
@@ -161,6 +190,22 @@ def _is_settled(s: Services, name: TopicName, policy: Policy, as_of: Instant) ->
         return False
     # A view that is past the log is no settled one: planning says what is wrong with it.
     return all(view.horizon(partition) == end - 1 for partition, end in s.reader.end_offsets(name).items())
+
+
+def _new_bytes(facts: CompactionFacts) -> int:
+    return sum(tail.size_bytes for tail in facts.tails)
+
+
+def _too_few(new: int, policy: Policy) -> str | None:
+    """Why so many new bytes are not worth a scheduled run, in words; None: they are."""
+    threshold = policy.compaction_threshold_bytes
+    return f"{new} bytes are new, not more than compaction_threshold_bytes = {threshold}" if 0 < threshold >= new else None
+
+
+def _oldest_new(s: Services, facts: CompactionFacts) -> Iterable[Instant | None]:
+    if facts.view is not None:
+        return s.stores.view.oldest_past(facts.log, facts.view).values()
+    return [segment.oldest_at for segment in facts.log.segments]
 
 
 def compaction_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Instant) -> CompactionFacts:

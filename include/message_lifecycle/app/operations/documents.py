@@ -8,7 +8,7 @@ more places to begin a document's history from.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -39,6 +39,7 @@ from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.obligation import Look, Owed
 from message_lifecycle.model.outcome import Check, DueState, PlanRecord, Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import UndoPlan
@@ -69,7 +70,13 @@ class SnapshotWithPurge(OfDocuments):
 
     name = "snapshot_with_purge"
     command = "run"
+    interval = "snapshots_interval"
     wants_spark, undoable = True, True
+
+    def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
+        if not policy.of_documents:
+            return ()
+        return [Owed(kind="documents", amount=len(made().on_snapshots.documents), unit="documents", held=made().held)]
 
     def candidates(self, s: Services, names: Iterable[TopicName], *, named: bool) -> Iterable[TopicName]:
         """Topics of messages are left out, but for those that a person named."""
@@ -92,7 +99,7 @@ class SnapshotWithPurge(OfDocuments):
             return asked.unless_hindered(made, reason)
         next_due_at = asked.as_of if _goes_by_age(s, name, policy) else made.next_due_at
         s.ledger.set_due_state(name, DueState(marker=marker, policy_hash=policy.hash, next_due_at=next_due_at, holders=()))
-        return Due(topic=name, due=False, reason="no snapshot is due, and no change can go")
+        return Due(topic=name, due=False, reason="no snapshot is due, and no change can go", waits=bool(made.held))
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         return snapshot_with_purge.plan(document_facts(s, name, policy, as_of=as_of), policy, as_of=as_of)

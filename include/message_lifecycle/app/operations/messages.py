@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import cast, get_args
@@ -20,11 +20,12 @@ from message_lifecycle.model.change import DropSegments, RemoveRows
 from message_lifecycle.model.errors import PlanConflict, is_a_document_topic, not_in_a_backend
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.hold import Hold, SparedBy, SparedOffsets
-from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import NONE_OUTLIVED, LimitReason, RowAnswer, RowQuestion, ViewState, offsets_of
+from message_lifecycle.model.instants import Instant, deadline, is_dead
+from message_lifecycle.model.message import NONE_OUTLIVED, OF_LIMITS, LimitReason, RowAnswer, RowQuestion, ViewState, offsets_of
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.obligation import Look, ObligationKind, Owed
 from message_lifecycle.model.outcome import DueState, Outcome, PlanRecord, Published, Staged
-from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.plan import Held, Plan
 from message_lifecycle.model.request import PurgeKey, RemoveNullKeys, Request, TruncateLog, span_of
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import markers, message_cleaner, requests
@@ -167,11 +168,38 @@ class Cleaning(OfMessages):
         return replace(outcome, archived=plan.expected.removed_rows if plan.archives else 0)
 
 
+_KINDS: Mapping[ObligationKind, tuple[str, ...]] = {"expiry": ("expiry",), "ttl": ("ttl",), "limits": OF_LIMITS}
+"""By which reasons each kind of obligation removes."""
+
+
+def _of_plan(made: Plan, kind: ObligationKind) -> Owed:
+    # What lies beyond a limit by number or size has no time of its own at which it came to: it is told as of now.
+    held = tuple(
+        replace(entry, overdue_since=None) if entry.overdue_since == made.as_of else entry
+        for entry in made.held
+        if entry.reason in _KINDS[kind]
+    )
+    amount = sum(count for reason, count in made.expected.removed if reason in _KINDS[kind])
+    since = made.due_since if amount and made.due_since != made.as_of else None
+    return Owed(kind=kind, amount=amount, since=since, exact=since is not None, held=held)
+
+
 class MessageCleaner(Cleaning):
     """Removes what has expired, lived its time, or lies beyond the topic's limits."""
 
     name = "message_cleaner"
     command = "run"
+
+    def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
+        if policy.of_documents:
+            return ()
+        found: list[Owed] = []
+        if policy.message_expiry_us:
+            expiry = _of_plan(made(), "expiry")
+            found.append(replace(expiry, held=(*expiry.held, *_of_unknown_time(s, made(), policy))))
+        if policy.allow_msg_ttl:
+            found.append(_of_plan(made(), "ttl"))
+        return [*found, *_of_limits(policy, made)]
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         """A topic is looked at closely only when its remembered instant has come, or its table, its settings or a consumer that holds
@@ -205,6 +233,9 @@ class Retention(Cleaning):
     name = "retention"
     on_records = True
 
+    def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
+        return _of_limits(policy, made)
+
     def looked_at(self, s: Services, given: Sequence[TopicName]) -> Sequence[TopicName]:
         """A table's retention is the cleaner's."""
         for name in given:
@@ -226,6 +257,28 @@ class Retention(Cleaning):
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         return message_cleaner.plan_retention(facts_of(s, log), policy, as_of=as_of, ask=partial(s.reader.rows, log))
+
+
+def _of_limits(policy: Policy, made: Callable[[], Plan]) -> list[Owed]:
+    return [] if policy.limits is None and policy.max_age_us is None else [_of_plan(made(), "limits")]
+
+
+def _of_unknown_time(s: Services, made: Plan, policy: Policy) -> Iterator[Held]:
+    """Segments with a message past its expiry that never expire, because the time of another is not known (CLK-4)."""
+    if not made.warnings:
+        return
+    for segment in s.reader.log(made.topic).segments:
+        since = None if segment.oldest_at is None else deadline(segment.oldest_at, policy.message_expiry_us)
+        if segment.rows and segment.newest_at is None and since is not None and is_dead(since, made.as_of):
+            yield Held(
+                partition=segment.partition,
+                first_base=segment.base_offset,
+                last_offset=segment.last_offset,
+                rows=segment.rows,
+                overdue_since=since,
+                holder="unknown_time",
+                detail=f"segment {segment.base_offset}: a message without a known append_time keeps all of it: never expired (CLK-4)",
+            )
 
 
 def _changed(s: Services, name: TopicName, state: DueState, marker: str) -> bool:
@@ -410,6 +463,11 @@ class MarkerGeneration(OfMessages):
     not_undone = (
         "it made the markers owed for what another writer removed, which is gone; `lifecycle message delete` removes single markers"
     )
+
+    def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
+        if policy.of_documents or policy.marker_ttl_us is None:
+            return ()
+        return [Owed(kind="markers", amount=len(made().on_log.sweep), unit="snapshots of another writer")]
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         if policy_of(s, name).marker_ttl_us is None:

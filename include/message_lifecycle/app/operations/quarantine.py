@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 from message_lifecycle.app.due import Asked, Due
@@ -18,6 +18,7 @@ from message_lifecycle.model.errors import no_quarantine, undo_source_gone
 from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.obligation import Look, Owed
 from message_lifecycle.model.outcome import PlanRecord, Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import UndoPlan
@@ -45,6 +46,12 @@ class Quarantine(OfQuarantine):
     command = "quarantine"
     takes_messages, undoable = False, True
 
+    def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
+        if s.stores.quarantine is None or s.stores.quarantine.quarantine(name) is None:
+            return ()
+        rows = made().expected.removed_rows
+        return [Owed(kind="quarantine", amount=rows, unit="rows", since=made().due_since, exact=True, held=made().held, by_setting=False)]
+
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         if (waiting := asked.question(name)) is not None:
             return waiting
@@ -53,7 +60,7 @@ class Quarantine(OfQuarantine):
         if made.is_empty:
             held = "; ".join(entry.detail for entry in made.held)
             later = "" if made.next_due_at is None else f"; the next rows go at {format_instant(made.next_due_at)}"
-            return Due(topic=name, due=False, reason=held or f"no quarantine row has reached its age{later}")
+            return Due(topic=name, due=False, reason=held or f"no quarantine row has reached its age{later}", waits=bool(held))
         reason = f"{made.expected.removed_rows} quarantine rows in {len(made.selection.files)} files have reached their age"
         return asked.unless_hindered(made, reason)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import cast
@@ -29,8 +29,9 @@ from message_lifecycle.model.errors import (
 )
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.obligation import Look, Owed
 from message_lifecycle.model.outcome import Check, Outcome, PlanRecord, Published, Staged
-from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.plan import Held, Plan
 from message_lifecycle.model.request import ReclaimDeleted
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.model.tables import BegunReclaim, DeletedFacts, DeletedTopic, ReclaimFacts
@@ -225,7 +226,26 @@ _RECLAIM: tuple[plans.Operation, ...] = ("reclaim",)
 class Reclaim(OfSpace):
     """Gives back the space of a topic that stands."""
 
+    interval = "reclaim_interval"
     gives_way = True
+
+    def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
+        """By the ledger and the bytes that no reader sees: a plan is a walk through the whole history."""
+        if name in s.backends:
+            return ()
+        now, window = s.ledger.now(), policy.undo_window_us
+        since_then = Instant((look.settled_at or 0) - window)
+        first = s.ledger.planned_since(name, undoable(), published_after=since_then)
+        hidden = s.stores.forget.hidden_bytes(name) if first is not None and first + window <= now else None
+        found = Owed(kind="reclaim", unit="bytes", by_setting=False)
+        if not hidden or first is None:
+            return [found]
+        since = Instant(first + window)
+        held = tuple(
+            Held(partition=0, first_base=0, last_offset=0, rows=hidden, overdue_since=since, holder="hold", detail=hold.told)
+            for hold in holds_of(s, name)
+        )
+        return [replace(found, amount=0 if held else hidden, since=since, held=held[:1])]
 
     def looked_at(self, s: Services, given: Sequence[TopicName]) -> Sequence[TopicName]:
         """Also at names that a deleted topic had."""
@@ -319,7 +339,8 @@ def _hindrance(s: Services, name: TopicName, deleted: ReclaimDeleted, *, as_of: 
 def _judged(made: Plan, reason: str, asked: Asked) -> Due:
     if made.is_empty:
         until = "" if made.next_due_at is None else f" before {format_instant(made.next_due_at)}"
-        return Due(topic=made.topic, due=False, reason="; ".join(made.warnings) or f"no space can come back{until}")
+        waits = "; ".join(made.warnings)
+        return Due(topic=made.topic, due=False, reason=waits or f"no space can come back{until}", waits=bool(waits))
     return asked.unless_hindered(made, reason)
 
 

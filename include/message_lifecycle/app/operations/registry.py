@@ -27,6 +27,7 @@ from message_lifecycle.ports import ChangeStore, Given, Topic
 if TYPE_CHECKING:
     from message_lifecycle.app.due import Asked, Due
     from message_lifecycle.model.hold import Hold
+    from message_lifecycle.model.obligation import Look, Owed
     from message_lifecycle.operations.verdict import Verdict
 
 # What a person is told of a plan that waits for a word, line by line, as Markdown.
@@ -151,6 +152,8 @@ class Operation:
     """A plan of it can be taken back (DEL-7)."""
     not_undone: ClassVar[str] = ""
     """Why not, where more is to say than that it is not."""
+    interval: ClassVar[str] = "interval"
+    """The server's setting that says how often a schedule looks."""
     command: ClassVar[str] = ""
     """The command that runs all steps on one topic, or goes on with an approved plan. Empty: `publish` alone does."""
 
@@ -188,6 +191,11 @@ class Operation:
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         """Whether a plan made now would change something, and why (not)."""
         raise NotImplementedError(self.name)
+
+    def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
+        """What the topic's settings oblige it to do, each kind that is in force, also where nothing is due (OBL-1). `made`: the plan that it
+        would make now; `look`: when a run last looked, and when nothing was due."""
+        return ()
 
     # Planning
 

@@ -10,7 +10,8 @@ from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.reading import beyond_limits
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.plans import approval_view
-from message_lifecycle.app.views.state import View, hold_view, open_question, when
+from message_lifecycle.app.views.state import View, hold_view, when
+from message_lifecycle.app.views.status import open_question
 from message_lifecycle.model.change import DropSegments
 from message_lifecycle.model.errors import unknown_partition
 from message_lifecycle.model.facts import LogState, Segment

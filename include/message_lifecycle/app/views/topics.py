@@ -16,7 +16,8 @@ from message_lifecycle.app.documents import describe as describe_documents
 from message_lifecycle.app.operations.registry import kind_of, named, preview
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.plans import plan_view
-from message_lifecycle.app.views.state import View, holds_view, last_compaction, runs, topic_status, when
+from message_lifecycle.app.views.state import View, holds_view, runs, when
+from message_lifecycle.app.views.status import last_compaction, topic_status
 from message_lifecycle.model.document import Change, DocumentState, Synced
 from message_lifecycle.model.errors import CompactedTableMissing
 from message_lifecycle.model.facts import LogState, Progress
@@ -41,7 +42,7 @@ def topic_page(s: Services, name: TopicName) -> View:
     page = {
         **describe(s, name),
         "holds": holds_view(s, name),
-        "status": topic_status(s, name, now=now),
+        "status": topic_status(s, name),
         "runs": runs(s, name, limit=_RUNS_SHOWN),
     }
     if policy_of(s, name).of_documents:

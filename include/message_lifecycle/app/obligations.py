@@ -1,0 +1,171 @@
+"""What each topic obliges and how late it is (OBL-1), by facts, the ledger and the time alone: one value that `status`, `topic describe`, the
+pages and the metrics show alike."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import takewhile
+from typing import cast
+
+from message_lifecycle.app.erasures import newest
+from message_lifecycle.app.operations.registry import OPERATIONS, Operation, Scheduled, named
+from message_lifecycle.app.services import Services
+from message_lifecycle.model.erasure import ErasureRequest
+from message_lifecycle.model.instants import Instant, format_instant, seconds
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.obligation import Look, Obligation, Owed, judged
+from message_lifecycle.model.outcome import Outcome, PlanSummary
+from message_lifecycle.model.plan import Operation as PlanOperation
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import Policy, resolve
+from message_lifecycle.model.topic import SCHEDULER_LATENCY_SECONDS
+
+_GOOD_ENDS = ("published", "no_op")
+_LAPSES_SEARCHED = 50
+"""A question that was asked more often is told as that often, at the least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lake:
+    """What is asked once for all topics: the time, the questions that stand, the erasures that are not done."""
+
+    now: Instant
+    waiting: Sequence[PlanSummary]
+    erasures: Sequence[ErasureRequest]
+    known: Mapping[TopicName, Instant]
+
+
+def of_lake(s: Services) -> Lake:
+    open_erasures = tuple(request for request in s.ledger.erasures() if request.state == "requested")
+    return Lake(now=s.ledger.now(), waiting=s.ledger.waiting(), erasures=open_erasures, known=s.ledger.known_topics())
+
+
+def regardless(policy: Policy) -> Policy:
+    """What the settings oblige whether or not anything is enabled."""
+    return policy if policy.cleaner_enabled else policy.narrowed({"enabled": True})
+
+
+def of_topic(s: Services, name: TopicName, policy: Policy, made: Mapping[str, Plan], lake: Lake) -> list[Obligation]:
+    """`made`: by operation, plans that the caller has made under `regardless` settings as of now, so that none is made twice."""
+    ended, looks, known = s.ledger.newest(name), s.ledger.looks(name), _known_since(s, name, lake)
+    found: list[Obligation] = []
+    for operation in map(named, OPERATIONS):
+        if operation.on_records != (name in s.backends):
+            continue
+        ends = ended.get(operation.name, ())
+        look = _look(looks.get(operation.name), ends, known)
+        for owed in _owed(s, name, policy, operation, made, look, lake.now):
+            found.append(
+                judged(
+                    owed,
+                    operation=operation.name,
+                    look=look,
+                    last_run=next(((at, outcome.name) for at, outcome in ends), None),
+                    bound_us=bound_us(s, policy, operation),
+                    now=lake.now,
+                )
+            )
+    at_work = {one.operation for one in found if one.amount}
+    return [*found, *_of_questions(s, name, policy, lake, ended, at_work), *_of_erasures(s, name, policy, lake)]
+
+
+def bound_us(s: Services, policy: Policy, operation: Operation) -> int:
+    """How long what the operation does may be due before that is told: `max_overdue`, but never so short that a run could not have come."""
+    interval = resolve(topic={}, server=s.server)[operation.interval]
+    assert isinstance(interval, int), "every interval has a default"
+    return max(policy.max_overdue_us, seconds(interval + SCHEDULER_LATENCY_SECONDS))
+
+
+def _owed(
+    s: Services, name: TopicName, policy: Policy, operation: Operation, made: Mapping[str, Plan], look: Look, now: Instant
+) -> Sequence[Owed]:
+    free = regardless(policy)
+
+    @cache
+    def plan() -> Plan:
+        there = made.get(operation.name)
+        return operation.plan(s, name, free, cast(Scheduled, operation.name), as_of=now) if there is None else there
+
+    return operation.owed(s, name, free, plan, look)
+
+
+def _known_since(s: Services, name: TopicName, lake: Lake) -> Instant | None:
+    """Since when the ledger has known the topic, at the latest; None: nobody can tell."""
+    times = (lake.known.get(name), s.ledger.first_recorded(name))
+    return min((at for at in times if at is not None), default=None)
+
+
+def _look(kept: Look | None, ends: Sequence[tuple[Instant, Outcome]], known: Instant | None) -> Look:
+    """With what runs have come to since, by whatever way they were started. Before the first there was nobody who could have looked."""
+    looked = [None if kept is None else kept.looked_at, *(at for at, _ in ends), known]
+    done = (outcome.as_of for _, outcome in ends if outcome.name in _GOOD_ENDS and not outcome.more)
+    settled = [None if kept is None else kept.settled_at, *done, known]
+    return Look(looked_at=_newest(looked), settled_at=_newest(settled))
+
+
+def _newest(times: Iterable[Instant | None]) -> Instant | None:
+    return max((at for at in times if at is not None), default=None)
+
+
+def _of_questions(
+    s: Services,
+    name: TopicName,
+    policy: Policy,
+    lake: Lake,
+    ended: Mapping[str, Sequence[tuple[Instant, Outcome]]],
+    at_work: Collection[str],
+) -> Iterator[Obligation]:
+    """Questions that stand, and those that lapsed and that the next run asks again: how often nobody has answered."""
+    standing = {plan.operation: plan for plan in lake.waiting if plan.topic == name and plan.reported_at is not None}
+    lapsed = {ends[0][1].operation for ends in ended.values() if ends[0][1].name == "lapsed" and ends[0][1].operation in at_work}
+    for operation in sorted({*standing, *lapsed}):
+        asked = standing.get(operation)
+        before = [] if named(operation).by_request else list(takewhile(_has_lapsed, _outcomes(s, name, operation)))
+        times = [at for _, at in before] if asked is None else [asked.reported_at, *(at for _, at in before)]
+        since = min(at for at in times if at is not None)
+        told = f"question: a person was asked about {operation} {len(times)} time(s) since {format_instant(since)}, and nobody has answered"
+        late = lake.now - since > bound_us(s, policy, named(operation)) or len(times) > 1
+        yield Obligation(
+            kind="question",
+            operation=operation,
+            amount=len(times),
+            unit="times asked",
+            due_since=since,
+            held=(),
+            last_run=None,
+            looked_at=times[0],
+            problems=(told,) if late else (),
+        )
+
+
+def _outcomes(s: Services, name: TopicName, operation: PlanOperation) -> Iterator[tuple[Outcome, Instant]]:
+    """Newest first, each with when a person was asked, or else when it was recorded."""
+    for at, outcome in s.ledger.history(name, limit=_LAPSES_SEARCHED, operations=[operation]):
+        record = None if outcome.plan_id is None else s.ledger.record(outcome.plan_id)
+        yield outcome, at if record is None or record.reported_at is None else record.reported_at
+
+
+def _has_lapsed(ended: tuple[Outcome, Instant]) -> bool:
+    return ended[0].name == "lapsed"
+
+
+def _of_erasures(s: Services, name: TopicName, policy: Policy, lake: Lake) -> Iterator[Obligation]:
+    for request in lake.erasures:
+        ended = newest(s, request, name) if request.covers(name) else None
+        if not request.covers(name) or (ended is not None and ended[1].name in _GOOD_ENDS):
+            continue
+        how = "no run has looked for the key here yet" if ended is None else f"it ended as {ended[1].name}: {ended[1].detail}"
+        told = f"erasure: request {request.request_id} of {format_instant(request.requested_at)} is not carried out here: {how}"
+        yield Obligation(
+            kind="erasure",
+            operation="erasure",
+            amount=None,
+            unit="key",
+            due_since=request.requested_at,
+            held=(),
+            last_run=None if ended is None else (ended[0], ended[1].name),
+            looked_at=None if ended is None else ended[0],
+            problems=(told,) if lake.now - request.requested_at > policy.max_overdue_us else (),
+        )

@@ -1,0 +1,52 @@
+"""Every topic's state for Prometheus: the values that `status` shows, in its text format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+from message_lifecycle.app.views.state import View
+from message_lifecycle.model.instants import MICROS_PER_SECOND, parse_instant
+
+_OF_ONE = ("topic", "kind")
+
+
+def exposition(status: Sequence[View]) -> str:
+    """The text. What nobody knows has no sample: a missing time is no zero."""
+    registry = CollectorRegistry()
+    ok = Gauge("lifecycle_topic_ok", "1 where the topic is as it should be.", ["topic"], registry=registry)
+    late = Gauge("lifecycle_obligation_late", "1 where what the topic obliges is later than max_overdue.", _OF_ONE, registry=registry)
+    amount = Gauge("lifecycle_obligation_due", "How much is due that nothing holds.", [*_OF_ONE, "unit"], registry=registry)
+    held = Gauge("lifecycle_obligation_held", "How much is due and held.", [*_OF_ONE, "holder"], registry=registry)
+    since = Gauge(
+        "lifecycle_obligation_due_since_seconds", "When the first of it came due, seconds since 1970.", _OF_ONE, registry=registry
+    )
+    ran = Gauge(
+        "lifecycle_obligation_last_run_seconds", "When a run last came to an outcome, seconds since 1970.", _OF_ONE, registry=registry
+    )
+    for topic in status:
+        ok.labels(topic["topic"]).set(int(topic["ok"]))
+        # A topic may have several questions and erasures: what is told of a kind is the sum, and the first of the times.
+        obliged = sorted(topic.get("obligations", ()), key=lambda one: one["kind"])
+        for kind, ones in groupby(obliged, key=lambda one: str(one["kind"])):
+            _tell(topic["topic"], kind, list(ones), late=late, amount=amount, held=held, since=since, ran=ran)
+    return generate_latest(registry).decode()
+
+
+def _tell(topic: str, kind: str, ones: Sequence[View], *, late: Gauge, amount: Gauge, held: Gauge, since: Gauge, ran: Gauge) -> None:
+    late.labels(topic, kind).set(int(any(one["state"] == "late" for one in ones)))
+    for one in ones:
+        if one["amount"] is not None:
+            amount.labels(topic, kind, one["unit"]).inc(one["amount"])
+        for entry in one["held"]:
+            held.labels(topic, kind, entry["holder"]).inc(entry["messages"])
+    if times := [_seconds(one["due_since"]) for one in ones if one["due_since"] is not None]:
+        since.labels(topic, kind).set(min(times))
+    if times := [_seconds(one["last_run"]["at"]) for one in ones if one["last_run"] is not None]:
+        ran.labels(topic, kind).set(max(times))
+
+
+def _seconds(moment: str) -> float:
+    return parse_instant(moment) / MICROS_PER_SECOND

@@ -1,0 +1,207 @@
+"""Is each topic cleaned as it should be (OBL-1)? Made so that a cleaner which is green and does nothing is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from message_lifecycle.app.known import all_topics, of_it_alone
+from message_lifecycle.app.obligations import Lake, of_lake, of_topic, regardless
+from message_lifecycle.app.operations.registry import named, names_of
+from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.views.state import View, held_view, outcome_view, when
+from message_lifecycle.model.errors import LifecycleError
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.obligation import Obligation
+from message_lifecycle.model.outcome import Outcome, PlanSummary
+from message_lifecycle.model.plan import Held, Plan
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.topic import origin_of
+
+_BAD_ENDS = ("blocked", "starved", "failed")
+# Old plans of other ends are passed over in search of the last removal; beyond so many nobody asks any more.
+_PLANS_SEARCHED = 50
+
+
+def status(s: Services, names: Iterable[TopicName] | None = None) -> list[View]:
+    """Every topic's state now. A topic that cannot be read is reported as such and hides no other."""
+    lake = of_lake(s)
+    return [_isolated(s, name, lake) for name in (all_topics(s) if names is None else names)]
+
+
+def _isolated(s: Services, name: TopicName, lake: Lake) -> View:
+    try:
+        return topic_status(s, name, lake)
+    except LifecycleError as error:
+        told = of_it_alone(s, name, error)
+        return {"topic": str(name), "ok": False, "problems": [f"{told.code}: {told}"]}
+
+
+def topic_status(s: Services, name: TopicName, lake: Lake | None = None) -> View:
+    """One topic judged as of now. `ok` is false where anything that it obliges is later than `max_overdue` (OBL-1), where its cleaner is
+    disabled, or where the last run ended badly; `problems` says it in words."""
+    lake = of_lake(s) if lake is None else lake
+    policy = policy_of(s, name)
+    work = "snapshot_with_purge" if policy.of_documents else s.work_on(name)
+    would = named(work).plan(s, name, regardless(policy), work, as_of=lake.now)
+    obliged = of_topic(s, name, policy, {work: would}, lake)
+    return (
+        _of_documents(s, name, policy, would, obliged, lake) if policy.of_documents else _of_messages(s, name, policy, would, obliged, lake)
+    )
+
+
+def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obliged: Sequence[Obligation], lake: Lake) -> View:
+    now, asked = lake.now, open_question(lake.waiting, name, policy, lake.now)
+    last = next(iter(s.ledger.history(name, limit=1, operations=names_of(lambda one: one.removes))), None)
+    holder, since = _word_of_a_person(asked, last, policy, now), would.due_since
+    problems = [problem for one in obliged for problem in one.problems]
+    if not policy.cleaner_enabled and (idle := sorted({one.kind for one in obliged if one.operation == would.operation})):
+        problems.append(f"the message cleaner is disabled ([message_cleaner] enabled = false): nobody sees to {', '.join(idle)}")
+    problems += _bad_end("run", last)
+    if policy.is_compacted:
+        problems += _bad_end("compaction", last_compaction(s, name))
+    return {
+        "topic": str(name),
+        "ok": not problems,
+        "problems": problems,
+        "as_of": when(now),
+        "messages": would.expected.rows_in,
+        "overdue": {
+            "messages": 0 if holder else would.expected.removed_rows,
+            "since": None if holder else when(since),
+            "for_seconds": None if holder or since is None else (now - since) // MICROS_PER_SECOND,
+            "max_overdue": policy["max_overdue"],
+        },
+        "held": held_view([*would.held, *_held_by_a_person(would, since, holder)]),
+        **_alike(s, name, policy, would, obliged, asked, last),
+        "warnings": [*would.warnings, *_unregistered(s, name)],
+    }
+
+
+def _alike(
+    s: Services,
+    name: TopicName,
+    policy: Policy,
+    would: Plan,
+    obliged: Sequence[Obligation],
+    asked: PlanSummary | None,
+    last: tuple[Instant, Outcome] | None,
+) -> View:
+    """What is told of topics of messages and of documents alike."""
+    return {
+        "obligations": [obligation_view(one) for one in obliged],
+        "next_due_at": when(would.next_due_at),
+        "waiting": None if asked is None else _question(asked, policy),
+        "last_run": None if last is None else outcome_view(last[1], last[0]),
+        "last_removal": _last_removal(s, name),
+        "hidden_bytes": s.stores.forget.hidden_bytes(name),
+    }
+
+
+def obligation_view(one: Obligation) -> View:
+    """`state`: late, held, due or idle."""
+    return {
+        "kind": one.kind,
+        "state": one.state,
+        "operation": one.operation,
+        "due_since": when(one.due_since),
+        "amount": one.amount,
+        "unit": one.unit,
+        "held": held_view(one.held),
+        "last_run": None if one.last_run is None else {"at": when(one.last_run[0]), "outcome": one.last_run[1]},
+        "looked_at": when(one.looked_at),
+        "problems": list(one.problems),
+    }
+
+
+def last_compaction(s: Services, name: TopicName) -> tuple[Instant, Outcome] | None:
+    """The newest outcome of a compaction, with the time of its recording."""
+    return next(iter(s.ledger.history(name, limit=1, operations=["compaction"])), None)
+
+
+def _bad_end(what: str, last: tuple[Instant, Outcome] | None) -> list[str]:
+    """In words, how the newest of them ended, where a person must see it."""
+    return [] if last is None or last[1].name not in _BAD_ENDS else [f"the last {what} ended as {last[1].name}: {last[1].detail}"]
+
+
+def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obliged: Sequence[Obligation], lake: Lake) -> View:
+    """A document that cannot be folded is what a person must see, too: nothing of it goes until somebody has mended it (SNP-10)."""
+    asked = open_question(lake.waiting, name, policy, lake.now)
+    last = next(iter(s.ledger.history(name, limit=1, operations=[would.operation])), None)
+    problems = [*(problem for one in obliged for problem in one.problems), *_bad_end("run", last)]
+    if last is not None and last[1].plan_id is not None:
+        staged = s.ledger.record(last[1].plan_id).staged
+        blocked = () if staged is None or staged.documents is None else staged.documents.blocked
+        problems += [f"document {document} keeps every change, and gets no snapshot: {reason}" for document, reason in blocked]
+    return {
+        "topic": str(name),
+        "ok": not problems,
+        "problems": problems,
+        "as_of": when(lake.now),
+        "documents": {
+            "due": len(would.on_snapshots.documents),
+            "snapshots_due": sum(action.snapshot is not None for action in would.on_snapshots.documents),
+        },
+        "messages": would.expected.rows_in,
+        "overdue": {"messages": would.expected.removed_rows, "since": None, "for_seconds": None, "max_overdue": policy["max_overdue"]},
+        "held": held_view(would.held),
+        **_alike(s, name, policy, would, obliged, asked, last),
+        "warnings": list(would.warnings),
+    }
+
+
+def _unregistered(s: Services, name: TopicName) -> list[str]:
+    """A replica that its origin does not wait for: a person took it off, or the ledger is from before it was made."""
+    origin = origin_of(name, s.topics.describe(name).settings)
+    if origin is None or any(progress.kind == "replica" and progress.consumer == str(name) for progress in s.ledger.consumers(origin)):
+        return []
+    return [f"its origin {origin} keeps nothing for it, and no run copies into it: `lifecycle topic copy {name}` registers it again"]
+
+
+def open_question(waiting: Sequence[PlanSummary], name: TopicName, policy: Policy, now: Instant) -> PlanSummary | None:
+    """The plan that a person is asked about; a question that has lapsed is none."""
+    for plan in waiting:
+        if plan.topic == name and plan.reported_at is not None and now <= plan.reported_at + policy.approval_ttl_us:
+            return plan
+    return None
+
+
+def _word_of_a_person(asked: PlanSummary | None, last: tuple[Instant, Outcome] | None, policy: Policy, now: Instant) -> str | None:
+    """Who holds what a run would take: an open question, or a refusal that still stands."""
+    if asked is not None:
+        return f"plan {asked.plan_id} waits for a person's approval"
+    # Without a plan it is no word on what is due: a request was refused by a rule (DEL-8).
+    if last is not None and last[1].name == "refused" and last[1].plan_id is not None and now < last[1].as_of + policy.approval_ttl_us:
+        return last[1].detail
+    return None
+
+
+def _held_by_a_person(would: Plan, since: Instant | None, holder: str | None) -> list[Held]:
+    if holder is None:
+        return []
+    return [
+        Held(partition=partition, first_base=base, last_offset=last, rows=rows, overdue_since=since, holder="open_approval", detail=holder)
+        for partition, base, last, rows in (
+            *((run.partition, run.first_base, run.last_offset, run.rows) for run in would.on_log.drop),
+            *((one.partition, one.base_offset, one.last_offset, one.rows) for one in would.on_log.mark),
+        )
+    ]
+
+
+def _question(asked: PlanSummary, policy: Policy) -> View:
+    assert asked.reported_at is not None
+    return {
+        "plan_id": asked.plan_id,
+        # What is no message of the log, or comes back to it, is told on the plan's own page.
+        "messages": asked.expected_rows if named(asked.operation).takes_messages else None,
+        "since": when(asked.reported_at),
+        "lapses_at": when(Instant(asked.reported_at + policy.approval_ttl_us)),
+    }
+
+
+def _last_removal(s: Services, name: TopicName) -> View | None:
+    for plan in s.ledger.plans(name, limit=_PLANS_SEARCHED):
+        operation = named(plan.operation)
+        if plan.outcome == "published" and operation.removes and not operation.gives_back:
+            return {"plan_id": plan.plan_id, "at": when(plan.recorded_at), "as_of": when(plan.as_of), "messages": plan.expected_rows}
+    return None
