@@ -57,22 +57,22 @@ def test_overdue_within_the_bound_is_told_but_no_failure(lake: Lake, orders: Top
 
 @pytest.mark.parametrize(("past_bound_us", "status"), [(0, 0), (1, 1)])
 def test_overdue_past_the_bound_fails_when_nothing_named_holds_it(lake: Lake, orders: TopicName, past_bound_us: int, status: int) -> None:
-    # The oldest message fell due at 06:00, six hours before NOW; max_overdue is 25 hours.
-    lake.world.set_now(Instant(NOW + 19 * HOUR + past_bound_us))
+    # The oldest message fell due six hours before the topic was made, at NOW; max_overdue is 25 hours.
+    lake.world.set_now(Instant(NOW + 25 * HOUR + past_bound_us))
     told = lake.say("status", "shop/orders", "-o", "json")
     assert told.status == status
     assert told.document[0]["ok"] is (status == 0)
     assert bool(told.document[0]["problems"]) is bool(status)
 
 
-@pytest.mark.parametrize(("hours", "status"), [(18, 0), (30, 1)])
+@pytest.mark.parametrize(("hours", "status"), [(24, 0), (30, 1)])
 def test_a_consumer_that_holds_is_named_and_past_the_bound_a_failure(lake: Lake, orders: TopicName, hours: int, status: int) -> None:
     lake.services.ledger.commit(orders, "billing", 0, 0, None)
     lake.world.set_now(Instant(NOW + hours * HOUR))
     assert lake.say("run", "shop/orders", "--yes", "test", "--by", "ada").status == 0
     found = lake.say("status", "shop/orders", "-o", "json")
     assert found.status == status
-    assert [(held["holder"], held["messages"]) for held in found.document[0]["held"]] == [("consumer", 4)]
+    assert {held["holder"] for held in found.document[0]["held"]} == {"consumer"}
     assert "consumer billing has processed up to offset 0" in lake.say("status").out
 
 
@@ -125,7 +125,7 @@ def test_a_refusal_holds_for_as_long_as_it_stands(lake: Lake) -> None:
     assert lake.say("status").status == 0
     assert "ada refused: wait for the trial" in lake.say("status").out
     # Who keeps it is told, and for how long: past the bound a person must look at it again.
-    lake.world.set_now(Instant(NOW + 2 * HOUR))
+    lake.world.set_now(Instant(NOW + 18 * HOUR))
     assert lake.say("status").status == 1
     assert "ada refused: wait for the trial" in lake.say("status").out
 

@@ -41,6 +41,7 @@ def fill(ledger: Ledger) -> None:
     ledger.set_accepted(TOPIC, {"message_expiry": 1})
     ledger.set_due_state(TOPIC, DueState(marker="m", policy_hash="p", next_due_at=None, holders=()))
     ledger.set_swept(TOPIC, 2**62)
+    ledger.set_looks("compaction", {TOPIC: True}, as_of=Instant(3))
     ledger.set_undone(TOPIC, "p1", "u1", ((0, 0, 2**62),))
     ledger.release_undone("p1", by="ada", text="fine")
     ledger.set_accepted_view(TOPIC, {"retain_null_key": True})

@@ -11,11 +11,14 @@ import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.documents import add_changes, sync
+from message_lifecycle.app.due import look
 from message_lifecycle.app.erasures import ask, carry_out
+from message_lifecycle.app.operations.reclaim import Reclaim
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.app.views.status import topic_status
 from message_lifecycle.model.document import Change
+from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
@@ -158,6 +161,10 @@ def space_never_given_back(lake: Lake) -> None:
     run(lake, topic)
 
 
+def purge_while_disabled(lake: Lake) -> None:
+    purge_never_ran(lake)
+
+
 def markers_owed(lake: Lake) -> None:
     topic = lake.topic(NAME, subject_delete_marker_ttl=60)
     lake.append(topic, 3, 2)
@@ -265,7 +272,7 @@ def dag_never_ran(lake: Lake) -> None:
 def dag_is_paused(lake: Lake) -> None:
     topic = lake.topic(NAME, message_expiry=365 * DAY)
     later(lake, 10)
-    lake.services.ledger.set_looks("message_cleaner", {topic: True})
+    lake.services.ledger.set_looks("message_cleaner", {topic: True}, as_of=lake.services.ledger.now())
     later(lake, 13)
 
 
@@ -310,6 +317,7 @@ CASES: Mapping[str, tuple[Callable[[Lake], None], str]] = {
 }
 ON_SERVER: Mapping[str, tuple[Callable[[Lake], None], dict[str, Value], str]] = {
     "cleaner disabled, data overdue": (cleaner_disabled_and_overdue, {"enabled": False}, r"expiry: 2 messages due since"),
+    "cleaner disabled, purge due": (purge_while_disabled, {"enabled": False}, r"disabled .*purge"),
     "cleaner disabled, nothing due yet": (cleaner_disabled_and_nothing_due, {"enabled": False}, r"the message cleaner is disabled"),
     "pass that takes too little": (pass_takes_too_little, {"max_segments": 1}, r"expiry: \d messages due since|held \(budget\)"),
 }
@@ -386,10 +394,12 @@ def test_a_question_that_was_answered_is_none_any_more(lake: Lake) -> None:
 def test_a_look_that_found_nothing_due_proves_that_it_came_due_after_it(lake: Lake) -> None:
     topic = letters(lake, 9)
     later(lake, 90)
-    lake.services.ledger.set_looks("snapshot_with_purge", {topic: True})
+    ledger = lake.services.ledger
+    ledger.set_looks("snapshot_with_purge", {topic: True}, as_of=ledger.now())
+    ledger.set_looks("snapshot_with_purge", {topic: True}, as_of=NOW)  # an older interval, judged again
     add_changes(lake.services, topic, [Change(document="letter", server_seq=10, client="a", at=NOW, payload=b"1")])
     assert (told(lake).status, obliged(lake, "documents")["due_since"]) == (0, "2027-02-19T12:00:00Z")
-    lake.services.ledger.set_looks("snapshot_with_purge", {topic: False})
+    ledger.set_looks("snapshot_with_purge", {topic: False}, as_of=ledger.now())
     later(lake, 92)
     found = told(lake)
     assert (found.status, obliged(lake, "documents")["looked_at"]) == (1, "2027-02-19T12:00:00Z")
@@ -397,7 +407,7 @@ def test_a_look_that_found_nothing_due_proves_that_it_came_due_after_it(lake: La
 
 def test_looks_begin_anew_with_a_topic_that_takes_the_name_of_one_that_went(lake: Lake) -> None:
     topic = lake.topic(NAME, message_expiry=DAY)
-    lake.services.ledger.set_looks("message_cleaner", {topic: True})
+    lake.services.ledger.set_looks("message_cleaner", {topic: True}, as_of=NOW)
     assert lake.services.ledger.looks(topic)["message_cleaner"].settled_at == NOW
     lake.services.ledger.start_anew(topic)
     assert lake.services.ledger.looks(topic) == {}
@@ -466,3 +476,127 @@ def test_what_is_done_once_a_day_is_not_late_within_the_day(lake: Lake) -> None:
     later(lake, 8.1)
     run(lake, topic)
     assert (told(lake).status, obliged(lake, "reclaim")["state"]) == (1, "late")
+
+
+def looks_daily(lake: Lake, topic: TopicName, days: int, work: Any = "message_cleaner") -> None:
+    """As a schedule does, each day once."""
+    for day in range(1, days + 1):
+        later(lake, day)
+        look(lake.services, [topic], as_of=lake.services.ledger.now(), work=work)
+
+
+def test_a_look_that_finds_something_held_settles_nothing(lake: Lake) -> None:
+    topic = lake.topic(NAME, max_records=1, max_removed_fraction=1.0)
+    lake.topic("archive/orders", role="source", origin=NAME)
+    lake.append(topic, 3, 2, 1)
+    looks_daily(lake, topic, 5)
+    found = told(lake)
+    assert found.status == 1
+    assert any(
+        "limits: 2 messages due since 2026-11-21T12:00:00Z are held (replica)" in problem for problem in found.document[0]["problems"]
+    )
+
+
+def test_a_look_while_the_cleaner_is_disabled_settles_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    lake = make_lake(capsys, enabled=False)
+    purge_never_ran(lake)
+    topic = TopicName.parse(NAME)
+    looks_daily(lake, topic, 4, "purge_compacted")
+    assert obliged(lake, "purge")["due_since"] == "2026-11-21T12:00:00Z"
+
+
+def test_an_erasure_that_is_not_done_elsewhere_is_told_where_it_is_done(lake: Lake) -> None:
+    topic = lake.topic(NAME)
+    request = ask(lake.services, b"customer-17", topics=(), forbid=False, by="ada", why="a letter")
+    carry_out(lake.services, request.request_id, approver=lambda _plan, _report: (True, "ada", "meant"))
+    lake.services.ledger.set_erasure_state(request.request_id, "requested", detail="shop/old: deleted, not looked into")
+    assert told(lake).status == 0
+    later(lake, 3)
+    assert topic == TopicName.parse(NAME)
+    assert any("is done here, and not everywhere: shop/old" in problem for problem in told(lake).document[0]["problems"])
+
+
+def test_a_topic_that_takes_the_name_of_another_is_judged_by_itself(lake: Lake) -> None:
+    topic = lake.topic(NAME, message_expiry=DAY)
+    lake.append(topic, 30)
+    run(lake, topic)
+    later(lake, 60)
+    assert lake.say("topic", "delete", NAME, "--by", "ada", "--text", "not needed").status == 0
+    lake.topic(NAME, message_expiry=DAY)
+    assert (told(lake).status, obliged(lake, "expiry")["last_run"]) == (0, None)
+
+
+def test_a_topic_that_came_back_is_not_late_for_the_time_it_was_away(lake: Lake) -> None:
+    topic = lake.topic(NAME, message_expiry=365 * DAY, undo_window=90 * DAY)
+    run(lake, topic)
+    deleted = lake.say("topic", "delete", NAME, "--by", "ada", "--text", "not needed", "-o", "json").document
+    later(lake, 60)
+    assert lake.say("undo", deleted["plan_id"], "--by", "ada", "--text", "needed").status == 0
+    assert told(lake).status == 0
+
+
+def test_a_setting_that_was_altered_now_makes_nothing_late_at_once(lake: Lake) -> None:
+    topic = lake.topic(NAME)
+    lake.append(topic, 3, 2)
+    later(lake, 30)
+    alter_topic(lake.services, topic, {"message_expiry": DAY, "cleanup_policy": "compact,delete"})
+    assert (told(lake).status, obliged(lake, "expiry")["state"], obliged(lake, "compaction")["state"]) == (0, "due", "due")
+    alter_topic(lake.services, topic, {"message_expiry": DAY})  # nothing is altered by it
+    later(lake, 32)
+    alter_topic(lake.services, topic, {"message_expiry": DAY})
+    assert (told(lake).status, obliged(lake, "expiry")["state"], obliged(lake, "compaction")["state"]) == (1, "late", "late")
+
+
+def test_old_data_in_a_new_topic_is_due_and_not_yet_late(lake: Lake) -> None:
+    lake.append(lake.topic(NAME, message_expiry=DAY), 24 * 90)
+    assert (told(lake).status, obliged(lake, "expiry")["due_since"]) == (0, "2026-08-24T12:00:00Z")
+
+
+def test_an_erasure_asked_before_the_topic_was_made_is_late_by_the_topics_time(lake: Lake) -> None:
+    ask(lake.services, b"customer-17", topics=(), forbid=True, by="ada", why="a letter")
+    later(lake, 10)
+    lake.topic(NAME)
+    assert (told(lake).status, obliged(lake, "erasure")["due_since"]) == (0, "2026-12-01T12:00:00Z")
+
+
+def test_a_pass_that_left_some_over_does_not_hide_the_whole_pass_before_it(capsys: pytest.CaptureFixture[str]) -> None:
+    lake = make_lake(capsys, max_segments=1)
+    topic = lake.topic(NAME, message_expiry=DAY, max_removed_fraction=1.0)
+    lake.append(topic, 30)
+    later(lake, 10)
+    run(lake, topic)
+    later(lake, 12)
+    lake.append(topic, -24 * 10, -24 * 10)
+    assert run(lake, topic).more
+    assert lake.services.ledger.newest(topic)["message_cleaner"][0][1].more
+    ends = lake.services.ledger.history(topic)
+    assert [outcome.more for _, outcome in ends] == [True, False]
+    assert obliged(lake, "expiry")["looked_at"] == "2026-12-03T12:00:00Z"
+
+
+def test_one_that_cannot_be_judged_hides_no_other(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    expiry_never_ran(lake)
+
+    def damaged(*_: object) -> None:
+        raise LifecycleError("the manifest is torn", code="FileUnreadable")
+
+    monkeypatch.setattr(Reclaim, "owed", damaged)
+    found = told(lake).document[0]
+    assert [one["kind"] for one in found["obligations"]] == ["expiry", "unknown"]
+    assert found["problems"][0].startswith("expiry: 2 messages due")
+    assert found["problems"][-1] == "what reclaim has to do could not be judged: FileUnreadable: the manifest is torn"
+
+
+def test_without_a_schedule_a_topic_that_is_run_by_command_is_well(lake: Lake) -> None:
+    topic = lake.topic(NAME, cleanup_policy="compact", subject_delete_marker_ttl=60, max_removed_fraction=1.0)
+    write(lake, topic, "a", "b")
+    for day in range(1, 4):
+        later(lake, day)
+        run(lake, topic)
+        run(lake, topic, "compaction")
+    assert told(lake).status == 0
+    later(lake, 5)
+    assert told(lake).status == 1
+    lake.say("due")
+    run(lake, topic, "compaction")
+    assert told(lake).status == 0

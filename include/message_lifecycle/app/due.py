@@ -45,6 +45,22 @@ class Due:
         return not self.due and not self.waits and self.error is None
 
 
+def look(
+    s: Services,
+    names: Iterable[TopicName],
+    *,
+    as_of: Instant,
+    run: str | None = None,
+    work: registry.Scheduled = "message_cleaner",
+    named: bool = False,
+) -> list[Due]:
+    """`due`, and the ledger keeps that somebody has looked (OBL-1)."""
+    found = due(s, names, as_of=as_of, run=run, work=work, named=named)
+    judged = {answer.topic: answer.settled for answer in found if answer.error is None}
+    s.ledger.set_looks(registry.named(work).name, judged, as_of=as_of)
+    return found
+
+
 def due(
     s: Services,
     names: Iterable[TopicName],

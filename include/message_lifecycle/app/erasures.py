@@ -128,6 +128,8 @@ def newest(s: Services, request: ErasureRequest, name: TopicName) -> tuple[Insta
 def _outcomes(s: Services, request: ErasureRequest, name: TopicName) -> Iterator[tuple[Instant, Outcome, PlanRecord]]:
     """What the request's plans of the topic came to, the newest first."""
     for at, outcome in s.ledger.history(name, operations=_ERASURE):
+        if at < request.requested_at:
+            return  # of an older request
         record = None if outcome.plan_id is None else s.ledger.record(outcome.plan_id)
         if record is not None and record.plan.erasure is not None and record.plan.erasure.request_id == request.request_id:
             yield at, outcome, record

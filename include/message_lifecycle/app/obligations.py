@@ -10,20 +10,22 @@ from itertools import takewhile
 from typing import cast
 
 from message_lifecycle.app.erasures import newest
+from message_lifecycle.app.known import of_it_alone
 from message_lifecycle.app.operations.registry import OPERATIONS, Operation, Scheduled, named
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.erasure import ErasureRequest
+from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.instants import Instant, format_instant, seconds
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.obligation import Look, Obligation, Owed, judged
-from message_lifecycle.model.outcome import Outcome, PlanSummary
+from message_lifecycle.model.obligation import OF_TOPIC, Look, Obligation, Owed, judged
+from message_lifecycle.model.outcome import Outcome, OutcomeName, PlanSummary
 from message_lifecycle.model.plan import Operation as PlanOperation
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.model.topic import SCHEDULER_LATENCY_SECONDS
 
 _GOOD_ENDS = ("published", "no_op")
-_LAPSES_SEARCHED = 50
+_ENDS_SEARCHED = 50
 """A question that was asked more often is told as that often, at the least."""
 
 
@@ -34,12 +36,11 @@ class Lake:
     now: Instant
     waiting: Sequence[PlanSummary]
     erasures: Sequence[ErasureRequest]
-    known: Mapping[TopicName, Instant]
 
 
 def of_lake(s: Services) -> Lake:
     open_erasures = tuple(request for request in s.ledger.erasures() if request.state == "requested")
-    return Lake(now=s.ledger.now(), waiting=s.ledger.waiting(), erasures=open_erasures, known=s.ledger.known_topics())
+    return Lake(now=s.ledger.now(), waiting=s.ledger.waiting(), erasures=open_erasures)
 
 
 def regardless(policy: Policy) -> Policy:
@@ -49,26 +50,43 @@ def regardless(policy: Policy) -> Policy:
 
 def of_topic(s: Services, name: TopicName, policy: Policy, made: Mapping[str, Plan], lake: Lake) -> list[Obligation]:
     """`made`: by operation, plans that the caller has made under `regardless` settings as of now, so that none is made twice."""
-    ended, looks, known = s.ledger.newest(name), s.ledger.looks(name), _known_since(s, name, lake)
+    looks = s.ledger.looks(name)
+    stands = looks.get(OF_TOPIC, Look(looked_at=None, settled_at=None))
+    # Under its name there may have been another topic before it.
+    ended = {work: [end for end in ends if end[0] >= (stands.settled_at or 0)] for work, ends in s.ledger.newest(name).items()}
     found: list[Obligation] = []
     for operation in map(named, OPERATIONS):
         if operation.on_records != (name in s.backends):
             continue
         ends = ended.get(operation.name, ())
-        look = _look(looks.get(operation.name), ends, known)
-        for owed in _owed(s, name, policy, operation, made, look, lake.now):
-            found.append(
-                judged(
-                    owed,
-                    operation=operation.name,
-                    look=look,
-                    last_run=next(((at, outcome.name) for at, outcome in ends), None),
-                    bound_us=bound_us(s, policy, operation),
-                    now=lake.now,
-                )
-            )
+        look = _look(s, name, looks.get(operation.name), ends, stands)
+        last = next(((at, outcome.name) for at, outcome in ends), None)
+        bound = bound_us(s, policy, operation)
+        try:
+            owed = _owed(s, name, policy, operation, made, look, lake.now)
+        except LifecycleError as error:  # the others are told all the same
+            found.append(_not_judged(operation, last, look, of_it_alone(s, name, error)))
+            continue
+        found += [
+            judged(one, operation=operation.name, look=look, last_run=last, bound_us=bound, stands_since=stands.looked_at, now=lake.now)
+            for one in owed
+        ]
     at_work = {one.operation for one in found if one.amount}
-    return [*found, *_of_questions(s, name, policy, lake, ended, at_work), *_of_erasures(s, name, policy, lake)]
+    return [*found, *_of_questions(s, name, policy, lake, ended, at_work), *_of_erasures(s, name, policy, lake, stands)]
+
+
+def _not_judged(operation: Operation, last: tuple[Instant, OutcomeName] | None, look: Look, error: LifecycleError) -> Obligation:
+    return Obligation(
+        kind="unknown",
+        operation=operation.name,
+        amount=None,
+        unit="",
+        due_since=None,
+        held=(),
+        last_run=last,
+        looked_at=look.looked_at,
+        problems=(f"what {operation.name} has to do could not be judged: {error.code}: {error}",),
+    )
 
 
 def bound_us(s: Services, policy: Policy, operation: Operation) -> int:
@@ -91,18 +109,14 @@ def _owed(
     return operation.owed(s, name, free, plan, look)
 
 
-def _known_since(s: Services, name: TopicName, lake: Lake) -> Instant | None:
-    """Since when the ledger has known the topic, at the latest; None: nobody can tell."""
-    times = (lake.known.get(name), s.ledger.first_recorded(name))
-    return min((at for at in times if at is not None), default=None)
-
-
-def _look(kept: Look | None, ends: Sequence[tuple[Instant, Outcome]], known: Instant | None) -> Look:
-    """With what runs have come to since, by whatever way they were started. Before the first there was nobody who could have looked."""
-    looked = [None if kept is None else kept.looked_at, *(at for at, _ in ends), known]
-    done = (outcome.as_of for _, outcome in ends if outcome.name in _GOOD_ENDS and not outcome.more)
-    settled = [None if kept is None else kept.settled_at, *done, known]
-    return Look(looked_at=_newest(looked), settled_at=_newest(settled))
+def _look(s: Services, name: TopicName, kept: Look | None, ends: Sequence[tuple[Instant, Outcome]], stands: Look) -> Look:
+    """With what runs have come to since, by whatever way they were started. Before the topic was as it is nobody could have looked."""
+    looked = [None if kept is None else kept.looked_at, *(at for at, _ in ends), stands.looked_at]
+    done = [outcome for _, outcome in ends if outcome.name in _GOOD_ENDS]
+    if any(outcome.more for outcome in done):  # the last that left nothing over comes before it
+        done += [one for _, one in s.ledger.history(name, limit=_ENDS_SEARCHED, operations=[done[0].operation]) if one.name in _GOOD_ENDS]
+    whole = (outcome.as_of for outcome in done if not outcome.more and not outcome.held)
+    return Look(looked_at=_newest(looked), settled_at=_newest([None if kept is None else kept.settled_at, *whole, stands.looked_at]))
 
 
 def _newest(times: Iterable[Instant | None]) -> Instant | None:
@@ -142,7 +156,7 @@ def _of_questions(
 
 def _outcomes(s: Services, name: TopicName, operation: PlanOperation) -> Iterator[tuple[Outcome, Instant]]:
     """Newest first, each with when a person was asked, or else when it was recorded."""
-    for at, outcome in s.ledger.history(name, limit=_LAPSES_SEARCHED, operations=[operation]):
+    for at, outcome in s.ledger.history(name, limit=_ENDS_SEARCHED, operations=[operation]):
         record = None if outcome.plan_id is None else s.ledger.record(outcome.plan_id)
         yield outcome, at if record is None or record.reported_at is None else record.reported_at
 
@@ -151,21 +165,27 @@ def _has_lapsed(ended: tuple[Outcome, Instant]) -> bool:
     return ended[0].name == "lapsed"
 
 
-def _of_erasures(s: Services, name: TopicName, policy: Policy, lake: Lake) -> Iterator[Obligation]:
+def _of_erasures(s: Services, name: TopicName, policy: Policy, lake: Lake, stands: Look) -> Iterator[Obligation]:
+    """Requests that are not done, here or anywhere: a deleted topic that may hold the key has no line of its own."""
     for request in lake.erasures:
-        ended = newest(s, request, name) if request.covers(name) else None
-        if not request.covers(name) or (ended is not None and ended[1].name in _GOOD_ENDS):
+        if not request.covers(name):
+            continue
+        ended = newest(s, request, name)
+        is_done = ended is not None and ended[1].name in _GOOD_ENDS
+        since = max(request.requested_at, stands.settled_at or request.requested_at)
+        late = lake.now - since > policy.max_overdue_us
+        if is_done and not late:
             continue
         how = "no run has looked for the key here yet" if ended is None else f"it ended as {ended[1].name}: {ended[1].detail}"
-        told = f"erasure: request {request.request_id} of {format_instant(request.requested_at)} is not carried out here: {how}"
+        told = f"is done here, and not everywhere: {request.detail}" if is_done else f"is not carried out here: {how}"
         yield Obligation(
             kind="erasure",
             operation="erasure",
             amount=None,
             unit="key",
-            due_since=request.requested_at,
+            due_since=since,
             held=(),
             last_run=None if ended is None else (ended[0], ended[1].name),
             looked_at=None if ended is None else ended[0],
-            problems=(told,) if lake.now - request.requested_at > policy.max_overdue_us else (),
+            problems=(f"erasure: request {request.request_id} of {format_instant(request.requested_at)} {told}",) if late else (),
         )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from message_lifecycle.app import changes, erasures, steps, views
-from message_lifecycle.app.due import Due
+from message_lifecycle.app.due import Due, look
 from message_lifecycle.app.due import due as judge_due
 from message_lifecycle.app.operations.registry import Scheduled, looked_at, named
 from message_lifecycle.app.services import Services
@@ -46,10 +46,10 @@ def due(*, run: str, as_of: str, topics: list[str], dry_run: bool = False, work:
     instant = parse_instant(as_of)
     s.ledger.check_as_of(instant, resolve(topic={}, server=s.server).clock_skew_us)
     given = [TopicName.parse(topic) for topic in topics]
-    found = judge_due(s, looked_at(s, work, given), as_of=instant, run=run, work=work, named=bool(topics))
+    judge = judge_due if dry_run else look
+    found = judge(s, looked_at(s, work, given), as_of=instant, run=run, work=work, named=bool(topics))
     failed = [_not_judged(s, run, answer, instant, work) for answer in found if answer.error is not None and _is_news(answer.error, topics)]
     if not dry_run:
-        s.ledger.set_looks(work, {answer.topic: answer.settled for answer in found if answer.error is None})
         found = [_taken(s, run, answer) if answer.due else answer for answer in found]
     for answer in found:
         log.info("%s: %s: %s", answer.topic, "due" if answer.due else "not due", answer.reason)

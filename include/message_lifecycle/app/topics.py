@@ -55,6 +55,7 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
     )
     s.ledger.forget_former(name)
     s.ledger.set_accepted(name, resolve(topic=topic.settings, server=s.server).values)
+    s.ledger.note_topic(name, anew=True)
     keep_view(s, name)
     return topic
 
@@ -85,7 +86,10 @@ def alter_topic(s: Services, name: TopicName, changes: Mapping[str, Value | None
     if of_documents(after):
         check_documents(resolve(topic=after, server=s.server), where=f"topic {name}")
         check_levels(resolve(topic=after, server=s.server), s.ledger.own_settings(name), where=str(name))
-    topic = s.topics.alter(name, {key: after.get(key) for key in before.keys() | after.keys() if before.get(key) != after.get(key)})
+    changed = {key: after.get(key) for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+    topic = s.topics.alter(name, changed)
+    if changed:
+        s.ledger.note_topic(name, anew=False)
     if accept is not None:
         values = resolve(topic=topic.settings, server=s.server).values
         # Settings below the topic's are another matter: what was accepted of them stays.

@@ -19,6 +19,7 @@ from message_lifecycle.ledger.topics import Documents, TopicState, forget_docume
 from message_lifecycle.model.errors import LifecycleError, future_as_of, ledger_mismatch
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.obligation import OF_TOPIC
 
 # The memory of intentions: one SQL database (PostgreSQL in use, SQLite in unit tests).
 
@@ -98,6 +99,7 @@ class Identity(Part):
             else:
                 at = self._database.now(connection)
                 put(connection, tables.accepted_ledgers, topic=key_of(topic), uuid=uuid, sequence=sequence, at=at)
+                lock_row(connection, tables.looks, topic=key_of(topic), operation=OF_TOPIC, looked_at=at, settled_at=at)
 
     def now(self) -> Instant:
         """The ledger's clock, microseconds: the one clock that is read, at the edge alone (CLK-1)."""

@@ -170,11 +170,20 @@ def _plan_format(connection: Connection) -> None:
 
 
 def _looks(connection: Connection) -> None:
-    """When earlier runs looked was not kept but where they came to an outcome."""
-    connection.exec_driver_sql(
-        "create table lifecycle_looks (topic text not null, operation text not null, looked_at bigint not null, settled_at bigint, "
-        "primary key (topic, operation))"
-    )
+    """Earlier looks were not kept: nobody is blamed for the time before."""
+    _run(connection, _LOOKS)
+
+
+_LOOKS = """
+create table lifecycle_looks (
+    topic text not null, operation text not null, looked_at bigint not null, settled_at bigint, primary key (topic, operation));
+insert into lifecycle_looks (topic, operation, looked_at)
+    select topic, '', max(at) from (
+        select topic, at from lifecycle_accepted_settings union all select topic, at from lifecycle_accepted_ledgers
+        union all select topic, (select max(recorded_at) from lifecycle_runs) from lifecycle_accepted_settings
+        union all select topic, (select max(recorded_at) from lifecycle_runs) from lifecycle_accepted_ledgers) as known
+    group by topic;
+"""
 
 
 def _run(connection: Connection, script: str) -> None:

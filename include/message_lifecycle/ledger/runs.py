@@ -143,11 +143,6 @@ class Runs(Part):
             found.setdefault(outcome.operation, []).append((Instant(row.recorded_at), outcome))
         return found
 
-    def first_recorded(self, topic: TopicName) -> Instant | None:
-        """When the first outcome of the topic was recorded; None: it has none."""
-        found = self._value(select(func.min(tables.outcomes.c.recorded_at)).where(tables.outcomes.c.topic == key_of(topic)))
-        return None if found is None else Instant(found)
-
 
 def link(connection: Connection, run: str, topic: TopicName, plan_id: str | None, *, at: Instant) -> None:
     """Within the caller's transaction; a link that is there stays."""

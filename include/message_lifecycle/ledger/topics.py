@@ -15,7 +15,7 @@ from message_lifecycle.model.errors import InvalidSetting, invalid_progress, inv
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName, normalise_name, reader_name
-from message_lifecycle.model.obligation import Look
+from message_lifecycle.model.obligation import OF_TOPIC, Look
 from message_lifecycle.model.outcome import DueState
 from message_lifecycle.model.plan import Operation
 from message_lifecycle.model.setting_list import OWN_SETTINGS, Value
@@ -169,21 +169,21 @@ class TopicState(Part):
         found: int | None = self._value(select(kept.snapshot_id).where(kept.topic == key_of(topic)))
         return found
 
-    def set_looks(self, operation: Operation, found: Mapping[TopicName, bool]) -> None:
-        """Keep that a run has looked at these topics now. True: it found nothing due there and nothing held."""
+    def set_looks(self, operation: Operation, found: Mapping[TopicName, bool], *, as_of: Instant) -> None:
+        """Keep that a run has looked at these topics now. True: nothing was due there at `as_of` and nothing held; that never moves back."""
         with self._database.writing() as connection:
             at = self._database.now(connection)
             for topic, settled in sorted(found.items()):
-                key = {"topic": key_of(topic), "operation": operation}
-                if settled:
-                    put(connection, tables.looks, **key, looked_at=at, settled_at=at)
-                    continue
-                lock_row(connection, tables.looks, **key, looked_at=at, settled_at=None)
-                here = (tables.looks.c[column] == value for column, value in key.items())
-                connection.execute(update(tables.looks).where(*here).values(looked_at=at))
+                _note(connection, topic, operation, looked_at=at, settled_at=as_of if settled else None)
+
+    def note_topic(self, topic: TopicName, *, anew: bool) -> None:
+        """Keep that the topic is since now as it is: it was made (`anew`), its settings were altered, or it has come back."""
+        with self._database.writing() as connection:
+            at = self._database.now(connection)
+            _note(connection, topic, OF_TOPIC, looked_at=at, settled_at=at if anew else None)
 
     def looks(self, topic: TopicName) -> Mapping[str, Look]:
-        """By operation."""
+        """By operation; `OF_TOPIC`: since when the topic is as it is, and when it was made. None: it was before this was kept."""
         rows = self._rows(select(tables.looks).where(tables.looks.c.topic == key_of(topic)))
         return {row.operation: Look(looked_at=row.looked_at, settled_at=row.settled_at) for row in rows}
 
@@ -211,6 +211,16 @@ class TopicState(Part):
             )
             for row in rows
         }
+
+
+def _note(connection: Connection, topic: TopicName, operation: str, *, looked_at: Instant, settled_at: Instant | None) -> None:
+    key = {"topic": key_of(topic), "operation": operation}
+    lock_row(connection, tables.looks, **key, looked_at=looked_at, settled_at=settled_at)
+    kept = tables.looks.c
+    row = update(tables.looks).where(*(kept[column] == value for column, value in key.items()))
+    connection.execute(row.values(looked_at=looked_at))
+    if settled_at is not None:
+        connection.execute(row.where(kept.settled_at.is_(None) | (kept.settled_at < settled_at)).values(settled_at=settled_at))
 
 
 def forget_progress(connection: Connection, topic: TopicName) -> None:

@@ -11,10 +11,11 @@ from message_lifecycle.model.outcome import OutcomeName
 from message_lifecycle.model.plan import Held, Operation
 
 ObligationKind = Literal[
-    "expiry", "ttl", "limits", "purge", "compaction", "documents", "quarantine", "reclaim", "markers", "erasure", "question"
+    "expiry", "ttl", "limits", "purge", "compaction", "documents", "quarantine", "reclaim", "markers", "erasure", "question", "unknown"
 ]
+"""`unknown`: what an operation has to do could not be judged; nothing is well by that."""
 ObligationState = Literal["late", "held", "due", "idle"]
-"""`late`: a person must see it. `held`: all of it is kept by a legal hold or an undone plan. `idle`: nothing is due."""
+"""`late`: a person must see it. `due`: a run can take it. `held`: somebody keeps all of it. `idle`: nothing is due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,7 @@ class Owed:
 
     `amount`: of `unit`s that nothing holds; `held`: the rest. `since`: when the first of it came due; None: the facts do not tell.
     `exact`: `since` is that very instant. Else it is no later, and a look that found nothing due proves that it came due after that look.
-    `by_setting`: somebody has asked for it by a setting, so that somebody must look, also while nothing is due."""
+    `by_setting`: a setting asks for it, and a command or a schedule carries it out: it must be looked at also while nothing is due."""
 
     kind: ObligationKind
     amount: int = 0
@@ -66,20 +67,36 @@ class Obligation:
         return "held" if self.held else "idle"
 
 
+OF_TOPIC = ""
+"""In place of an operation: a look at the topic itself."""
+
+
 def spares(held: Held) -> bool:
     """Whether a person keeps it on purpose, and says so by name: a legal hold, or an undone plan that nobody has released (DEL-7, DEL-8)."""
     return held.holder in get_args(SparedBy)
 
 
 def judged(
-    owed: Owed, *, operation: Operation, look: Look, last_run: tuple[Instant, OutcomeName] | None, bound_us: int, now: Instant
+    owed: Owed,
+    *,
+    operation: Operation,
+    look: Look,
+    last_run: tuple[Instant, OutcomeName] | None,
+    bound_us: int,
+    stands_since: Instant | None,
+    now: Instant,
 ) -> Obligation:
-    """The obligation, with what is wrong with it. `bound_us`: microseconds that it may be due before that is told (`max_overdue`)."""
+    """The obligation, with what is wrong with it. `bound_us`: microseconds that it may be due before that is told (`max_overdue`);
+    `stands_since`: when the topic was made, or its settings were last altered: before that no run could have come for them."""
+
+    def is_late(since: Instant | None) -> bool:
+        return since is not None and now - max(since, stands_since or since) > bound_us
+
     since = owed.since
     if not owed.exact and look.settled_at is not None:
         since = look.settled_at if since is None else max(since, look.settled_at)
     problems, times = [], []
-    if owed.amount and since is not None and now - since > bound_us:
+    if owed.amount and since is not None and is_late(since):
         ran = (
             "no run has come to an end for it yet"
             if last_run is None
@@ -89,11 +106,15 @@ def judged(
     for held in owed.held:
         held_since = since if held.overdue_since is None else held.overdue_since
         times += [] if held_since is None else [held_since]
-        if held_since is not None and now - held_since > bound_us and not spares(held):
+        if held_since is not None and is_late(held_since) and not spares(held):
             problems.append(
                 f"{owed.kind}: {held.rows:,} {owed.unit} due since {format_instant(held_since)} are held ({held.holder}): {held.detail}"
             )
-    if owed.by_setting and look.looked_at is not None and now - look.looked_at > bound_us:
+    if owed.by_setting and look.looked_at is None:
+        problems.append(
+            f"{owed.kind}: no run of {operation} has looked at the topic yet, and the ledger does not know since when it stands"
+        )
+    elif owed.by_setting and look.looked_at is not None and now - look.looked_at > bound_us:
         problems.append(
             f"{owed.kind}: no run of {operation} has looked at the topic since {format_instant(look.looked_at)}: is its DAG paused, or no scheduler running?"
         )

@@ -127,12 +127,13 @@ def alter(
 @app.command()
 def describe(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
     """Show a topic: what it obliges and how late that is, every effective setting and where it comes from, partitions, end offsets, role."""
-    from message_lifecycle.app.views.status import topic_status
+    from message_lifecycle.app.views.status import status
     from message_lifecycle.app.views.topics import describe as view
 
     s, name = services(ctx), TopicName.parse(topic)
     described = view(s, name)
-    emit(output, {**described, "obligations": topic_status(s, name)["obligations"]}, _show)
+    (judged,) = status(s, [name])
+    emit(output, {**described, "ok": judged["ok"], "problems": judged["problems"], "obligations": judged.get("obligations", [])}, _show)
 
 
 @app.command()
@@ -232,7 +233,7 @@ def _obligations(screen: Screen, topic: View) -> None:
     if obliged := topic.get("obligations"):
         screen.heading("What it obliges")
         drawing.obligations(screen, obliged)
-        screen.notes([problem for one in obliged for problem in one["problems"]], style="red")
+    screen.notes(topic.get("problems", ()), style="red")
 
 
 def _show(screen: Screen, topic: View) -> None:

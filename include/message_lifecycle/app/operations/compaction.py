@@ -140,16 +140,16 @@ class PurgeCompacted(OfMessages):
 
     name = "purge_compacted"
     interval = "compaction_interval"
-    undoable = True
+    undoable, rests = True, True
 
     def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
         if policy.of_documents or not policy.purges_compacted:
             return ()
         if s.stores.view.view(name) is None:
-            return [Owed(kind="purge")]
+            return [Owed(kind="purge", by_setting=False)]
         # What can go came to be covered after nothing could.
         first = None if look.settled_at is None else s.ledger.planned_since(name, (Compaction.name,), published_after=look.settled_at)
-        return [Owed(kind="purge", amount=made().expected.removed_rows, since=first, held=made().held)]
+        return [Owed(kind="purge", amount=made().expected.removed_rows, since=first, held=made().held, by_setting=False)]
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         policy = policy_of(s, name)
@@ -159,7 +159,7 @@ class PurgeCompacted(OfMessages):
             return waiting
         s.ledger.check(name, s.topics.describe(name).ledger)
         if not policy.cleaner_enabled:
-            return Due(topic=name, due=False, reason="nothing is removed while [message_cleaner] enabled = false")
+            return Due(topic=name, due=False, reason="nothing is removed while [message_cleaner] enabled = false", waits=True)
         if s.stores.view.view(name) is None:
             return Due(topic=name, due=False, reason="nothing was compacted yet")
         made = self.preview(s, name, self.name, as_of=asked.as_of)

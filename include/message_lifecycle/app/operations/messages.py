@@ -21,7 +21,7 @@ from message_lifecycle.model.errors import PlanConflict, is_a_document_topic, no
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.hold import Hold, SparedBy, SparedOffsets
 from message_lifecycle.model.instants import Instant, deadline, is_dead
-from message_lifecycle.model.message import NONE_OUTLIVED, OF_LIMITS, LimitReason, RowAnswer, RowQuestion, ViewState, offsets_of
+from message_lifecycle.model.message import NONE_OUTLIVED, OF_LIMITS, AgeReason, LimitReason, RowAnswer, RowQuestion, ViewState, offsets_of
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Look, ObligationKind, Owed
 from message_lifecycle.model.outcome import DueState, Outcome, PlanRecord, Published, Staged
@@ -179,9 +179,9 @@ def _of_plan(made: Plan, kind: ObligationKind) -> Owed:
         for entry in made.held
         if entry.reason in _KINDS[kind]
     )
-    amount = sum(count for reason, count in made.expected.removed if reason in _KINDS[kind])
-    since = made.due_since if amount and made.due_since != made.as_of else None
-    return Owed(kind=kind, amount=amount, since=since, exact=since is not None, held=held)
+    removed = {reason: count for reason, count in made.expected.removed if reason in _KINDS[kind]}
+    exact = bool(removed) and removed.keys() <= set(get_args(AgeReason))
+    return Owed(kind=kind, amount=sum(removed.values()), since=made.due_since if exact else None, exact=exact, held=held)
 
 
 class MessageCleaner(Cleaning):
@@ -189,6 +189,7 @@ class MessageCleaner(Cleaning):
 
     name = "message_cleaner"
     command = "run"
+    rests = True
 
     def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
         if policy.of_documents:
@@ -208,12 +209,13 @@ class MessageCleaner(Cleaning):
             return waiting
         s.ledger.check(name, s.topics.describe(name).ledger)
         marker, state = s.reader.marker(name), asked.once(due.due_states).get(name)
+        disabled = not policy_of(s, name).cleaner_enabled
         if state is not None and not _changed(s, name, state, marker) and not _reached(state, asked.as_of):
-            return Due(topic=name, due=False, reason=not_before(state.next_due_at))
+            return Due(topic=name, due=False, reason=not_before(state.next_due_at), waits=disabled or bool(state.holders))
         made = self.preview(s, name, self.name, as_of=asked.as_of)
         if made.is_empty:
             due.note_due(s, made, marker)
-            return Due(topic=name, due=False, reason=not_before(made.next_due_at))
+            return Due(topic=name, due=False, reason=not_before(made.next_due_at), waits=disabled or bool(made.held))
         return asked.unless_hindered(made, f"{made.expected.removed_rows} messages in {made.expected.segments} segments can go")
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
@@ -249,7 +251,7 @@ class Retention(Cleaning):
         s.ledger.check(name, s.topics.describe(name).ledger)
         made = self.preview(s, name, self.name, as_of=asked.as_of)
         if made.is_empty:
-            return Due(topic=name, due=False, reason=not_before(made.next_due_at))
+            return Due(topic=name, due=False, reason=not_before(made.next_due_at), waits=bool(made.held))
         return asked.unless_hindered(made, f"{made.expected.removed_rows} messages lie beyond its limits")
 
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
@@ -459,7 +461,7 @@ class MarkerGeneration(OfMessages):
     """Makes the markers that are owed. A topic that is looked at for the first time owes nothing: nobody knows what it held before."""
 
     name = "marker_generation"
-    gives_way, marks = True, True
+    gives_way, marks, rests = True, True, True
     not_undone = (
         "it made the markers owed for what another writer removed, which is gone; `lifecycle message delete` removes single markers"
     )
@@ -467,7 +469,7 @@ class MarkerGeneration(OfMessages):
     def owed(self, s: Services, name: TopicName, policy: Policy, made: Callable[[], Plan], look: Look) -> Sequence[Owed]:
         if policy.of_documents or policy.marker_ttl_us is None:
             return ()
-        return [Owed(kind="markers", amount=len(made().on_log.sweep), unit="snapshots of another writer")]
+        return [Owed(kind="markers", amount=len(made().on_log.sweep), unit="snapshots of another writer", by_setting=False)]
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         if policy_of(s, name).marker_ttl_us is None:
@@ -481,7 +483,8 @@ class MarkerGeneration(OfMessages):
         snapshot_id = made.requirements.snapshot_id
         if snapshot_id is not None and snapshot_id != s.ledger.swept(name):
             s.ledger.set_swept(name, snapshot_id)
-        return Due(topic=name, due=False, reason="; ".join(made.warnings) or "nobody else has removed messages")
+        told = "; ".join(made.warnings) or "nobody else has removed messages"
+        return Due(topic=name, due=False, reason=told, waits=not policy_of(s, name).cleaner_enabled)
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         since = s.ledger.swept(log.topic)

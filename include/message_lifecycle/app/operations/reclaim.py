@@ -221,6 +221,8 @@ def _readers(s: Services, name: TopicName) -> Iterable[str]:
 
 
 _RECLAIM: tuple[plans.Operation, ...] = ("reclaim",)
+_COMPACTION: tuple[plans.Operation, ...] = ("compaction",)
+"""It takes nothing from the log, and leaves the files of the view that was."""
 
 
 class Reclaim(OfSpace):
@@ -235,7 +237,7 @@ class Reclaim(OfSpace):
             return ()
         now, window = s.ledger.now(), policy.undo_window_us
         since_then = Instant((look.settled_at or 0) - window)
-        first = s.ledger.planned_since(name, undoable(), published_after=since_then)
+        first = s.ledger.planned_since(name, (*undoable(), *_COMPACTION), published_after=since_then)
         hidden = s.stores.forget.hidden_bytes(name) if first is not None and first + window <= now else None
         found = Owed(kind="reclaim", unit="bytes", by_setting=False)
         if not hidden or first is None:

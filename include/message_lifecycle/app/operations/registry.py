@@ -152,6 +152,8 @@ class Operation:
     """A plan of it can be taken back (DEL-7)."""
     not_undone: ClassVar[str] = ""
     """Why not, where more is to say than that it is not."""
+    rests: ClassVar[bool] = False
+    """It does nothing while the message cleaner is disabled (EXP-2)."""
     interval: ClassVar[str] = "interval"
     """The server's setting that says how often a schedule looks."""
     command: ClassVar[str] = ""

@@ -131,6 +131,7 @@ class UndoOfTopicDelete(Undo, OfWholeTopic):
     def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """The views beside a topic went with its deletion, and are made anew."""
         if plan.moved("back"):
+            s.ledger.note_topic(plan.topic, anew=False)
             keep_view(s, plan.topic)
 
 

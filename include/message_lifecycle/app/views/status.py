@@ -55,7 +55,9 @@ def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obli
     last = next(iter(s.ledger.history(name, limit=1, operations=names_of(lambda one: one.removes))), None)
     holder, since = _word_of_a_person(asked, last, policy, now), would.due_since
     problems = [problem for one in obliged for problem in one.problems]
-    if not policy.cleaner_enabled and (idle := sorted({one.kind for one in obliged if one.operation == would.operation})):
+    # What is held to `enabled`: the cleaner, the purge of what is compacted, and the sweep for markers (EXP-2).
+    idle = sorted({one.kind for one in obliged if named(one.operation).rests})
+    if idle and not policy.cleaner_enabled:
         problems.append(f"the message cleaner is disabled ([message_cleaner] enabled = false): nobody sees to {', '.join(idle)}")
     problems += _bad_end("run", last)
     if policy.is_compacted:
