@@ -199,6 +199,7 @@ def test_a_backup_from_before_there_were_replicas_has_none(saved: Path, tmp_path
         "lifecycle_holds",
         "lifecycle_undone",
         "lifecycle_undone_ranges",
+        "lifecycle_looks",
     )
     table, added = "", ("replica", "requested_by", "text_id", "format")
     for line in unzipped(saved)[:-1]:

@@ -53,7 +53,8 @@ def of_topic(s: Services, name: TopicName, policy: Policy, made: Mapping[str, Pl
     looks = s.ledger.looks(name)
     stands = looks.get(OF_TOPIC, Look(looked_at=None, settled_at=None))
     # Under its name there may have been another topic before it.
-    ended = {work: [end for end in ends if end[0] >= (stands.settled_at or 0)] for work, ends in s.ledger.newest(name).items()}
+    its_own = ((work, [end for end in ends if end[0] >= (stands.settled_at or 0)]) for work, ends in s.ledger.newest(name).items())
+    ended = {work: ends for work, ends in its_own if ends}
     found: list[Obligation] = []
     for operation in map(named, OPERATIONS):
         if operation.on_records != (name in s.backends):
