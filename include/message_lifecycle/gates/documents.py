@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from message_lifecycle.gates.plain import NAMED
 from message_lifecycle.gates.suite import (
     Declared,
@@ -24,7 +26,6 @@ from message_lifecycle.gates.suite import (
     tightened,
     total,
 )
-from message_lifecycle.gates.tables import quarantine_undo_suite, topic_suite
 from message_lifecycle.model.outcome import Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
@@ -94,7 +95,7 @@ def documents_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             Within(frame="clients", column="unsynced", minimum=0, maximum=0),
         ),
         *figures_of_going(plan, "change", purged),
-        tightened(plan),
+        _where(tightened(plan), plan),
     )
 
 
@@ -120,8 +121,13 @@ def document_undo_suite(plan: Plan, policy: Policy) -> Suite:
         _total("holes", "The changes of every document of the plan have no hole.", "documents with a hole", 0),
         _total("epochs_wrong", "No document has another epoch than before.", "documents with another epoch", 0),
         *figures_of_return(plan, "change"),
-        comes_back(plan),
+        _where(comes_back(plan), plan),
     )
+
+
+def _where(asked: Declared, plan: Plan) -> Declared:
+    """The plan's own questions may name a document: it is told where they stand, not what they are."""
+    return replace(asked, told=f"{len(plan.asks)} question(s) of the plan, in words: `lifecycle ledger show {plan.plan_id}`")
 
 
 def _of_table(what: str, rows: int) -> Suite:
@@ -137,14 +143,7 @@ def _of_table(what: str, rows: int) -> Suite:
 
 
 def undo_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
-    """An undo is always a person's word: the last check asks for it. A topic that was deleted comes back as it went, whole, and of documents
-    and of the quarantine every row."""
-    if plan.moved("back"):
-        return topic_suite(plan, policy)
-    if plan.of_documents:
-        return document_undo_suite(plan, policy)
-    if plan.on_quarantine.files_back:
-        return quarantine_undo_suite(plan, policy)
+    """Of messages. An undo is always a person's word: the last check asks for it."""
     removed = sum(rows for _, rows in staged.removed(plan))
     markers, same = sum(action.rows for action in plan.on_log.mark), all_are("restored", "same", True)
     return (

@@ -98,12 +98,9 @@ def limit(id: str, says: str, what: str, test: Test) -> Declared:
 
 
 def asked(id: str, says: str, plan: Plan) -> Declared:
-    """Each question of the plan's own is put to a person, in the plan's words. Those of documents may name one: where they stand is told."""
-    told = "; ".join(plan.asks)
-    if plan.of_documents:
-        told = f"{len(plan.asks)} question(s) of the plan, in words: `lifecycle ledger show {plan.plan_id}`"
+    """Each question of the plan's own is put to a person, in the plan's words."""
     none = Within(frame=FIGURES, column="asks", minimum=None, maximum=0)
-    return Declared(id=id, says=says, what=_ASKS, kind="limit", test=none, told=told)
+    return Declared(id=id, says=says, what=_ASKS, kind="limit", test=none, told="; ".join(plan.asks))
 
 
 def asks_counted(plan: Plan) -> Declared:

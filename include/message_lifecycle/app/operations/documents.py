@@ -31,7 +31,7 @@ from message_lifecycle.app.operations import registry
 from message_lifecycle.app.operations.registry import Frames, Operation, Work
 from message_lifecycle.app.operations.undo import Undo, check, later, remember
 from message_lifecycle.app.services import Services
-from message_lifecycle.gates.documents import documents_suite
+from message_lifecycle.gates.documents import document_undo_suite, documents_suite
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.model.document import Synced
@@ -189,6 +189,9 @@ class UndoOfDocuments(Undo, OfDocuments):
             taken = snapshot_with_purge.Taken(actions=actions, before=s.documents.before(undone, actions), later=purges)
         heeded = ids_of(holds_of(s, name))
         return snapshot_with_purge.plan_undo(tables, s.documents.states(name, tables), policy, undone, taken, as_of=as_of, heeded=heeded)
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return document_undo_suite(plan, policy)
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         plan, wrong = record.plan, []

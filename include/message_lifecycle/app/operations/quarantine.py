@@ -12,7 +12,7 @@ from message_lifecycle.app.operations.undo import Undo, check, remember
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.sparing import undone_detail
 from message_lifecycle.gates.suite import Suite
-from message_lifecycle.gates.tables import quarantine_suite
+from message_lifecycle.gates.tables import quarantine_suite, quarantine_undo_suite
 from message_lifecycle.model.change import QUARANTINE
 from message_lifecycle.model.errors import no_quarantine, undo_source_gone
 from message_lifecycle.model.hold import Hold
@@ -97,6 +97,9 @@ class UndoOfQuarantine(Undo, OfQuarantine):
         if not found.files:
             raise undo_source_gone(undone.plan_id, _THERE if found.present else _GONE)
         return quarantine.plan_undo(state, found, policy, undone, as_of=as_of, heeded=ids_of(holds_of(s, name)))
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return quarantine_undo_suite(plan, policy)
 
     def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
         return 0  # what comes back, no hold keeps away

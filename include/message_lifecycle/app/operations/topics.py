@@ -10,7 +10,7 @@ from message_lifecycle.app.archiving import with_frame
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.erasure import writers_waited_for
 from message_lifecycle.app.operations.registry import Frames, Operation, Work, kind_of
-from message_lifecycle.app.operations.undo import Undo
+from message_lifecycle.app.operations.undo import Undo, remember
 from message_lifecycle.app.services import Services, find_topic
 from message_lifecycle.app.topics import keep_view
 from message_lifecycle.gates.suite import Suite
@@ -114,6 +114,9 @@ class UndoOfTopicDelete(Undo, OfWholeTopic):
         """An empty plan where it was done before. Raises why it cannot be undone, LedgerMismatch."""
         return _plan_return(s, cast(UndoPlan, work), as_of=as_of)
 
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return topic_suite(plan, policy)
+
     def settings_now(self, s: Services, plan: Plan) -> Policy:
         """As they were planned with: the topic has its settings from before."""
         return Policy.of_values(plan.policy)
@@ -124,8 +127,7 @@ class UndoOfTopicDelete(Undo, OfWholeTopic):
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         """That a topic is back is remembered first, whatever else is found."""
         plan = record.plan
-        assert plan.parent is not None, "an undo names what it takes back"
-        s.ledger.set_undone(plan.topic, plan.parent, plan.plan_id, ())
+        remember(s, plan)
         return _misplaced(plan, deleter_of(s, plan.topic).tables_of(plan.topic))
 
     def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:

@@ -40,17 +40,14 @@ class Undo(Operation):
     not_undone = "it is an undo itself. What it brought back goes again once it is released (`lifecycle undo --release`), or by a request that names it"
 
     def is_of(self, plan: Plan, work: Work) -> bool:
-        return isinstance(work, UndoPlan) and plan.operation == self.name and plan.takes_back == work.plan_id
-
-    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
-        return undo_suite(plan, staged, policy)
+        return isinstance(work, UndoPlan) and plan.operation == self.name and plan.parent == work.plan_id
 
     def where(self, plan: Plan) -> str:
         of_view = f", and {plan.restored_view_rows:,} to the compacted view" if plan.on_view.back else ""
         snapshots = (
             f", with {plan.restored_snapshots:,} snapshot(s)" if plan.on_snapshots.documents_back or plan.on_changes.documents_back else ""
         )
-        return f"while {plan.restored_rows:,} {plan.things} that plan {plan.takes_back} took come back{of_view}{snapshots}"
+        return f"while {plan.restored_rows:,} {plan.things} that plan {plan.parent} took come back{of_view}{snapshots}"
 
     def did(self, gone: str, rows: int, restored: int, things: str) -> str:
         return f"brought back {restored:,} {things}" + (f", removed {gone}" if gone else "")
@@ -62,7 +59,7 @@ class Undo(Operation):
         return ""
 
     def first(self, s: Services, plan: Plan) -> str | None:
-        found = None if plan.takes_back is None else s.ledger.undoing(plan.takes_back)
+        found = s.ledger.undoing(_undone(plan))
         return None if found is None else found.undone_by
 
 
@@ -71,6 +68,9 @@ class UndoOfMessages(Undo, OfMessages):
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         return _plan(s, name, policy, cast(UndoPlan, work), as_of=as_of)
+
+    def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
+        return undo_suite(plan, staged, policy)
 
     def before(self, s: Services, verdict: Verdict, store: ChangeStore) -> None:
         pass  # what `OfMessages` asks is about what goes
@@ -237,10 +237,15 @@ def _within(s: Services, log: LogState, span: Range) -> Iterator[Message]:
 def remember(s: Services, plan: Plan) -> None:
     """Keep that what the plan names is back, so that the rules leave it alone: also where it has come to its first commit alone, the
     log's, and another plan will bring back the rest."""
-    assert plan.takes_back is not None, "an undo names what it takes back"
     s.ledger.set_undone(
-        plan.topic, plan.takes_back, plan.plan_id, ranges_in((*plan.on_log.back, *plan.on_view.back), plan.on_quarantine.files_back)
+        plan.topic, _undone(plan), plan.plan_id, ranges_in((*plan.on_log.back, *plan.on_view.back), plan.on_quarantine.files_back)
     )
+
+
+def _undone(plan: Plan) -> str:
+    """The plan that an undo takes back."""
+    assert plan.parent is not None, "an undo names what it takes back"
+    return plan.parent
 
 
 def _view_differences(s: Services, plan: Plan) -> list[str]:

@@ -77,11 +77,6 @@ class TableStore(ChangeStore):
     def discard(self, plan: Plan) -> None:
         remove_branch(self._tables, plan, branch_of(plan.plan_id), self.kinds)
 
-    def _forget_source(self, plan: Plan) -> None:
-        """What an erasure has left for an undo, once that is done."""
-        if plan.takes_back is not None:
-            remove_branch(self._tables, plan, undo_ref(plan.takes_back), self.kinds)
-
     def _commit(
         self,
         session: SparkSession,
@@ -177,6 +172,12 @@ def staged_change(session: SparkSession, table: Java, plan_id: str, staged_id: i
 def undoing(plan: Plan) -> dict[str, str]:
     """What an undo's commit says of the plan that it takes back."""
     return {} if plan.takes_back is None else {UNDOES: plan.takes_back}
+
+
+def forget_source(tables: Tables, plan: Plan, kinds: Sequence[str] = ("",)) -> None:
+    """What an erasure has left for an undo in tables of these kinds, once that is done."""
+    for taken_back in undoing(plan).values():
+        remove_branch(tables, plan, undo_ref(taken_back), kinds)
 
 
 # Conditions

@@ -26,7 +26,7 @@ from message_lifecycle.ports import NOTHING_GIVEN, Given
 from message_lifecycle.stores.iceberg import change
 from message_lifecycle.stores.iceberg.append import KIND
 from message_lifecycle.stores.iceberg.branches import StagedChange, branch_of, commit_to, undo_ref
-from message_lifecycle.stores.iceberg.change import TableStore, Update, appends_pass, undoing
+from message_lifecycle.stores.iceberg.change import TableStore, Update, appends_pass, forget_source, undoing
 from message_lifecycle.stores.iceberg.data_files import copied_from, copies, digest_of, files_named, originals
 from message_lifecycle.stores.iceberg.evidence_files import longs, schema
 from message_lifecycle.stores.iceberg.fence import main_ancestors
@@ -164,7 +164,7 @@ class IcebergQuarantine(TableStore):
             with engine_failures():
                 session, table = self._required(plan)
                 done = self._commit(session, table, verdict, given, partial(_update, session, table, verdict, base_id), kind=KIND)
-        self._forget_source(plan)
+        forget_source(self._tables, plan, self.kinds)
         return done
 
     def _required(self, plan: Plan) -> tuple[SparkSession, Java]:

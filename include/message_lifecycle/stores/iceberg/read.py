@@ -132,7 +132,7 @@ class IcebergReader:
         from message_lifecycle.stores.iceberg.undo_sources import returned
 
         table = self._tables.load(plan.topic)
-        if plan.takes_back is not None:
+        if plan.on_log.source_id is not None:
             return returned(table, plan)
         snapshot = self._commit_of(table, plan.plan_id)
         if snapshot is None:

@@ -29,10 +29,9 @@ from message_lifecycle.stores.iceberg.branches import (
     make_branch,
     remove_branch,
     staged_on,
-    undo_ref,
 )
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.change import undoing
+from message_lifecycle.stores.iceberg.change import forget_source, undoing
 from message_lifecycle.stores.iceberg.data_files import delete_rows, planned_files
 from message_lifecycle.stores.iceberg.fence import (
     Steps,
@@ -87,14 +86,14 @@ class IcebergStore(IcebergReader, ChangeStore):
         io = self._tables.load(plan.topic).io
         with engine_failures():
             session = self._engine(plan)
-            make = stage if plan.takes_back is None else stage_undo
+            make = stage if plan.on_log.source_id is None else stage_undo
             staged = make(session, io, plan, plan.plan_id, self._server)
         self._steps("after_stage")
         return staged
 
     def _engine(self, plan: Plan) -> SparkSession:
         """Spark is needed for rows alone: what only drops whole files is done by Iceberg's library."""
-        return self._session() if plan.takes_back is not None or removed_by_row(plan) else engine(self._session)
+        return self._session() if plan.on_log.back or removed_by_row(plan) else engine(self._session)
 
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
         from message_lifecycle.stores.iceberg.marks import mark
@@ -122,8 +121,7 @@ class IcebergStore(IcebergReader, ChangeStore):
             session = self._session() if marks else self._engine(verdict.plan)
             log = partial(self._tables.load, verdict.plan.topic)
             done = publish(session, log, verdict, self._server, ledger=given.ledger(), steps=self._steps)
-        if verdict.plan.takes_back is not None:
-            remove_branch(self._tables, verdict.plan, undo_ref(verdict.plan.takes_back))
+        forget_source(self._tables, verdict.plan)
         with suppress(Unavailable):  # whoever discards the plan takes it away as well
             self.discard(verdict.plan)
         return done
@@ -297,7 +295,7 @@ class _Commit:
 
     def made_again(self, change: StagedChange) -> None:
         """The staged change alone, on what main is now."""
-        made = change.update if self.verdict.plan.takes_back is None else change.restore
+        made = change.update if self.verdict.plan.on_log.source_id is None else change.restore
 
         def make(on: Java, walk: Walk) -> Iterator[Java]:
             yield self._with(made(self.session, on, self.base_id), self._state(walk))

@@ -47,7 +47,7 @@ def stage_undo(session: SparkSession, io: FileIO, plan: Plan, plan_id: str, serv
     table = java_table(session, plan.topic)
     fence.check(plan, plan_id, table, server)
     base_id = plan.requirements.snapshot_id
-    if plan.is_empty or base_id is None or plan.on_log.source_id is None:
+    if plan.is_empty or base_id is None:
         return Staged(plan_id=plan_id, branch=None, snapshot_id=base_id)
     prefix, undone = location_prefix(str(table.location())), plan.parent or plan_id
     wanted = {absolute(prefix, action.file): at for at, action in enumerate(plan.on_log.back) if not action.standing}

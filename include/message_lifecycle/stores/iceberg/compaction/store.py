@@ -24,7 +24,7 @@ from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, Given
 from message_lifecycle.stores.iceberg import data_rows, layout, segments, view_file
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.change import TableStore, Update, head_is, staged_change
+from message_lifecycle.stores.iceberg.change import TableStore, Update, forget_source, head_is, staged_change
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import view_table
 from message_lifecycle.stores.iceberg.compaction.evidence import evidence
@@ -112,7 +112,7 @@ class IcebergViews(TableStore, IcebergViewReader):
         make = partial(_update, session, self._tables, table, verdict, self._session)
         done = self._commit(session, table, verdict, given, make, kind=COMPACTED)
         if plan.on_view.back:
-            self._forget_source(plan)
+            forget_source(self._tables, plan, self.kinds)
         return done
 
     def keep_sql_view(self, name: TopicName, policy: Policy) -> str | None:

@@ -48,7 +48,7 @@ _Parts = tuple[StagedDocuments, Sequence[Written], Sequence[Written]]
 def stage(session: SparkSession, tables: Tables, plan: Plan) -> Staged:
     """Fold, or bring back what an undo names, and put what comes and what goes on the plan's branches; done before, it is found. Raises
     PlanConflict, FoldingFailed, UnreadableDocuments, UnreadableDeletes, UndoSourceGone; then nothing is staged."""
-    if plan.takes_back is None:
+    if plan.on_snapshots.documents:
         places.create(tables, plan.topic)
     changes, snapshots = java_table(session, plan.topic), java_table(session, plan.topic, kind=SNAPSHOTS)
     fence.check(plan, plan.plan_id, changes, None)
@@ -56,7 +56,7 @@ def stage(session: SparkSession, tables: Tables, plan: Plan) -> Staged:
     found = found_before(plan, changes, snapshots)
     if found is not None:
         return found
-    work = partial(_folded, session) if plan.takes_back is None else _returned
+    work = partial(_folded, session) if plan.on_snapshots.documents else _returned
     told, of_changes, of_snapshots = work(tables, plan, snapshots_base)
     # The changes first: what stands on the snapshots' branch says that all is there.
     told = replace(told, changes_id=committed(session, plan, changes, of_changes, base_id, {}))
@@ -238,7 +238,7 @@ def source_files(table: Table, part: Part, plan: Plan) -> dict[int, list[Documen
     source = None if part.source_id is None else table.snapshot_by_id(part.source_id)
     if source is None:
         if part.rows:
-            raise undo_source_gone(plan.takes_back or "", "the snapshot that holds what it removed has been expired")
+            raise undo_source_gone(plan.parent or "", "the snapshot that holds what it removed has been expired")
         return {}
     found: dict[int, list[DocumentFile]] = {}
     for bucket, files in of_buckets(files_at(table, source)).items():
@@ -250,7 +250,7 @@ def source_files(table: Table, part: Part, plan: Plan) -> dict[int, list[Documen
     lost = [path for path in wanted if not table.io.new_input(path).exists()]
     if lost:
         raise undo_source_gone(
-            plan.takes_back or "", f"{len(lost)} of the {len(wanted)} files that hold what it removed are lost, {lost[0]} first"
+            plan.parent or "", f"{len(lost)} of the {len(wanted)} files that hold what it removed are lost, {lost[0]} first"
         )
     return found
 

@@ -21,7 +21,7 @@ from message_lifecycle.ports import NOTHING_GIVEN, Given
 from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.append import AlreadyThere
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
-from message_lifecycle.stores.iceberg.change import TableStore, Update, appends_pass, head_is, staged_change, undoing
+from message_lifecycle.stores.iceberg.change import TableStore, Update, appends_pass, forget_source, head_is, staged_change, undoing
 from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES_SHAPE, bucket_of
 from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.documents.tables import IcebergDocumentReader, snapshots_base, snapshots_document, tables_of
@@ -99,7 +99,7 @@ class IcebergSnapshots(_OfDocuments):
             table = java_table(session, verdict.plan.topic, kind=SNAPSHOTS)
             make = partial(_snapshots, session, table, verdict)
             done = self._commit(session, table, verdict, given, make, kind=SNAPSHOTS, of="snapshots_commit")
-        self._forget_source(verdict.plan)
+        forget_source(self._tables, verdict.plan, self.kinds)
         return done
 
 
@@ -125,7 +125,7 @@ class IcebergChanges(_OfDocuments):
             make, of = (_purge, "purge_commit") if plan.on_snapshots.documents else (_returns, "changes_commit")
             done = self._commit(session, table, verdict, given, partial(make, session, table, verdict, given), of=of)
         if not plan.on_snapshots.documents and not plan.restored_snapshots:
-            self._forget_source(plan)
+            forget_source(self._tables, plan, self.kinds)
         return done
 
     def published(self, plan: Plan) -> Published | None:
