@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from message_lifecycle.app.config import load_config
 from message_lifecycle.app.erasure_secret import forbidden_keys, secret_of_place
 from message_lifecycle.model.erasure import KeySecret
-from message_lifecycle.model.errors import BadInput, InvalidSetting, Refused, batch_not_open, invalid_append, is_a_document_topic
+from message_lifecycle.model.errors import BadInput, InvalidSetting, Refused, batch_not_open, invalid_append
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import SourceFile
-from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.setting_list import Value, check_messages
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.ports import Topic, Topics
 
@@ -196,8 +196,7 @@ def take_files(intake: Intake, name: TopicName, path: str, options: IngestOption
     from message_lifecycle.sources.messages import MAX_FILES
 
     topic = intake.topics.describe(name)
-    if topic.of_documents:
-        raise is_a_document_topic(str(name))
+    check_messages(topic.settings, name)
     if topic.role == "mirror":
         raise invalid_append(f"topic {name} is a mirror; it takes messages from its origin alone")
     # A forgetful ledger would take files again that it does not remember.

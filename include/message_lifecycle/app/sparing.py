@@ -237,23 +237,26 @@ def evidence(s: Services, plan: Plan, touched: Callable[[Sequence[Hold]], int]) 
 
 def touched_messages(s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
     """Messages and segments of the plan that a hold may touch."""
-    # At the plan's own snapshot; where a key lies needs nothing else of the log. Documents have none.
-    of_documents = Policy.of_values(plan.policy).of_documents
-    log = None if of_documents else replace(s.reader.log(plan.topic), snapshot_id=plan.requirements.snapshot_id)
-    of_log = SparedOffsets(() if log is None else spared_of(s, log, holds))
-    view = s.stores.view.view(plan.topic) if log is not None and (plan.on_view.mark or plan.on_view.compact or plan.erasure) else None
-    of_view = SparedOffsets(() if log is None or view is None else spared_in_view(s, log, view, holds))
+    # At the plan's own snapshot; where a key lies needs nothing else of the log.
+    log = replace(s.reader.log(plan.topic), snapshot_id=plan.requirements.snapshot_id)
+    of_log = SparedOffsets(spared_of(s, log, holds))
+    view = s.stores.view.view(plan.topic) if plan.on_view.mark or plan.on_view.compact or plan.erasure else None
+    of_view = SparedOffsets(() if view is None else spared_in_view(s, log, view, holds))
     touched = sum(of_log.touching(run.partition, run.first_base, run.last_offset) is not None for run in plan.on_log.drop)
     touched += sum(_among(of_log, rows) for rows in (*plan.on_log.mark, *staged.superseded))
     touched += sum(_among(of_view, rows) for rows in plan.on_view.mark)
-    # What else an erasure rewrites has rows that are not named by offsets of the log.
     touched += sum(_among(of_log, rows) for rows in plan.erased_of("log")) + sum(_among(of_view, rows) for rows in plan.erased_of("view"))
-    touched += sum(not isinstance(hold.what, HeldKey) for hold in holds) * len(plan.rewrites)
-    if plan.on_view.compact and log is not None and view is not None:
+    touched += touched_tables(plan, holds)
+    if plan.on_view.compact and view is not None:
         policy = Policy.of_values(plan.policy)
         tails = s.stores.view.tails(log, view.horizons, as_of=plan.as_of)
         touched += sum(held.rows for held in at_risk(s, log, view, tails, policy, as_of=plan.as_of, holds=holds))
     return touched
+
+
+def touched_tables(plan: Plan, holds: Sequence[Hold]) -> int:
+    """Of an erasure: what it rewrites may have rows that no offsets of the log name, which a hold may name if it is of no other key."""
+    return sum(not isinstance(hold.what, HeldKey) for hold in holds) * len(plan.rewrites)
 
 
 def _among(spared: SparedOffsets, rows: Rows) -> int:

@@ -19,11 +19,10 @@ from message_lifecycle.model.errors import (
     PartlyUnavailable,
     Refused,
     TableBusy,
-    is_a_document_topic,
     topic_exists,
 )
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.setting_list import Value, of_documents
+from message_lifecycle.model.setting_list import Value, check_messages
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.model.topic import altered, check_documents, check_overdue, created, origin_of
 from message_lifecycle.operations.admission import check_origin, new_in_origin
@@ -37,8 +36,7 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
     before it is copied (TTL-6). Raises TopicExists, InvalidSetting, and UnknownTopic for an origin that is not there.
     """
     settings = created(settings, where=f"topic {name}")
-    if of_documents(settings):
-        check_documents(resolve(topic=settings, server=s.server), where=f"topic {name}")
+    check_documents(resolve(topic=settings, server=s.server), where=f"topic {name}")
     check_overdue(settings, s.server, where=f"topic {name}")
     origin = origin_of(name, settings)
     if origin is not None:
@@ -70,8 +68,7 @@ def _checked_origin(s: Services, name: TopicName, origin: TopicName, partitions:
         found = s.topics.describe(origin) if seen == origin else find_topic(s, seen)
         seen = None if found is None else origin_of(seen, found.settings)
     found = s.topics.describe(origin)
-    if found.of_documents:
-        raise is_a_document_topic(str(origin))
+    check_messages(found.settings, origin)
     there = found.partitions
     if partitions not in (None, there):
         raise InvalidSetting(where=where, key="partitions", value=partitions, allowed=f"{there}, as its origin {origin} has (MSG-5)")
@@ -83,9 +80,9 @@ def alter_topic(s: Services, name: TopicName, changes: Mapping[str, Value | None
     before = s.topics.describe(name).settings
     after = altered(before, changes, where=f"topic {name}")
     check_overdue(changes, s.server, where=f"topic {name}")
-    if of_documents(after):
-        check_documents(resolve(topic=after, server=s.server), where=f"topic {name}")
-        check_levels(resolve(topic=after, server=s.server), s.ledger.own_settings(name), where=str(name))
+    effective = resolve(topic=after, server=s.server)
+    check_documents(effective, where=f"topic {name}")
+    check_levels(effective, s.ledger.own_settings(name), where=str(name))
     changed = {key: after.get(key) for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     topic = s.topics.alter(name, changed)
     if changed:

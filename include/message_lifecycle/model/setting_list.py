@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from message_lifecycle.model.errors import InvalidSetting
-from message_lifecycle.model.names import is_topic
+from message_lifecycle.model.errors import InvalidSetting, is_a_document_topic
+from message_lifecycle.model.names import TopicName, is_topic
 from message_lifecycle.model.rules import SCOPES
 
 # One setting: its kind, its limits, where it may stand, and how a value is checked and read (NUM-1).
@@ -415,6 +415,12 @@ SETTINGS: tuple[Setting, ...] = (
 def of_documents(own: Mapping[str, object]) -> bool:
     """Whether a topic with these settings of its own holds documents, not messages (SNP-10)."""
     return own.get("fold") is not None
+
+
+def check_messages(own: Mapping[str, object], name: TopicName) -> None:
+    """That the topic holds messages (SNP-10). Raises IsADocumentTopic."""
+    if of_documents(own):
+        raise is_a_document_topic(str(name))
 
 
 DOCUMENT_SETTINGS = tuple(

@@ -103,8 +103,8 @@ def _with_implied(settings: dict[str, Value], where: str) -> dict[str, Value]:
 
 
 def check_documents(effective: Policy, *, where: str) -> None:
-    """What settings of documents must be together, at any level (SNP-5). Raises InvalidSetting."""
-    if effective.purges_changes and effective.snapshot_interval < effective.snapshot_threshold:
+    """What settings of documents must be together, at any level (SNP-5); a topic of messages has none. Raises InvalidSetting."""
+    if effective.of_documents and effective.purges_changes and effective.snapshot_interval < effective.snapshot_threshold:
         raise InvalidSetting(
             where=where,
             key="snapshot_interval",

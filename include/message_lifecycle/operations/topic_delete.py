@@ -37,14 +37,15 @@ def plan(
     size = sum(table.size_bytes for table in tables)
     beside = "".join(f", {table.table} ({table.rows} rows)" for table in tables[1:])
     requirements = required_of_table(log.table_uuid, log.snapshot_id, policy, end_offsets=end_offsets)
+    made = empty_plan("topic_delete", name, policy, requirements, as_of=as_of)
     return replace(
-        empty_plan("topic_delete", name, policy, requirements, as_of=as_of),
+        made,
         changes=_changes("away", tables),
         expected=Expected(
             rows_in=log.rows, removed=(("removed", log.rows),) if log.rows else (), removed_bytes=size, bytes_in=size, segments=0
         ),
         asks=(
-            f"topic {name} is deleted whole: its log of {log.rows} {'changes' if policy.of_documents else 'messages'}{beside}",
+            f"topic {name} is deleted whole: its log of {log.rows} {made.things}{beside}",
             *(f"consumer {consumer} reads it" for consumer in consumers),
             *(f"replica {replica} copies it, and can copy no more" for replica in replicas),
             *(f"it holds messages that came back with the undo of plan {plan_id}" for plan_id in undone),

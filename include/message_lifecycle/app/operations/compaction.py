@@ -18,7 +18,7 @@ from message_lifecycle.app.sparing import at_risk, horizons_of
 from message_lifecycle.app.topics import keep_view, latest_view
 from message_lifecycle.gates.messages import compaction_suite, purge_compacted_suite
 from message_lifecycle.gates.suite import Suite
-from message_lifecycle.model.errors import CompactedTableMissing, horizon_beyond_log, is_a_document_topic
+from message_lifecycle.model.errors import CompactedTableMissing, horizon_beyond_log
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.hold import Hold
 from message_lifecycle.model.instants import Instant, format_instant
@@ -26,6 +26,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import Look, Owed
 from message_lifecycle.model.outcome import PlanRecord, Published, Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.setting_list import check_messages
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import compaction
 from message_lifecycle.operations.compaction import CompactionFacts
@@ -51,8 +52,7 @@ class Compaction(Operation):
 
     def due(self, s: Services, name: TopicName, asked: Asked) -> Due:
         policy = policy_of(s, name)
-        if policy.of_documents:
-            raise is_a_document_topic(str(name))
+        check_messages(policy.values, name)
         if not policy.is_compacted and not asked.named:
             return Due(topic=name, due=False, reason=f"cleanup_policy is {policy['cleanup_policy']}: compacted by hand alone")
         if (waiting := asked.question(name)) is not None:
@@ -92,8 +92,6 @@ class Compaction(Operation):
         return [replace(nothing, amount=max(new, 1), since=since, held=plan.held)]
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
-        if policy.of_documents:
-            raise is_a_document_topic(str(name))
         return compaction.plan(compaction_facts(s, name, policy, as_of=as_of), policy, as_of=as_of)
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
@@ -209,7 +207,7 @@ def _oldest_new(s: Services, facts: CompactionFacts) -> Iterable[Instant | None]
 
 
 def compaction_facts(s: Services, name: TopicName, policy: Policy, *, as_of: Instant) -> CompactionFacts:
-    """Raises CompactedTableMissing where a view was published and is gone, HorizonBeyondLog."""
+    """Raises IsADocumentTopic, CompactedTableMissing where a view was published and is gone, HorizonBeyondLog."""
     log, view = s.reader.log(name), s.stores.view.view(name)
     accepted = s.ledger.accepted_view(name)
     if view is None and accepted is not None:

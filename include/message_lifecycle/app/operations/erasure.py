@@ -53,7 +53,25 @@ class Erasure(Operation):
         return isinstance(work, EraseKey) and plan.erasure is not None and plan.erasure.request_id == work.request_id
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
-        return _plan(s, name, policy, cast(EraseKey, work), as_of=as_of)
+        """Raises UnknownErasure, ErasureSecretMissing, ErasureSecretChanged, UnsupportedErasure, HeldByLegalHold, TopicBusy."""
+        request = s.ledger.erasure(cast(EraseKey, work).request_id)
+        # Where nothing is found nothing is published, and what began before would bring the key in behind the search: an ingest that has looked
+        # at what is forbidden before the request, a copy that has read its origin before that was erased.
+        with writers_waited_for(s, name, purposes=INTAKE):
+            pass
+        requirements = self.required(s, name, policy)
+        of = ErasureOf(request_id=request.request_id, digest=request.key.digest, secret=request.key.secret)
+        matches = match_of(s, [request]).matches
+        _refuse_lost_archives(s, name)
+        open_undo = s.ledger.published_since(name, undoable(), published_after=Instant(s.ledger.now() - policy.undo_window_us))
+        found = eraser_of(s, name).find_key(name, matches, policy, as_of=as_of, undoable=open_undo)
+        _refuse_former_archives(s, name, policy, matches)
+        _refuse_held(s, name, policy, matches, found, as_of=as_of, undoable=open_undo)
+        return erasure.plan(name, requirements, policy, of, found, as_of=as_of)
+
+    def required(self, s: Services, name: TopicName, policy: Policy) -> Requirements:
+        """What must still be true where the plan is applied."""
+        return required(s.reader.log(name), policy, ids_of(holds_of(s, name)))
 
     def evidence(self, s: Services, plan: Plan, staged: Staged, policy: Policy) -> Frames:
         return eraser_of(s, plan.topic).evidence(plan, staged, policy, self.given(s, plan, staged))
@@ -102,36 +120,20 @@ class Erasure(Operation):
             keep(s, plan, found)
         return None, wrong
 
+
+class ErasureOfDocument(Erasure):
+    """The key is a document's name, and the document goes with it."""
+
+    def required(self, s: Services, name: TopicName, policy: Policy) -> Requirements:
+        return required_of_documents(s.documents.tables(name), policy, ids_of(holds_of(s, name)))
+
+    def touched(self, s: Services, plan: Plan, staged: Staged, holds: Sequence[Hold]) -> int:
+        return sparing.touched_tables(plan, holds)
+
     def settle(self, s: Services, plan: Plan, staged: Staged | None) -> None:
         """What the ledger has of a document goes once the tables have nothing of it, also where they had nothing before."""
         assert plan.erasure is not None, "an erasure's plan names its request"
-        if Policy.of_values(plan.policy).of_documents:
-            s.ledger.forget_document(plan.topic, matches_of(s, plan), word=_word_of(plan.erasure.digest))
-
-
-def _plan(s: Services, name: TopicName, policy: Policy, work: EraseKey, *, as_of: Instant) -> Plan:
-    """Raises UnknownErasure, ErasureSecretMissing, ErasureSecretChanged, UnsupportedErasure, HeldByLegalHold, TopicBusy."""
-    request = s.ledger.erasure(work.request_id)
-    # Where nothing is found nothing is published, and what began before would bring the key in behind the search: an ingest that has looked
-    # at what is forbidden before the request, a copy that has read its origin before that was erased.
-    with writers_waited_for(s, name, purposes=INTAKE):
-        pass
-    requirements = _required(s, name, policy)
-    of = ErasureOf(request_id=request.request_id, digest=request.key.digest, secret=request.key.secret)
-    matches = match_of(s, [request]).matches
-    _refuse_lost_archives(s, name)
-    open_undo = s.ledger.published_since(name, undoable(), published_after=Instant(s.ledger.now() - policy.undo_window_us))
-    found = eraser_of(s, name).find_key(name, matches, policy, as_of=as_of, undoable=open_undo)
-    _refuse_former_archives(s, name, policy, matches)
-    _refuse_held(s, name, policy, matches, found, as_of=as_of, undoable=open_undo)
-    return erasure.plan(name, requirements, policy, of, found, as_of=as_of)
-
-
-def _required(s: Services, name: TopicName, policy: Policy) -> Requirements:
-    heeded = ids_of(holds_of(s, name))
-    if policy.of_documents:
-        return required_of_documents(s.documents.tables(name), policy, heeded)
-    return required(s.reader.log(name), policy, heeded)
+        s.ledger.forget_document(plan.topic, matches_of(s, plan), word=_word_of(plan.erasure.digest))
 
 
 def _refuse_held(

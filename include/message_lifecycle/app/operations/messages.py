@@ -17,7 +17,7 @@ from message_lifecycle.app.topics import latest_view
 from message_lifecycle.gates.messages import marker_generation_suite, message_cleaner_suite, message_request_suite, retention_suite
 from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model.change import DropSegments, RemoveRows
-from message_lifecycle.model.errors import PlanConflict, is_a_document_topic, not_in_a_backend
+from message_lifecycle.model.errors import PlanConflict, not_in_a_backend
 from message_lifecycle.model.facts import Facts, LogState
 from message_lifecycle.model.hold import Hold, SparedBy, SparedOffsets
 from message_lifecycle.model.instants import Instant, deadline, is_dead
@@ -41,8 +41,6 @@ class OfMessages(Operation):
         return of_messages(s, names)
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
-        if policy.of_documents:
-            raise is_a_document_topic(str(name))
         log = s.reader.log(name, late_after=Instant(as_of + policy.clock_skew_us))
         return self.plan_of_log(s, log, policy, work, as_of=as_of)
 

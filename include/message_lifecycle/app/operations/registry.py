@@ -344,6 +344,7 @@ OPERATIONS = {
     "purge_compacted": "compaction.PurgeCompacted",
     "snapshot_with_purge": "documents.SnapshotWithPurge",
     "erasure": "erasure.Erasure",
+    "erasure of a document": "erasure.ErasureOfDocument",
     "reclaim": "reclaim.Reclaim",
     "quarantine": "quarantine.Quarantine",
     "topic_delete": "topics.TopicDelete",
@@ -413,6 +414,8 @@ def kind_of(plan: Plan) -> Operation:
     """By the plan alone. What an undo gives back says which undo it is; an empty one counts as one of messages."""
     if plan.operation == "reclaim" and plan.parent is not None:
         return named("reclaim of a deleted topic")
+    if plan.operation == "erasure" and Policy.of_values(plan.policy).of_documents:
+        return named("erasure of a document")
     if plan.operation != "undo" or plan.parent is None:
         return named(plan.operation)
     if plan.on_quarantine.files_back:
@@ -432,7 +435,7 @@ def of_work(s: Services, name: TopicName, work: Work) -> Operation:
     if isinstance(work, UndoPlan):
         return _undo_of(s, name, work)
     if isinstance(work, EraseKey):
-        return named("erasure")
+        return named("erasure of a document" if policy_of(s, name).of_documents else "erasure")
     if isinstance(work, DeleteTopic):
         return named("topic_delete")
     if isinstance(work, ReclaimDeleted):

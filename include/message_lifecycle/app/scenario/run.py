@@ -25,12 +25,12 @@ from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.sparing import horizons_of
 from message_lifecycle.app.topics import alter_topic, copy_topic, create_topic
 from message_lifecycle.app.views.state import text_of
-from message_lifecycle.model.errors import InvalidScenario, LifecycleError, is_a_document_topic
+from message_lifecycle.model.errors import InvalidScenario, LifecycleError
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage, is_marker, offsets_of
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.outcome import Outcome, PlanRecord
-from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.setting_list import Value, check_messages
 from message_lifecycle.model.settings import server_settings, topic_changes, topic_settings
 from message_lifecycle.model.topic import origin_of, store_options
 from message_lifecycle.operations.admission import ERASED, Refusal
@@ -228,9 +228,7 @@ class ScenarioRun:
     def _carry_out(self, name: TopicName, as_of: Instant, *, approve: bool, work: Work) -> dict[str, Any]:
         self.world.set_now(as_of)
         services = self.world.services
-        of_documents = verbs.is_of_documents(services, name)
-        changes = verbs.stored_changes(services, name) if of_documents else {}
-        before = self._stored(name)
+        before, changes = self._stored(name), verbs.stored_changes(services, name)
         outcome = steps.run(
             services,
             name,
@@ -241,8 +239,7 @@ class ScenarioRun:
         after = self._stored(name)
         record = services.ledger.record(outcome.plan_id) if outcome.plan_id else None
         removed = {str(self._shown(p)): _reason_of(record, p) for p in sorted(before.keys() - after.keys())}
-        if of_documents:
-            removed = verbs.removed_changes(changes, verbs.stored_changes(services, name), record)
+        removed |= verbs.removed_changes(changes, verbs.stored_changes(services, name), record)
         counts: dict[str, int] = {}
         for reason in removed.values():
             counts[reason] = counts.get(reason, 0) + 1
@@ -332,8 +329,7 @@ class ScenarioRun:
 
     def _check_messages(self, name: TopicName) -> None:
         """Raises IsADocumentTopic."""
-        if verbs.is_of_documents(self.world.services, name):
-            raise is_a_document_topic(str(name))
+        check_messages(policy_of(self.world.services, name).values, name)
 
     def _shown(self, position: Position) -> int | str:
         return f"{position[0]}:{position[1]}" if self._several else position[1]

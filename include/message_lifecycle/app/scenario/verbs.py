@@ -163,7 +163,9 @@ def is_of_documents(s: Services, name: TopicName) -> bool:
 
 
 def stored_changes(s: Services, name: TopicName) -> Stored:
-    """What is there of every document."""
+    """What is there of every document; a topic of messages has none."""
+    if not is_of_documents(s, name):
+        return {}
     states = s.documents.states(name, s.documents.tables(name))
     return {state.document: [each.server_seq for each in s.documents.changes(name, state.document)] for state in states}
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from message_lifecycle.model.change import Effect, Range, Returning
 from message_lifecycle.model.erasure import KeyMatch
-from message_lifecycle.model.errors import UnknownTopic, invalid_append, is_a_document_topic, topic_exists
+from message_lifecycle.model.errors import UnknownTopic, invalid_append, topic_exists
 from message_lifecycle.model.facts import ActiveSegment, CopyState, LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Marker, Message, NewMessage, RowAnswer, RowQuestion, digest, is_marker
@@ -16,7 +16,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged, StagedMarkers
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import Request
-from message_lifecycle.model.setting_list import Value
+from message_lifecycle.model.setting_list import Value, check_messages
 from message_lifecycle.model.settings import Policy, topic_settings
 from message_lifecycle.model.topic import role_of
 from message_lifecycle.operations.admission import ERASED, Refusal, new_in_origin
@@ -57,8 +57,7 @@ class MemoryStore(ChangeStore):
     def log_of(self, name: TopicName) -> Table[Version]:
         """Raises UnknownTopic, IsADocumentTopic."""
         tables = self.of(name)
-        if tables.of_documents:
-            raise is_a_document_topic(str(name))
+        check_messages(tables.topic.settings, name)
         return tables.log
 
     # Topics
@@ -143,7 +142,7 @@ class MemoryStore(ChangeStore):
 
     def effect(self, plan: Plan) -> Effect:
         log = self.of(plan.topic).log
-        if plan.takes_back is not None:
+        if plan.on_log.source_id is not None:
             return rows.returned(log.head, plan)
         found = log.carrying(plan.plan_id)
         return Effect() if found is None else Effect(files=found.files)
@@ -234,7 +233,7 @@ class MemoryStore(ChangeStore):
         after = before if made is None else _with_markers(made.version, made.markers, policy)
         if plan.takes_back is not None:
             source = None if plan.on_log.source_id is None else table.at(plan.on_log.source_id)
-            return rows.log_evidence(before, after, source, plan, tuple(self.marker_offsets(plan.topic, plan.takes_back)))
+            return rows.log_evidence(before, after, source, plan, tuple(self.marker_offsets(plan.topic, plan.parent or "")))
         return evidence_of(before, after, plan, policy, staged, owed(table, plan.on_log.sweep), tables.view.head.horizons)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:

@@ -172,7 +172,7 @@ class MemoryDocuments:
     def of(self, name: TopicName) -> TopicTables:
         """Raises UnknownTopic, NotADocumentTopic."""
         tables = self._store.of(name)
-        if not tables.of_documents:
+        if not tables.topic.of_documents:
             raise not_a_document_topic(str(name))
         return tables
 

@@ -113,7 +113,7 @@ class MemoryEraser(ChangeStore):
         undoable: Collection[str] = (),  # noqa: ARG002  # as above
     ) -> Sequence[KeyInTable]:
         tables = self._store.of(name)
-        if tables.of_documents:
+        if tables.topic.of_documents:
             snapshots = [_key_in_documents(tables.snapshots, matches)] if tables.snapshots.commits else []
             return [_key_in_documents(tables.changes, matches), *snapshots]
         head = tables.log.head.messages
@@ -154,7 +154,7 @@ class MemoryEraser(ChangeStore):
 
     def evidence(self, plan: Plan, _staged: Staged, _policy: Policy, given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         tables, matches = self._store.of(plan.topic), given.matches()
-        if tables.of_documents:
+        if tables.topic.of_documents:
             return _documents_evidence(tables, plan, matches)
         before = tables.log.at(plan.requirements.snapshot_id).messages
         of_table = {tables.log.kind: _ever_in_log(tables), tables.view.kind: _ever_in_view(tables)}
@@ -188,7 +188,7 @@ class MemoryEraser(ChangeStore):
         if archive is not None and plan.rewrites_of("archive"):
             erase_archive(archive, plan.topic, matches)
         done = Published(plan_id=plan.plan_id, snapshot_id=tables.main.next_id, removed=plan.expected.removed)
-        if tables.of_documents:
+        if tables.topic.of_documents:
             for table in (tables.changes, tables.snapshots):
                 table.rewrite(lambda version: {document: rows for document, rows in version.items() if not matches(document.encode())})
             tables.changes.publish(tables.changes.head, done)
@@ -206,7 +206,7 @@ class MemoryEraser(ChangeStore):
 
 def _came_since(tables: TopicTables, plan: Plan, matches: Matches) -> bool:
     """Whether there is more of the key than the plan names."""
-    if tables.of_documents:
+    if tables.topic.of_documents:
         seqs = _seqs(tables.changes, matches)
         return _named_of(plan, "log", seqs) < len(seqs)
     return bool(of_key(tables.log.head.messages, matches).keys() - named(plan, "log"))

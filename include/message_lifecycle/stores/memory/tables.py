@@ -373,13 +373,9 @@ class TopicTables:
     snapshots: Table[Snapshots] = field(default_factory=lambda: Table[Snapshots](kind="snapshots", empty={}))
 
     @property
-    def of_documents(self) -> bool:
-        return self.topic.of_documents
-
-    @property
     def main(self) -> Table[Version] | Table[Changes]:
         """The one that has the topic's uuid."""
-        return self.changes if self.of_documents else self.log
+        return self.changes if self.topic.of_documents else self.log
 
     def touch(self, ledger: tuple[str, int]) -> None:
         """A commit of ours was made with that ledger."""

@@ -135,7 +135,7 @@ def _require(plan: Plan, tables: TopicTables) -> None:
 
 def _told(tables: TopicTables) -> list[TopicTable]:
     """The log or the changes first; what is beside them where it was ever written."""
-    if tables.of_documents:
+    if tables.topic.of_documents:
         changes, snapshots = tables.changes, tables.snapshots
         found = [_table("", changes, sum(map(len, changes.head.values())), 0)]
         beside = [_table("snapshots", snapshots, sum(map(len, snapshots.head.values())), 0)] if snapshots.commits else []
