@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import uuid4
 
+import pytest
+
 from message_lifecycle.app import steps
 from message_lifecycle.app.due import due as judge
 from message_lifecycle.app.operations.registry import Scheduled
@@ -17,6 +19,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import RemoveMessages
 from tests.contract.conftest import MakeWorld
 from tests.contract.test_undo_view import compacted
+from tests.errors import raises
 from tests.logs import SECOND
 from tests.undone import published, run, undone
 
@@ -68,6 +71,46 @@ def test_from_new_messages_to_a_purged_log(make_world: MakeWorld) -> None:
     (purge,) = judge(s, [name], as_of=AS_OF, work="purge_compacted")
     assert not purge.due
     assert [(m.key, m.value) for m in read_compacted(s, name)] == [(b"a", b"2"), (b"b", b"2"), (b"c", b"1")]
+
+
+@pytest.mark.parametrize("engine", ["kernel", "sql"])
+def test_of_an_empty_topic_an_empty_view_is_made_and_binds_as_any_other(make_world: MakeWorld, engine: str) -> None:
+    world = make_world({"compaction_engine": engine})
+    world.set_now(AS_OF)
+    s, name = world.services, TopicName(stream=f"{world.scratch or 'due'}.{uuid4().hex[:6]}", topic="prices")
+    create_topic(s, name, partitions=2, settings={"cleanup_policy": "compact,delete", "message_expiry": 5})
+    (asked,) = judge(s, [name], as_of=AS_OF, work="compaction", named=True)
+    assert asked.due
+    assert run_now(world, name, "compaction") == "published"
+    view = s.stores.view.view(name)
+    assert view is not None
+    assert (view.rows, view.has_reached, view.reach(0), view.reach(1)) == (0, False, None, None)
+    assert list(read_compacted(s, name)) == []
+    (again,) = judge(s, [name], as_of=AS_OF, work="compaction", named=True)
+    assert not again.due
+    assert run_now(world, name, "compaction") == "no_op"
+    append(world, name, 1, "a:1", "a:2")
+    world.writer.seal(name, 1)
+    later = Instant(AS_OF + 10 * SECOND)
+    world.set_now(later)
+    cleaned = steps.run(s, name, as_of=later)
+    assert (cleaned.name, [held.holder for held in cleaned.held]) == ("no_op", ["compaction"]), "a compacted topic's log waits for its view"
+    assert [message.value for message in read_compacted(s, name)] == [b"1", b"2"]
+    compaction = steps.run(s, name, as_of=AS_OF, work="compaction")
+    assert (compaction.name, dict(compaction.removed)) == ("published", {"superseded": 1})
+    assert [message.value for message in read_compacted(s, name)] == [b"2"]
+
+
+@pytest.mark.parametrize("engine", ["kernel", "sql"])
+def test_messages_without_keys_are_refused_by_an_empty_view_too(make_world: MakeWorld, engine: str) -> None:
+    world = make_world({"compaction_engine": engine})
+    world.set_now(AS_OF)
+    s, name = world.services, TopicName(stream=f"{world.scratch or 'due'}.{uuid4().hex[:6]}", topic="prices")
+    create_topic(s, name, settings={"cleanup_policy": "compact"})
+    assert run_now(world, name, "compaction") == "published"
+    world.writer.append(name, [NewMessage(append_time=AS_OF, key=None, value=b"v", partition=0)], policy_of(s, name))
+    with raises("TopicWithoutKeys"):
+        run_now(world, name, "compaction")
 
 
 def due(world: World, name: TopicName, at_s: int) -> bool:

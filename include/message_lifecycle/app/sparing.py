@@ -45,7 +45,7 @@ def _compaction(view: ViewState | None) -> list[Progress]:
 
 
 def horizons_of(s: Services, name: TopicName) -> Mapping[int, int]:
-    """The last offset compacted by partition; empty: nothing yet."""
+    """The last offset compacted by partition, NOTHING where none was; empty: there is no view."""
     view = s.stores.view.view(name)
     return {} if view is None else view.horizons
 

@@ -364,7 +364,7 @@ class ViewState:
     table_uuid: str
     snapshot_id: int
     horizons: Mapping[int, int]
-    """The last offset compacted, per partition; a partition that is not there has none yet."""
+    """The last offset compacted, per partition; a partition that is not there, or has NOTHING, has none yet."""
     rows: int
     hidden_rows: int
     size_bytes: int
@@ -374,6 +374,16 @@ class ViewState:
 
     def horizon(self, partition: int) -> int:
         return self.horizons.get(partition, NOTHING)
+
+    def reach(self, partition: int) -> int | None:
+        """The horizon as it is shown; None: none yet."""
+        horizon = self.horizon(partition)
+        return None if horizon == NOTHING else horizon
+
+    @property
+    def has_reached(self) -> bool:
+        """Whether any message was compacted yet; of a topic that was empty then none was."""
+        return any(horizon > NOTHING for horizon in self.horizons.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,8 +40,11 @@ class CompactionFacts:
 
 
 def plan(facts: CompactionFacts, policy: Policy, *, as_of: Instant) -> Plan:
-    """Pure: same facts, policy and `as_of`, same plan. Empty where nothing is new and nothing in the view is due (CMP-5)."""
+    """Pure: same facts, policy and `as_of`, same plan. Empty where nothing is new and nothing in the view is due (CMP-5).
+
+    Of a topic in which there never was a message the first plan makes an empty view (CMP-4)."""
     log, view = facts.log, facts.view
+    first_of_empty = view is None and not any(log.end_offsets.values())
     tightened = () if view is None or not view.rows else _tightened(facts, policy)
     due_since = None if view is None or view.due_at is None or as_of < view.due_at else view.due_at
     due = is_due(view, policy, as_of=as_of)
@@ -49,7 +52,7 @@ def plan(facts: CompactionFacts, policy: Policy, *, as_of: Instant) -> Plan:
     parts = tuple(
         CompactPartition(partition=tail.partition, after=tail.after, through=tail.through, rows=tail.rows)
         for tail in sorted(tails, key=lambda tail: tail.partition)
-        if tail.through > tail.after or (due and tail.after > NOTHING)
+        if tail.through > tail.after or (due and tail.after > NOTHING) or first_of_empty
     )
     rows = 0 if view is None else view.rows
     return replace(

@@ -27,7 +27,7 @@ from message_lifecycle.app.topics import alter_topic, copy_topic, create_topic
 from message_lifecycle.app.views.state import text_of
 from message_lifecycle.model.errors import InvalidScenario, LifecycleError
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import Message, NewMessage, is_marker, offsets_of
+from message_lifecycle.model.message import NOTHING, Message, NewMessage, is_marker, offsets_of
 from message_lifecycle.model.names import TopicName, normalise_name
 from message_lifecycle.model.outcome import Outcome, PlanRecord
 from message_lifecycle.model.setting_list import Value, check_messages
@@ -295,7 +295,7 @@ class ScenarioRun:
             ends = self.world.services.reader.log(name).end_offsets
             return {str(partition): offset for partition, offset in sorted(ends.items())} if self._several else ends.get(0, 0)
         if field_name == "horizon":
-            horizons = horizons_of(self.world.services, name)
+            horizons = {partition: offset for partition, offset in horizons_of(self.world.services, name).items() if offset != NOTHING}
             return {str(partition): offset for partition, offset in sorted(horizons.items())} if self._several else horizons.get(0)
         if field_name in ("changes", "snapshot") and field_name not in self._last.found:
             return verbs.look_at_documents(self.world.services, name, field_name, expected)

@@ -117,7 +117,7 @@ def _compacted(s: Services, name: TopicName, partition: int, offset: int) -> Vie
     horizon = view.horizon(partition)
     row = next(iter(s.stores.view.view_rows(name, view, partition=partition, start=offset)), None) if offset <= horizon else None
     in_view = row is not None and row.message.offset == offset and not row.remembered
-    return {"horizon": view.horizons.get(partition), "past_horizon": offset > horizon, "in_view": in_view}
+    return {"horizon": view.reach(partition), "past_horizon": offset > horizon, "in_view": in_view}
 
 
 def _segment_of(log: LogState, message: Message | None) -> Segment | None:

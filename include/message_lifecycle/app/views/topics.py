@@ -152,7 +152,7 @@ def _partitions(log: LogState, view: ViewState | None) -> list[View]:
                 "partition": partition,
                 "start_offset": segments[0].base_offset if segments else end,
                 "end_offset": end,
-                "horizon": None if view is None else view.horizons.get(partition),
+                "horizon": None if view is None else view.reach(partition),
                 "messages": sum(segment.rows for segment in segments),
                 "bytes": sum(segment.size_bytes for segment in segments),
                 "segments": len(segments),
@@ -214,7 +214,7 @@ def _view_facts(view: ViewState | None) -> View | None:
 
 
 def _reach(view: ViewState | None, partition: int, end: int) -> View:
-    horizon = None if view is None else view.horizons.get(partition)
+    horizon = None if view is None else view.reach(partition)
     return {"horizon": horizon, "lag": end if horizon is None else end - 1 - horizon}
 
 

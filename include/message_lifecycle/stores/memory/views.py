@@ -282,7 +282,8 @@ class MemoryViews(ChangeStore):
         if plan.is_empty:
             return super().stage(plan)
         before, tail = self._before(plan), self._tail_of(plan)
-        if plan.view is not None and plan.view.table_uuid is None and tail and all(message.key is None for message in tail):
+        first = all(horizon == NOTHING for horizon in before.horizons.values())
+        if first and tail and all(message.key is None for message in tail):
             raise topic_without_keys(str(plan.topic))
         made = table.staged.setdefault(plan.plan_id, apply(before, plan, tail, self._source(plan)))
         staged = StagedView(

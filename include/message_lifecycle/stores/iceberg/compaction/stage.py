@@ -68,8 +68,10 @@ def _compact(
     session: SparkSession, tables: Tables, plan: Plan, base_id: int, table: Java, sql: Callable[[], SparkSession], branch: str
 ) -> None:
     by_kernel = Policy.of_values(plan.policy)["compaction_engine"] == "kernel"
-    if not (by_kernel and _by_kernel(session, tables, plan, base_id, table, branch)):
-        _by_sql(sql(), plan, base_id, branch)
+    before = view_table.state_of(tables, plan.topic)
+    first = before is None or not before.has_reached
+    if not (by_kernel and _by_kernel(session, tables, plan, base_id, table, branch, first=first)):
+        _by_sql(sql(), plan, base_id, branch, first=first)
 
 
 def required_base(table: Java, plan: Plan) -> int:
@@ -78,8 +80,10 @@ def required_base(table: Java, plan: Plan) -> int:
     return change.required_head(table, plan.plan_id, plan.view, made=made, changed=changed)
 
 
-def _by_kernel(session: SparkSession, tables: Tables, plan: Plan, base_id: int, table: Java, branch: str) -> bool:
-    """Whether the columnar kernel has made the view. It reads local files, and neither older kinds of deletes nor event times."""
+def _by_kernel(session: SparkSession, tables: Tables, plan: Plan, base_id: int, table: Java, branch: str, *, first: bool) -> bool:
+    """Whether the columnar kernel has made the view. It reads local files, and neither older kinds of deletes nor event times.
+
+    `first`: no message of the topic was compacted before; one without any key is refused then."""
     assert plan.view is not None
     policy, started = Policy.of_values(plan.policy), perf_counter()
     view, log = tables.load(plan.topic, kind=COMPACTED), tables.load(plan.topic)
@@ -110,7 +114,7 @@ def _by_kernel(session: SparkSession, tables: Tables, plan: Plan, base_id: int, 
     )
     results = engine_run(session, job)
     tail_rows, keys = sum(result.tail_rows for result in results), sum(result.keys for result in results)
-    if plan.view.table_uuid is None and tail_rows and not keys:
+    if first and tail_rows and not keys:
         discard(job)
         raise topic_without_keys(str(plan.topic))
     paths = [file.path for part in parts for file in (*part.view, *part.tail)]
@@ -133,7 +137,7 @@ def _rates(policy: Policy) -> dict[str, int]:
     return {name: int(str(policy[f"compaction_{name}"])) for name in ("read_bytes_per_second", "write_bytes_per_second")}
 
 
-def _by_sql(session: SparkSession, plan: Plan, base_id: int, branch: str) -> None:
+def _by_sql(session: SparkSession, plan: Plan, base_id: int, branch: str, *, first: bool) -> None:
     assert plan.view is not None
     started = perf_counter()
     if any(_rates(Policy.of_values(plan.policy)).values()):
@@ -147,7 +151,7 @@ def _by_sql(session: SparkSession, plan: Plan, base_id: int, branch: str) -> Non
     superseded = touched + tail_rows - sum(by_reason.values())
     if superseded:
         removed["superseded"] = superseded
-    if tail_rows and plan.view.table_uuid is None and not rows.where("key IS NOT NULL").limit(1).count():
+    if first and tail_rows and not rows.where("key IS NOT NULL").limit(1).count():
         raise topic_without_keys(str(plan.topic))
     view = StagedView(
         view_rows=plan.view.rows,
