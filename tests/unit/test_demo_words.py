@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -13,9 +16,12 @@ from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.local.airflow import AirflowApi
 from message_lifecycle.local.progress import Progress
+from message_lifecycle.model.document import Change
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
-from tests.worlds import NOW, Lake, make_lake
+from message_lifecycle.model.outcome import Outcome
+from tests.worlds import HOUR, NOW, SECOND, Lake, make_lake
 
 
 @pytest.fixture
@@ -93,3 +99,84 @@ def test_of_two_runs_at_once_both_are_waited_for_and_told(said: io.StringIO, mon
     api = Owing()
     assert demo._run(cast(AirflowApi, api), progress(said), demo.CLEANER) == [{"of": "message_cleaner/newer"}]
     assert (api.ended, api.paused) == (["older", "newer"], True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """Nothing ran before."""
+
+    address: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """What came in."""
+
+    rows: int
+    shift_days: int
+
+
+def typed(*, document: str, client: str) -> demo_data.Trace:
+    """Two thousand times one letter."""
+    changes = (Change(document=document, server_seq=seq, client=client, at=NOW, payload=b'[[0,0,"a"]]') for seq in range(1, 2_001))
+    return demo_data.Trace(changes=tuple(changes), text="a" * 2_000)
+
+
+@pytest.fixture
+def whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Lake:
+    """The demo without servers: a lake in memory, a few flights, and each DAG's run by the verbs."""
+    made = make_lake(capsys)
+    s = made.services
+
+    def land(name: TopicName) -> Landing:
+        ages = (300, 299, 250, 20, 10, 5) if name == demo.FLIGHTS else (5, 4, 3)
+        for number, days in enumerate(ages):
+            key, at = (b"N1", b"N2", None)[number % 3], Instant(NOW - days * 24 * HOUR)
+            ttl = (("Nats-TTL", b"1h" if number else b"never"),) if name == demo.WITH_TTL else ()
+            message = NewMessage(append_time=at, key=key, value=b"{}", partition=0, headers=ttl)
+            made.world.writer.append(name, [message], policy_of(s, name))
+            made.world.writer.seal(name, 0)
+        return Landing(rows=len(ages), shift_days=0)
+
+    def ran(_api: object, shown: Progress, dag: demo.Shown) -> list[dict[str, object]]:
+        works: dict[str, Work] = {"log_compaction": "compaction", "snapshot_with_purge": "snapshot_with_purge"}
+        topics = [demo.COMPONENTS] if dag == demo.DOCUMENTS else [demo.FLIGHTS] if dag != demo.CLEANER else [demo.FLIGHTS, demo.WITH_TTL]
+        with shown.step(dag.told):
+            made.world.set_now(Instant(s.ledger.now() + 10 * SECOND))
+            if dag == demo.RECLAIM:  # what lies in memory has no files
+                gone = Outcome(name="published", operation="reclaim", topic=demo.FLIGHTS, as_of=NOW, plan_id="f" * 32)
+                gone = replace(gone, reclaimed_files=12, reclaimed_bytes=9_000_000)
+                return [tasks.told(s.ledger.record_run_outcome(None, gone))]
+            return [tasks.told(steps.run(s, name, as_of=s.ledger.now(), work=works.get(dag.dag_id, "message_cleaner"))) for name in topics]
+
+    monkeypatch.setattr(wiring, "lake", lambda: s)
+    monkeypatch.setattr(demo.embedded, "up", lambda _layout: None)
+    monkeypatch.setattr(demo.stack, "status", lambda _layout: Ran())
+    monkeypatch.setattr(demo.stack, "down", lambda _layout: None)
+    monkeypatch.setattr(demo.airflow, "connect", lambda _layout: None)
+    monkeypatch.setattr(demo, "_run", ran)
+    monkeypatch.setattr(demo, "_bytes_below", lambda _folder: 61_000_000)
+    monkeypatch.setattr(demo_data, "TRANSACTIONS", 2_000)
+    monkeypatch.setattr(demo, "PHONE_HAS", 1_200)
+    monkeypatch.setattr(demo_data, "editing_trace", typed)
+    monkeypatch.setattr(demo_data, "ingest_flights", land)
+    monkeypatch.setattr(demo_data, "ingest_flights_with_ttl", land)
+    monkeypatch.setattr(demo_data, "differences", lambda *_: [])
+    monkeypatch.setattr(demo_data, "latest_expected", lambda *_, **__: {})
+    return made
+
+
+def test_the_whole_demo_is_told_in_forty_lines_and_ends_with_what_to_try(whole: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.main() == 0
+    told = capsys.readouterr().err
+    lines = told.splitlines()
+    assert len(lines) <= 40, told
+    assert re.search(r"^demo/flights: published, removed 3 of 6 messages \(3 by expiry\), [\d.]+ \w+ of [\d.]+ \w+$", told, re.M)
+    assert re.search(r"^why demo/flights 0:0 went: plan \w+ removed it by expiry", told, re.M)
+    assert re.search(r"^why demo/flights 0:3 stayed: ", told, re.M)
+    assert "12 files are gone, 9 MB of the 61 MB that all topics had on disk" in told
+    tried = [line.strip().partition("lifecycle ")[2].partition("#")[0].split() for line in lines[-3:]]
+    assert [words[0] for words in tried] == ["status", "explain", "plan"]
+    assert "`make up` starts it again" in lines[-4]
+    for words in tried:
+        assert whole.say(*words).status in (0, 1), "each of them is a command that works on what the demo leaves"

@@ -2,10 +2,10 @@
 
 Starts the embedded default, lands 336,776 real flights as topic `flights`, and those of a few airlines once more with a
 lifetime of their own, lets the scheduler compact the first topic and run the message cleaner, checks the compacted view against the
-files by pandas, prints what went and why, and stops what it started. A document goes the same way: 18,335 real edits come in, two clients
+files by pandas, prints what went and why (of one message that went and of one that stayed, too), and stops what it started. A document goes the same way: 18,335 real edits come in, two clients
 synchronise, what both have goes, the text stays; it is then read as a new client reads it, and held to the one that whoever recorded the
-edits ended with. After a deletion one is taken back, the space of another comes back, and a key is erased, with its receipt. The exit
-status tells whether it all came out as it must.
+edits ended with. After a deletion one is taken back, the space of another comes back, and a key is erased, with its receipt. It all is told
+in forty lines, of which the last say what to look at. The exit status tells whether it all came out as it must.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Literal
 
 from message_lifecycle.app import demo_data, documents, embedded, erasures, receipts, steps, tasks
-from message_lifecycle.app.cli.screen import ends
+from message_lifecycle.app.cli.screen import ends, reasons, size
 from message_lifecycle.app.config import interval_seconds
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import alter_topic, create_topic
+from message_lifecycle.app.views.explanation import explain_message
 from message_lifecycle.local import airflow, stack
 from message_lifecycle.local.layout import find_layout
 from message_lifecycle.local.progress import Progress
@@ -42,21 +44,20 @@ class Shown:
     interval: Literal["interval", "compaction_interval", "snapshots_interval"] | None
 
 
-_STEPS = "due, plan and stage, gate, publish, verify"
-COMPACTION = Shown(dag_id="log_compaction", told=f"The scheduler runs log compaction ({_STEPS})", interval="compaction_interval")
+COMPACTION = Shown(dag_id="log_compaction", told="Airflow runs the DAG log_compaction", interval="compaction_interval")
 CLEANER = Shown(
     dag_id="message_cleaner",
-    told="The scheduler runs the message cleaner (due, plan and stage, mark, gate, publish, verify)",
+    told="Airflow runs the DAG message_cleaner: due, plan and stage, mark, gate, publish, verify",
     interval="interval",
 )
 DOCUMENTS = Shown(
     dag_id="snapshot_with_purge",
-    told=f"The scheduler makes the document's snapshot and purges what every client has ({_STEPS})",
+    told="Airflow runs the DAG snapshot_with_purge",
     interval="snapshots_interval",
 )
 RECLAIM = Shown(
     dag_id="storage_reclaim",
-    told="Airflow gives back the space of what was removed longer ago than the undo window (due, plan, gate, publish, verify)",
+    told="Airflow runs the DAG storage_reclaim: what was removed longer ago than the undo window leaves the disk",
     interval=None,
 )
 FLIGHTS = TopicName(stream="demo", topic="flights")
@@ -79,7 +80,11 @@ LAPTOP, PHONE = "laptop", "phone"
 PHONE_HAS = 12_000
 """How far the slower client has come: nothing from there on may go."""
 BY, WHY = "demo", "make demo shows it"
-_SHOWN_BYTES = 1_000_000
+LOOK = f"""
+`make up` starts it again and leaves it running: `Lifecycle` in Airflow's navigation has a page of each topic and of each plan. Then try:
+  .venv/bin/lifecycle status                         # of each topic: what is overdue and who holds it, what went last
+  .venv/bin/lifecycle explain {FLIGHTS} 0:0       # why one message is there, or which plan removed it
+  .venv/bin/lifecycle plan {FLIGHTS} --dry-run    # what would go now, and what holds the rest"""
 _RUN_SECONDS = 420.0
 
 
@@ -103,11 +108,12 @@ def main() -> int:
     from message_lifecycle.app.wiring import lake
 
     started = time.monotonic()
-    progress = Progress()
+    progress = Progress(announced=False)
     layout = find_layout()
     ran_before = stack.status(layout)
     try:
-        embedded.up(layout, progress=progress)
+        with progress.step("PostgreSQL, Spark and Airflow, set up where they are not yet, and started"):
+            embedded.up(layout)
         landed = _land(progress)
         _land_document(lake(), progress)
         api = airflow.connect(layout)
@@ -115,15 +121,22 @@ def main() -> int:
         compacted, cleaned, purged = (_run(api, progress, dag) for dag in (COMPACTION, CLEANER, DOCUMENTS))
         _report_view(progress, compacted, landed[FLIGHTS])
         _report(progress, cleaned, landed)
+        _explain_two(lake(), progress, FLIGHTS)
         _report_document(lake(), progress, purged)
         _take_back(lake(), progress, WITH_TTL)
-        _report_space(lake(), progress, _run(api, progress, RECLAIM), FLIGHTS)
+        on_disk = _bytes_below(layout.warehouse)
+        _report_space(lake(), progress, _run(api, progress, RECLAIM), FLIGHTS, on_disk=on_disk)
         _erase_one(lake(), progress, WITH_TTL)
     finally:
         if not ran_before.address:
-            stack.down(layout, progress=progress)
-    progress.say(f"\nDone in {time.monotonic() - started:.0f} s. `make up` starts it again and leaves it running, with the UI.")
+            with progress.step("Everything that was started is stopped; the data stays"):
+                stack.down(layout)
+    progress.say(f"Done in {time.monotonic() - started:.0f} s: it all came out as it must.\n{LOOK}")
     return 0
+
+
+def _bytes_below(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,19 +154,16 @@ def _land(progress: Progress) -> dict[TopicName, Landed]:
     s = lake()
     landed = {}
     for name, settings, land, what in (
-        (FLIGHTS, SETTINGS, demo_data.ingest_flights, "Flights of 2013, moved by whole days to end today"),
-        (WITH_TTL, TTL_SETTINGS, demo_data.ingest_flights_with_ttl, "A few airlines' flights, each with a TTL of its own"),
+        (FLIGHTS, SETTINGS, demo_data.ingest_flights, "flights of 2013, moved by whole days to end today"),
+        (WITH_TTL, TTL_SETTINGS, demo_data.ingest_flights_with_ttl, "a few airlines' flights, each with a TTL of its own"),
     ):
-        if name in s.topics.list(name.stream):
-            progress.say(f"Topic {name} is there already")
-            if name == FLIGHTS:  # it may be from before there was compaction
-                alter_topic(s, name, {"cleanup_policy": SETTINGS["cleanup_policy"]})
-        else:
-            with progress.step(f"Topic {name}"):
+        with progress.step(f"Topic {name}: {what}"):
+            if name not in s.topics.list(name.stream):
                 create_topic(s, name, partitions=PARTITIONS, settings=settings)
-        with progress.step(what):
+            elif name == FLIGHTS:  # it may be from before there was compaction
+                alter_topic(s, name, {"cleanup_policy": SETTINGS["cleanup_policy"]})
             result = land(name)
-        progress.say(f"  {result.rows:,} messages landed{'' if result.rows else ' (they are all there already)'}")
+        progress.say(f"  {result.rows:,} messages landed" if result.rows else "  they are all there already")
         landed[name] = Landed(end_offsets=dict(s.reader.end_offsets(name)), shift_days=result.shift_days)
     return landed
 
@@ -178,7 +188,6 @@ def _run(api: airflow.AirflowApi, progress: Progress, dag: Shown) -> list[dict[s
         for other in beside:
             api.wait_for_run(dag_id, other, seconds=_RUN_SECONDS)
         api.set_paused(dag_id, True)
-    progress.say(f"  DAG run {run_id}: {state}")
     if state != "success":
         for task in api.tasks(dag_id, run_id):
             progress.say(f"  {task.task_id}: {task.state}")
@@ -225,11 +234,10 @@ def _report_view(progress: Progress, outcomes: list[dict[str, Any]], landed: Lan
     last = next((outcome for _, outcome in compactions if outcome.name == "published"), None)
     if view is None or last is None or last.plan_id is None:
         raise demo_failed(f"{FLIGHTS}: nothing was compacted: {'; '.join(outcome['detail'] for outcome in outcomes) or 'the run was idle'}")
-    at = f"as of {format_instant(last.as_of)}, plan {last.plan_id}"
-    counts = ", ".join(f"{count:,} by {reason}" for reason, count in last.removed)
-    progress.say(f"{FLIGHTS}: compacted {at}: {view.rows:,} messages in the view, left out {counts}")
-    if not any(outcome["outcome"] == "published" for outcome in outcomes):
-        progress.say("  nothing was new since, and nothing in the view was due")
+    since = (
+        "" if any(outcome["outcome"] == "published" for outcome in outcomes) else "; nothing was new since, and nothing in the view was due"
+    )
+    progress.say(f"{FLIGHTS}: compacted: {view.rows:,} messages in the view, left out {reasons(dict(last.removed))}{since}")
     rows = [row.message for row in s.stores.view.view_rows(FLIGHTS, view) if not row.remembered]
     there = demo_data.latest_found(rows)
     policy = Policy.of_values(s.ledger.record(last.plan_id).plan.policy)
@@ -241,26 +249,22 @@ def _report_view(progress: Progress, outcomes: list[dict[str, Any]], landed: Lan
         raise demo_failed(
             f"{FLIGHTS}: of {len(wanted)} aircraft {len(wrong)} have another latest flight in the view than in the files: {wrong[:5]}"
         )
-    progress.say(f"  {len(there):,} are each an aircraft's latest flight, as pandas finds them in the files")
     # Without a key nothing is superseded: that is why the view holds more messages than there are aircraft.
-    if of_no_aircraft := sum(message.key is None for message in rows):
-        progress.say(f"  {of_no_aircraft:,} name no aircraft: without a key, each of them is kept")
+    of_no_aircraft = sum(message.key is None for message in rows)
+    others = f"; {of_no_aircraft:,} name no aircraft: without a key, each of them is kept" if of_no_aircraft else ""
+    progress.say(f"  {len(there):,} are each an aircraft's latest flight, as pandas finds them in the files{others}")
 
 
 def _report(progress: Progress, outcomes: list[dict[str, Any]], landed: dict[TopicName, Landed]) -> None:
     from message_lifecycle.app.wiring import lake
 
     s = lake()
-    progress.say("")
-    markers = dict[str, int]()
-    for outcome in outcomes:
-        counts = ", ".join(f"{count:,} by {reason}" for reason, count in outcome["removed"].items()) or "nothing"
-        progress.say(f"{outcome['topic']}: {outcome['outcome']}, removed {counts}, as of {outcome['as_of']}")
-        progress.say(f"  plan {outcome['plan_id']}, snapshot {outcome['snapshot_id']}, {outcome['detail'] or 'verified'}")
-        markers[outcome["topic"]] = markers.get(outcome["topic"], 0) + outcome["markers"]
-        if outcome["markers"]:
-            progress.say(f"  {outcome['markers']:,} markers: keys that have no message left")
+    markers = dict[TopicName, int]()
     for name, before in ((name, topic.end_offsets) for name, topic in landed.items()):
+        for outcome in (outcome for outcome in outcomes if outcome["topic"] == str(name) and outcome["outcome"] != "no_op"):
+            progress.say(f"{name}: {outcome['outcome']}, removed {_removed(s, outcome)}")
+            progress.say(f"  as of {outcome['as_of']}, plan {outcome['plan_id']}, {outcome['detail'] or 'verified'}")
+            markers[name] = markers.get(name, 0) + outcome["markers"]
         log = s.reader.log(name)
         if not any(outcome["removed"] for outcome in outcomes if outcome["topic"] == str(name)):
             history = s.ledger.history(name, operations=["message_cleaner"])
@@ -268,50 +272,71 @@ def _report(progress: Progress, outcomes: list[dict[str, Any]], landed: dict[Top
             told = f"the last one removed {last.removed_rows:,} (plan {last.plan_id})" if last else "and no earlier run has"
             progress.say(f"{name}: nothing was due, nothing was removed; {told}")
         left = sum(segment.rows for segment in log.segments)
-        progress.say(f"{name}: {left:,} messages are left; end offsets {ends(log.end_offsets)}")
+        made = f"; {_markers(s, name, markers[name])}" if markers.get(name) else ""
+        progress.say(f"{name}: {left:,} messages are left; end offsets {ends(log.end_offsets)}{made}")
         moved = sum(log.end_offsets.values()) - sum(before.values())
-        if moved != markers.get(str(name), 0):
+        if moved != markers.get(name, 0):
             raise demo_failed(f"{name}: the end offsets moved from {ends(before)} to {ends(log.end_offsets)}, by other than the markers")
-    some = [m for m in s.reader.messages(WITH_TTL) if is_marker(m.headers)][:2]
-    for marker in some:
-        shown = ", ".join(f"{header}: {content.decode()}" for header, content in marker.headers)
-        progress.say(f"  a marker: aircraft {(marker.key or b'').decode()}, {shown}")
+
+
+def _removed(s: Services, outcome: dict[str, Any]) -> str:
+    """`3 of 10 messages (3 by expiry), 1.2 kB of 4 kB`."""
+    gone, found = sum(outcome["removed"].values()), ""
+    if not gone or outcome["plan_id"] is None:
+        return "nothing"
+    expected = s.ledger.record(outcome["plan_id"]).plan.expected
+    if expected.removed_bytes is not None and expected.bytes_in is not None:
+        found = f", {size(expected.removed_bytes)} of {size(expected.bytes_in)}"
+    return f"{gone:,} of {outcome['rows_in']:,} messages ({reasons(outcome['removed'])}){found}"
+
+
+def _markers(s: Services, name: TopicName, count: int) -> str:
+    """How many keys have no message left, and the marker of one of them."""
+    marker = next(message for message in s.reader.messages(name) if is_marker(message.headers))
+    shown = ", ".join(f"{header}: {content.decode()}" for header, content in marker.headers)
+    return f"{count:,} markers stand for aircraft that have none, as {(marker.key or b'').decode()} ({shown})"
+
+
+def _explain_two(s: Services, progress: Progress, name: TopicName) -> None:
+    """Why the first message went, and why the first that is there stayed: what `lifecycle explain` answers of any of them."""
+    now, segments = s.ledger.now(), sorted(s.reader.log(name).segments, key=lambda segment: (segment.partition, segment.base_offset))
+    places = [(0, 0), *((segment.partition, segment.base_offset) for segment in segments[:1])]
+    for (partition, offset), wanted in zip(places, ("gone", "kept"), strict=True):
+        found = explain_message(s, name, partition, offset, as_of=now)
+        if found["verdict"] != wanted:
+            raise demo_failed(f"{name}: message {partition}:{offset} is {found['verdict']} and not {wanted}: {found['why']}")
+        progress.say(f"why {name} {partition}:{offset} {'went' if wanted == 'gone' else 'stayed'}: {found['why']}")
 
 
 def _land_document(s: Services, progress: Progress) -> None:
     """Make the topic, take the edits in, and let two clients synchronise; the second time all is there and nothing is added."""
-    if COMPONENTS in s.topics.list(COMPONENTS.stream):
-        progress.say(f"Topic {COMPONENTS} is there already")
-    else:
-        with progress.step(f"Topic {COMPONENTS}"):
+    with progress.step(f"Topic {COMPONENTS}: a program text as it was typed, edit by edit (Joseph Gentle, editing-traces, CC BY 4.0)"):
+        if COMPONENTS not in s.topics.list(COMPONENTS.stream):
             create_topic(s, COMPONENTS, settings=DOCUMENT_SETTINGS)
-    state = next(iter(s.documents.states(COMPONENTS, s.documents.tables(COMPONENTS), only=(DOCUMENT,))), None)
-    there = 0 if state is None else state.seq
-    with progress.step("A program text as it was typed, edit by edit (Joseph Gentle, editing-traces, CC BY 4.0)"):
+        state = next(iter(s.documents.states(COMPONENTS, s.documents.tables(COMPONENTS), only=(DOCUMENT,))), None)
+        there = 0 if state is None else state.seq
         missing = demo_data.editing_trace(document=DOCUMENT, client=LAPTOP).changes[there:]
         if missing:
             documents.add_changes(s, COMPONENTS, missing)
-    progress.say(f"  {len(missing):,} changes added{'' if missing else ' (they are all there already)'}")
+    clients = f"{LAPTOP} has them all, {PHONE} those up to {PHONE_HAS:,}"
+    progress.say(f"  {len(missing):,} changes added; {clients}" if missing else "  they are all there already")
     if there < demo_data.TRANSACTIONS:
         for client, has in ((LAPTOP, demo_data.TRANSACTIONS), (PHONE, PHONE_HAS)):
             documents.sync(s, COMPONENTS, DOCUMENT, client=client, server_seq=has, at=s.ledger.now())
-        progress.say(f"  {LAPTOP} has them all, {PHONE} those up to {PHONE_HAS:,}")
 
 
 def _report_document(s: Services, progress: Progress, outcomes: list[dict[str, Any]]) -> None:
     """What the DAG did, what is left, and whether the text is the one that it must be. Raises DocumentDiffers."""
-    progress.say("")
     last = next((outcome for _, outcome in s.ledger.history(COMPONENTS, operations=["snapshot_with_purge"]) if outcome.plan_id), None)
     (found,) = documents.describe(s, COMPONENTS, DOCUMENT)
     if last is None or last.name not in ("published", "no_op") or not found.state.snapshots:
         raise document_differs(
             f"{COMPONENTS}: no snapshot was made: {'; '.join(outcome['detail'] for outcome in outcomes) or 'the run was idle'}"
         )
-    counts = ", ".join(f"{count:,} by {reason}" for reason, count in last.removed) or "nothing"
-    progress.say(f"{COMPONENTS}: {last.name}, removed {counts}, as of {format_instant(last.as_of)}")
     new = any(outcome["plan_id"] == last.plan_id for outcome in outcomes)
     ended = last.detail or "verified" if new else "of an earlier run; nothing was due since"
-    progress.say(f"  plan {last.plan_id}, snapshot {last.snapshot_id}, {ended}")
+    gone = f"{last.removed_rows:,} of {demo_data.TRANSACTIONS:,} changes ({reasons(dict(last.removed))})" if last.removed else "nothing"
+    progress.say(f"{COMPONENTS}: {last.name}, removed {gone}, plan {last.plan_id}, {ended}")
     state = found.state
     stored = "no change" if state.first is None else f"changes {state.first:,} to {state.seq:,}"
     progress.say(
@@ -351,7 +376,6 @@ def _check_text(s: Services, progress: Progress) -> None:
 
 def _take_back(s: Services, progress: Progress, topic: TopicName) -> None:
     """Undo the cleaner's last deletion of the topic, markers and all; what came back is left alone from then on."""
-    progress.say("")
     history = s.ledger.history(topic, operations=["message_cleaner"])
     plan_id = next((outcome.plan_id for _, outcome in history if outcome.name == "published"), None)
     if plan_id is None:
@@ -366,30 +390,26 @@ def _take_back(s: Services, progress: Progress, topic: TopicName) -> None:
     if outcome.name == "published" and (came != removed or after != before + came - outcome.removed_rows):
         raise afterwards_failed(f"{topic}: {removed:,} messages went with plan {plan_id}, {came:,} came back, {after:,} are there")
     told = f"{came:,} messages came back, {outcome.removed_rows:,} markers went" if outcome.name == "published" else "it was before"
-    progress.say(f"{topic}: {told}; {after:,} messages are there (plan {outcome.first_plan_id or outcome.plan_id})")
     again = steps.run(s, topic, as_of=s.ledger.now())
     if again.removed_rows:
         raise afterwards_failed(f"{topic}: what came back was removed again: {dict(again.removed)}")
-    progress.say("  the cleaner, run again, takes none of them: `lifecycle undo PLAN --release` would let it")
+    progress.say(f"  {told}; {after:,} messages are there, and the cleaner, run again, takes none of them")
 
 
-def _report_space(s: Services, progress: Progress, outcomes: list[dict[str, Any]], topic: TopicName) -> None:
-    """What the reclaim gave back; of an earlier demo, what that one did."""
-    progress.say("")
+def _report_space(s: Services, progress: Progress, outcomes: list[dict[str, Any]], topic: TopicName, *, on_disk: int) -> None:
+    """What the reclaim gave back of the bytes `on_disk` before it; of an earlier demo, what that one did."""
     found = next((o for _, o in s.ledger.history(topic, operations=["reclaim"]) if o.name == "published"), None)
     if found is None or found.reclaimed_files is None or found.reclaimed_bytes is None:
         told = "; ".join(f"{outcome['topic']}: {outcome['outcome']}: {outcome['detail']}" for outcome in outcomes)
         raise afterwards_failed(f"{topic}: no space came back: {told or 'the run was idle'}")
     new = any(outcome["topic"] == str(topic) and outcome["outcome"] == "published" for outcome in outcomes)
-    progress.say(
-        f"{topic}: {found.reclaimed_files:,} files are gone, {found.reclaimed_bytes / _SHOWN_BYTES:,.1f} MB came back, as measured"
-    )
-    progress.say(f"  plan {found.plan_id}, {'verified' if new else 'of an earlier run; nothing more was past its undo window'}")
+    of = f" of the {size(on_disk)} that all topics had on disk" if new else ""
+    ended = "verified" if new else "of an earlier run; nothing more was past its undo window"
+    progress.say(f"  {topic}: {found.reclaimed_files:,} files are gone, {size(found.reclaimed_bytes)}{of}; plan {found.plan_id}, {ended}")
 
 
 def _erase_one(s: Services, progress: Progress, topic: TopicName) -> None:
     """Erase the first aircraft that still has a message, and hold the receipt to the tables."""
-    progress.say("")
     key = next((m.key for m in s.reader.messages(topic) if m.key is not None and not is_marker(m.headers)), None)
     if key is None:
         raise afterwards_failed(f"{topic}: no message with a key is left that could be erased")
@@ -404,7 +424,7 @@ def _erase_one(s: Services, progress: Progress, topic: TopicName) -> None:
     receipt = Receipt.from_json(s.ledger.receipt(request.request_id))
     tables = [table for of_topic in receipt.topics for table in of_topic.tables]
     progress.say(
-        f"{topic}: {sum(of_topic.rows for of_topic in receipt.topics):,} messages of one key are erased; "
+        f"  {sum(of_topic.rows for of_topic in receipt.topics):,} messages of one key are erased; "
         f"{sum(len(table.gone) for table in tables):,} files are gone, {sum(table.files_searched for table in tables):,} searched again"
     )
     progress.say(f"  receipt {request.request_id}: `lifecycle receipt verify {request.request_id[:12]}` holds it to the tables at any time")

@@ -16,6 +16,8 @@ class Progress:
     """Announces steps and says how long each took; a step that fails is said to have failed and the error passes on."""
 
     console: Console = field(default_factory=lambda: Console(stderr=True, highlight=False))
+    announced: bool = True
+    """Whether the beginning of a step is told where there is no terminal; where every line counts, its end alone is."""
 
     @contextmanager
     def step(self, what: str) -> Iterator[None]:
@@ -26,7 +28,8 @@ class Progress:
                 with self.console.status(Text(what)):
                     yield
             else:
-                self.say(f"{what} ...")
+                if self.announced:
+                    self.say(f"{what} ...")
                 yield
         except BaseException:
             self.say(Text.assemble(("failed", "red"), f"  {what} ({time.monotonic() - started:.1f} s)"))
