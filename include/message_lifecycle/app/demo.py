@@ -27,7 +27,6 @@ from message_lifecycle.local.layout import find_layout
 from message_lifecycle.local.progress import Progress
 from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.errors import EpochMismatch, LifecycleError
-from message_lifecycle.model.instants import format_instant
 from message_lifecycle.model.message import is_marker
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import UndoPlan
