@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from message_lifecycle.local.install import fetch_suites, pinned, pip_settings, uv_environment
+from message_lifecycle.local import install
+from message_lifecycle.local.install import fetch_suites, packages, pinned, pip_settings, uv_environment
 
 LOCK = """\
 # made by a program
@@ -75,3 +77,25 @@ def test_without_npm_or_with_one_that_fails_set_up_goes_on(tmp_path: Path, monke
     assert fetch_suites(tmp_path) == "npm ended with status 7"
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
     assert fetch_suites(tmp_path) == "there is no npm on this machine"
+
+
+def test_each_step_is_said_before_it_begins(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    begun: list[tuple[str, str]] = []
+
+    def ran(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        begun.append((" ".join(command[1:5]), capsys.readouterr().out.strip()))
+        return subprocess.CompletedProcess(command, 0, stdout="")
+
+    monkeypatch.setattr(install.subprocess, "run", ran)
+    monkeypatch.setattr(install, "compile_dir", lambda *_, **__: True)
+    monkeypatch.setattr(install, "fetch_suites", lambda _folder: None)
+    assert install.main() == 0
+    said = dict(begun)
+    assert said["-m pip install --quiet"] == "1/4  pip brings uv and setuptools ..."
+    assert said["-m uv pip sync"].startswith(f"2/4  uv brings up to {packages(Path('requirements.txt').read_text())} packages")
+    assert said["-m uv pip install"] == "3/4  the project itself ..."
+    assert capsys.readouterr().out.strip().startswith("4/4  npm")
+
+
+def test_packages_are_counted_by_their_pins() -> None:
+    assert packages(LOCK) == 3

@@ -22,6 +22,7 @@ REQUIREMENTS = Path("requirements.txt")
 FIRST = ("uv", "setuptools")
 SUITES = Path("tests/json_patch")
 SUITES_SECONDS = 60
+STEPS = 4
 SETTING = re.compile(r"^(global|install|:env:)\.([a-z-]+)=(.*)$")
 # pip's setting -> uv's variable that means the same.
 UV_NAMES = {
@@ -80,12 +81,24 @@ def fetch_suites(folder: Path) -> str | None:
     return None if ran.returncode == 0 else f"npm ended with status {ran.returncode}"
 
 
+def packages(lock: str) -> int:
+    """How many a compiled lock names."""
+    return len(re.findall(r"^[A-Za-z0-9][\w.-]*(?:\[[^]]*\])?==", lock, re.MULTILINE))
+
+
+def say(step: int, what: str) -> None:
+    """One line as a step begins: the whole takes a minute, of which uv says nothing where no terminal listens."""
+    print(f"  {step}/{STEPS}  {what} ...", flush=True)
+
+
 def main() -> int:
-    """Install; the first tool that fails says why and its status is ours."""
+    """Install, and say each step as it begins; the first tool that fails says why and its status is ours."""
     python = [sys.executable, "-m"]
+    lock = REQUIREMENTS.read_text(encoding="utf-8")
+    say(1, f"pip brings {' and '.join(FIRST)}")
     with tempfile.TemporaryDirectory() as folder:
         first = Path(folder) / "first.txt"
-        first.write_text(pinned(REQUIREMENTS.read_text(encoding="utf-8"), FIRST), encoding="utf-8")
+        first.write_text(pinned(lock, FIRST), encoding="utf-8")
         quietly = ["--quiet", "--disable-pip-version-check"]
         status = subprocess.run(
             [*python, "pip", "install", *quietly, "--require-hashes", "--no-deps", "-r", str(first)], check=False
@@ -97,14 +110,20 @@ def main() -> int:
     uv = [*python, "uv", "pip"]
     quiet = [] if sys.stderr.isatty() else ["--quiet"]
     # Without isolation a source distribution is built by the pinned backend, not by whatever is newest.
-    for command in (
-        ["sync", *quiet, "--compile-bytecode", "--require-hashes", "--no-build-isolation", str(REQUIREMENTS)],
-        ["install", "--quiet", "--no-build-isolation", "--no-deps", "--editable", "."],
+    for step, what, command in (
+        (
+            2,
+            f"uv brings up to {packages(lock)} packages and compiles them; this takes longest",
+            ["sync", *quiet, "--compile-bytecode", "--require-hashes", "--no-build-isolation", str(REQUIREMENTS)],
+        ),
+        (3, "the project itself", ["install", "--quiet", "--no-build-isolation", "--no-deps", "--editable", "."]),
     ):
+        say(step, what)
         if status := subprocess.run([*uv, *command], env=environment, check=False).returncode:
             return status
     # As the packages are: where Python may write no byte code, every process would compile all of ours anew.
     compile_dir(PACKAGE, quiet=1)
+    say(STEPS, "npm brings a suite that only tests need")
     if reason := fetch_suites(SUITES):
         print(f"The official JSON Patch suite was not fetched, its tests will be skipped: {reason}.")
     return 0
