@@ -17,6 +17,9 @@ def main() -> int:
     parser.add_argument("--encoding", default="utf-8", help="how the letters of text files are written, as latin-1")
     parser.add_argument("--shift-to", metavar="DAY", help="move all times by whole days so that the newest ends on this day")
     parser.add_argument("--allow-implausible-times", action="store_true", help="take times before 1990 and after 2099 too")
+    parser.add_argument(
+        "--skip-changed", action="store_true", help="pass over files that were taken before with other content, and name them"
+    )
     from message_lifecycle.app.ingest import describe, ingest
 
     print(describe(ingest(**vars(parser.parse_args()))))

@@ -70,8 +70,11 @@ class Landing:
         *,
         shift_to: date | None = None,
         allow_implausible_times: bool = False,
+        skip_changed: bool = False,
     ) -> IngestResult:
-        options = IngestOptions(mapping=mapping, shift_to=shift_to, allow_implausible_times=allow_implausible_times)
+        options = IngestOptions(
+            mapping=mapping, shift_to=shift_to, allow_implausible_times=allow_implausible_times, skip_changed=skip_changed
+        )
         return take_files(self.intake, name, str(folder), options)
 
     def messages(self, name: TopicName) -> list[Message]:

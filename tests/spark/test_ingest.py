@@ -16,6 +16,7 @@ from tests.errors import raises
 from tests.spark.lake import Lake
 from tests.spark.landing import KEYED, Landing, by_the_rule, json_lines
 
+from message_lifecycle.app.ingest import describe
 from message_lifecycle.model.instants import of_datetime, seconds
 from message_lifecycle.sources.records import Unit
 
@@ -191,9 +192,16 @@ def test_a_second_run_takes_what_is_new_and_a_changed_file_is_refused(landing: L
     path = landing.put(folder, "b_jsonl", as_json(ROWS[3:5]))
     assert landing.take(topic, folder).files == ("b.jsonl",)
     path.write_bytes(as_json(ROWS[3:6]))
-    with raises("ChangedFile", match=r"b\.jsonl"):
+    landing.put(folder, "c_jsonl", as_json(ROWS[5:6]))
+    with raises("ChangedFile", match=r"b\.jsonl.*--skip-changed"):
         landing.take(topic, folder)
     assert len(landing.messages(topic)) == 5
+    others = landing.take(topic, folder, skip_changed=True)
+    assert (others.files, others.files_before, others.rows, others.changed) == (("c.jsonl",), 1, 1, ("b.jsonl",))
+    assert "not taken, changed since they were taken: b.jsonl" in describe(others)
+    assert len(landing.messages(topic)) == 6
+    nothing = landing.take(topic, folder, skip_changed=True)
+    assert (nothing.files, nothing.changed) == ((), ("b.jsonl",))
 
 
 def test_bad_rows_go_to_quarantine_with_their_place_and_the_rest_goes_on(landing: Landing) -> None:

@@ -139,6 +139,20 @@ def test_synchronising_keeps_changes_until_the_client_is_taken_off(lake: Lake, l
     assert (described["first"], described["lowest_synced"], described["epoch"]) == (25, 25, 2)
 
 
+def test_a_client_keeps_changes_up_to_the_instant_that_is_told(lake: Lake, letters: TopicName, file: Path) -> None:
+    add(lake, file, 1, 3)
+    lake.say("document", "sync", LETTERS, "letter", "a", "2", "--at", "2026-11-20T12:00:00Z")
+
+    def client() -> tuple[str, bool]:
+        (found,) = lake.say("document", "describe", LETTERS, "letter", "-o", "json").document["clients"]
+        return found["falls_silent_at"], found["keeps"]
+
+    last = "2026-11-21T12:00:00Z"
+    assert client() == (last, True)
+    lake.world.set_now(Instant(NOW + 1))
+    assert client() == (last, False)
+
+
 def test_sync_says_what_is_kept(lake: Lake, letters: TopicName, file: Path) -> None:
     add(lake, file, 1, 3)
     assert (
@@ -155,7 +169,11 @@ def test_the_history_is_what_is_there(lake: Lake, letters: TopicName, file: Path
     """SNP-8."""
     purged(lake, file)
     whole = lake.say("document", "history", LETTERS, "letter", "-o", "json").document
-    assert whole == {"document": "letter", "history": [{"server_seq": 30, "state": "x" * 30}], "goes_on_from": None}
+    hidden = {"from": 18, "to": 29, "first_shown": 30}
+    assert whole == {"document": "letter", "not_shown": hidden, "history": [{"server_seq": 30, "state": "x" * 30}], "goes_on_from": None}
+    why = "Changes 18 to 29 are stored and cannot be shown: what came before them was purged"
+    assert why in lake.say("document", "history", LETTERS, "letter").out
+    assert "cannot be shown" not in lake.say("document", "history", LETTERS, "letter", "--from", "30").out
     add(lake, file, 31, 33)
     some = lake.say("document", "history", LETTERS, "letter", "--from", "31", "--limit", "2", "-o", "json").document
     assert ([entry["server_seq"] for entry in some["history"]], some["goes_on_from"]) == ([31, 32], 33)

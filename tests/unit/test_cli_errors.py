@@ -113,6 +113,19 @@ def test_a_wrong_server_file_is_named(capsys: pytest.CaptureFixture[str], monkey
 
 
 @pytest.mark.parametrize(
+    ("command", "before"), [(("approve", "abc"), "--text"), (("run", "shop/none"), "--yes"), (("hold", "release", "abc"), "--text")]
+)
+def test_a_reason_has_one_name_and_what_it_was_called_before_is_still_taken(lake: Lake, command: tuple[str, ...], before: str) -> None:
+    told = [lake.say(*command, "--by", "ada", word, "because") for word in ("--why", before)]
+    assert told[0] == told[1]
+    assert told[0].status == 2
+    assert told[0].err.startswith("Unknown") or "Unknown" in told[0].out
+    said = lake.say(*command[:-1], "--help").out
+    assert "--why" in said
+    assert before not in said
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ("frob",),

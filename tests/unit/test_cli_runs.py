@@ -194,7 +194,7 @@ def test_run_leaves_a_large_plan_waiting_and_says_how_to_answer(lake: Lake, audi
     waiting = lake.say("run", "shop/audit")
     plan_id = lake.services.ledger.waiting()[0].plan_id
     assert waiting.status == 5
-    assert f"lifecycle approve {plan_id[:12]} --by NAME --text WHY" in waiting.out
+    assert f"lifecycle approve {plan_id[:12]} --by NAME --why WHY" in waiting.out
     assert lake.stored(audit) == [0, 1, 2, 3, 4]
     assert lake.say("approve", plan_id[:12], "--by", "ada", "--text", "old audit").status == 0
     assert lake.say("run", "shop/audit").status == 0

@@ -198,5 +198,5 @@ def test_marks_beyond_32_bits_are_read(tmp_path: Path) -> None:
 
 
 def test_only_local_files_are_read(tmp_path: Path) -> None:
-    with raises("NotLocal", match="Spark SQL"):
+    with raises("NotLocal", match=r'`\[compaction\] engine = "sql"` in the server file has Spark SQL do it'):
         run(Table(tmp_path), [InputFile(path="s3://bucket/file.parquet")], Rules(as_of=AS_OF))

@@ -75,6 +75,13 @@ def test_a_file_with_other_content_is_an_error_that_names_it(ledger: Ledger) -> 
     assert list(ledger.begin_batch(TOPIC, "2", [B])) == [B]
 
 
+def test_files_with_other_content_are_told_apart_before_a_batch_begins(ledger: Ledger) -> None:
+    ledger.begin_batch(TOPIC, "1", [A, B])
+    longer = file(A.path, "longer")
+    assert list(ledger.changed_files(TOPIC, [C, longer, B])) == [longer]
+    assert list(ledger.changed_files(OTHER, [longer])) == []
+
+
 def test_the_same_content_under_another_name_is_another_file(ledger: Ledger) -> None:
     ledger.begin_batch(TOPIC, "1", [A])
     finish(ledger, "1")

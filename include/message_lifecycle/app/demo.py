@@ -284,7 +284,7 @@ def _removed(s: Services, outcome: dict[str, Any]) -> str:
     if not gone or outcome["plan_id"] is None:
         return "nothing"
     expected = s.ledger.record(outcome["plan_id"]).plan.expected
-    if expected.removed_bytes is not None and expected.bytes_in is not None:
+    if expected.removed_bytes and expected.bytes_in is not None:  # single messages are marked in their files, which stay
         found = f", {size(expected.removed_bytes)} of {size(expected.bytes_in)}"
     return f"{gone:,} of {outcome['rows_in']:,} messages ({reasons(outcome['removed'])}){found}"
 
@@ -348,13 +348,14 @@ def _report_document(s: Services, progress: Progress, outcomes: list[dict[str, A
 def _check_clients(s: Services, progress: Progress) -> None:
     """The slower client can go on; one that was away while changes went is told so, and gets no hole."""
     pinned = min((row.server_seq for row in s.ledger.synced(COMPONENTS, DOCUMENT)), default=None)
+    slowest = ""
     if pinned is not None:
         documents.pull(s, COMPONENTS, DOCUMENT, client=PHONE, client_seq=pinned)
-        progress.say(f"  the slowest client goes on from {pinned:,}")
+        slowest = f"the slowest client goes on from {pinned:,}; "
     try:
         documents.pull(s, COMPONENTS, DOCUMENT, client="tablet", client_seq=100, epoch=0)
     except EpochMismatch as told:
-        progress.say(f"  a tablet that was away is told: EpochMismatch, epoch {told.brought} against {told.epoch}; it attaches again")
+        progress.say(f"  {slowest}a tablet that was away is told: EpochMismatch, epoch {told.brought} against {told.epoch}; it attaches again")
         return
     raise document_differs(f"{COMPONENTS}: a client that stood on purged changes was let go on")
 

@@ -46,11 +46,13 @@ def ingest(
     encoding: str = "utf-8",
     shift_to: str | None = None,
     allow_implausible_times: bool = False,
+    skip_changed: bool = False,
 ) -> IngestResult:
     """Take every file of the folder (or the one file) that the topic has not taken yet; see IngestResult.
 
     Fields are named by the arguments: `key`, `value` (default: the whole record as JSON), the two times with their units
     (iso, s, ms, us, ns), `headers`, `partition` (default: chosen by the key). `shift_to` is a day, 2026-11-21.
+    `skip_changed`: a file that was taken before with other content is passed over and named, in place of refusing all of them.
     """
     from message_lifecycle.sources.files import check_delimiter, check_encoding
     from message_lifecycle.sources.messages import FieldMapping
@@ -68,7 +70,9 @@ def ingest(
         delimiter=check_delimiter(delimiter),
         encoding=check_encoding(encoding),
     )
-    options = IngestOptions(mapping=mapping, shift_to=_day(shift_to), allow_implausible_times=allow_implausible_times)
+    options = IngestOptions(
+        mapping=mapping, shift_to=_day(shift_to), allow_implausible_times=allow_implausible_times, skip_changed=skip_changed
+    )
     config = load_config()
     from message_lifecycle.ledger import open_ledger
 
@@ -102,8 +106,9 @@ def _day(text: str | None) -> date | None:
 def describe(result: IngestResult) -> str:
     """What was taken, in a line or a few."""
     before = f"{result.files_before} taken before" if result.files_before else "none before"
+    changed = [f"not taken, changed since they were taken: {', '.join(result.changed)}"] if result.changed else []
     if not result.files:
-        return f"{result.topic}: nothing new ({before}); the log is as it was"
+        return "\n".join([f"{result.topic}: nothing new ({before}); the log is as it was", *changed])
     lines = [
         f"{result.topic}: {result.rows:,} messages of {len(result.files)} files ({before}) in {result.segments} segments",
         "end offsets: " + ", ".join(f"{partition}: {end}" for partition, end in sorted(result.end_offsets.items())),
@@ -116,7 +121,7 @@ def describe(result: IngestResult) -> str:
         lines.append(f"{result.unknown_times} messages have no known time; they, and their segments, never expire")
     if result.shift_days:
         lines.append(f"all times moved by {result.shift_days} days")
-    return "\n".join(lines)
+    return "\n".join([*lines, *changed])
 
 
 # Files of a folder into a topic, each taken exactly once; a whole batch becomes visible in one commit, or nothing of it.
@@ -144,7 +149,8 @@ class IngestResult:
     `quarantined`: refused rows by code. `end_offsets`: the log's, afterwards. `segments`: how many got messages.
     `unknown_times`: messages without a known append time, which never expire (CLK-4); None: not counted, because the
     batch had been committed by a run that died. `shift_days`: by how many days all times were moved. `erased`: messages that were not
-    taken, and are kept nowhere, because their key was erased (`erase --forbid`); None: not counted, as above.
+    taken, and are kept nowhere, because their key was erased (`erase --forbid`); None: not counted, as above. `changed`: files that were
+    passed over because they were taken before with other content.
     """
 
     topic: TopicName
@@ -158,6 +164,7 @@ class IngestResult:
     unknown_times: int | None
     shift_days: int
     erased: int | None = 0
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +174,7 @@ class IngestOptions:
     mapping: FieldMapping
     shift_to: date | None = None
     allow_implausible_times: bool = False
+    skip_changed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +214,8 @@ def take_files(intake: Intake, name: TopicName, path: str, options: IngestOption
         found = find_files(path)
         files = {file.name: file for file in found}
         known = [SourceFile(path=file.name, size_bytes=file.size_bytes, sha256=file.sha256()) for file in found]
+        changed = intake.ledger.changed_files(name, known) if options.skip_changed else ()
+        known = [file for file in known if file not in changed]
         taken: dict[str, tuple[Sequence[SourceFile], _Taken]] = {}
         begun = _left_open(intake, name, known)
         starts = range(0, len(known), MAX_FILES)
@@ -214,7 +224,8 @@ def take_files(intake: Intake, name: TopicName, path: str, options: IngestOption
             fresh = intake.ledger.begin_batch(name, batch_id, some)
             if fresh:
                 taken[batch_id] = fresh, _take(intake, name, batch_id, [files[f.path] for f in fresh], policy, options)
-    return _result(intake, name, taken, files_before=len(known) - sum(len(fresh) for fresh, _ in taken.values()))
+    before = len(known) - sum(len(fresh) for fresh, _ in taken.values())
+    return _result(intake, name, taken, files_before=before, changed=tuple(file.path for file in changed))
 
 
 def _left_open(intake: Intake, name: TopicName, known: Sequence[SourceFile]) -> tuple[str, Sequence[SourceFile]] | None:
@@ -369,6 +380,7 @@ def _result(
     taken: Mapping[str, tuple[Sequence[SourceFile], _Taken]],
     *,
     files_before: int,
+    changed: tuple[str, ...],
 ) -> IngestResult:
     batches = [batch for _, batch in taken.values()]
     appended = [batch.appended for batch in batches if batch.appended is not None]
@@ -388,4 +400,5 @@ def _result(
         unknown_times=None if None in unknown else sum(count for count in unknown if count is not None),
         shift_days=batches[0].shift_days if batches else int(intake.ledger.ingest_settings(name).get(SHIFT_DAYS, 0)),
         erased=None if None in erased else sum(count for count in erased if count is not None),
+        changed=changed,
     )

@@ -265,6 +265,12 @@ class Ingest(Part):
             add_rows(connection, _files, rows)
             return fresh
 
+    def changed_files(self, topic: TopicName, files: Iterable[SourceFile]) -> Sequence[SourceFile]:
+        """Those that a batch has taken with other content, in order of their path. Raises RepeatedFile."""
+        wanted = _by_path(topic, files)
+        with self._database.reading() as connection:
+            return tuple(wanted[row.path] for row in _taken(connection, topic, wanted) if row.sha256 != wanted[row.path].sha256)
+
     def open_batches(self, topic: TopicName) -> Sequence[Batch]:
         """Batches whose end is not known: at most one."""
         query = select(_batches).where(_batches.c.topic == key_of(topic), _batches.c.state == "open")
@@ -347,13 +353,19 @@ def _refuse_second(connection: Connection, topic: TopicName) -> None:
 
 def _not_taken(connection: Connection, topic: TopicName, wanted: dict[str, SourceFile]) -> tuple[SourceFile, ...]:
     """Those that stand in no batch, in order of their path. Raises ChangedFile."""
-    paths = sorted(wanted)
     taken: set[str] = set()
+    for row in _taken(connection, topic, wanted):
+        if row.sha256 != wanted[row.path].sha256:
+            raise changed_file(str(topic), row.path, row.batch_id)
+        taken.add(row.path)
+    return tuple(wanted[path] for path in sorted(wanted) if path not in taken)
+
+
+def _taken(connection: Connection, topic: TopicName, wanted: Iterable[str]) -> Iterator[Any]:
+    """The rows of those paths that stand in a batch, in order of their path."""
+    paths = sorted(wanted)
     for start in range(0, len(paths), _NAMES_AT_ONCE):
         some = paths[start : start + _NAMES_AT_ONCE]
-        query = select(_files).where(_files.c.topic == key_of(topic), _files.c.path.in_(some)).order_by(_files.c.path)
-        for row in connection.execute(query):
-            if row.sha256 != wanted[row.path].sha256:
-                raise changed_file(str(topic), row.path, row.batch_id)
-            taken.add(row.path)
-    return tuple(wanted[path] for path in paths if path not in taken)
+        yield from connection.execute(
+            select(_files).where(_files.c.topic == key_of(topic), _files.c.path.in_(some)).order_by(_files.c.path)
+        )

@@ -194,11 +194,16 @@ class _Lazy(TyperGroup):
         return self.commands[name] if name in self.commands else None  # noqa: SIM401 - `get` would take a module's own KeyError for no command
 
 
+def _word_of_today(word: str) -> str:
+    """A reason is `--why` everywhere; what it was called before is still taken."""
+    return "why" if word in ("text", "yes") else word
+
+
 app = typer.Typer(
     cls=_Lazy,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": _word_of_today},
     help="Deletion you can prove, for message logs on the lakehouse.\n\n"
     "Messages go because a setting of their topic says so: planned, checked on a staged copy, published in one commit, verified, explained.",
     epilog="Exit status: 0 done (or nothing to do), 1 something does not hold, 2 wrong input, 3 refused by a rule, "

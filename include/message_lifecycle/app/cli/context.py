@@ -73,12 +73,12 @@ AsOfOption = Annotated[
 ]
 AtOption = Annotated[str | None, option("--at", "TIME", "When that was; by default the ledger's clock now.")]
 ByOption = Annotated[str, option("--by", "NAME", "Your name, kept in the ledger.")]
-TextOption = Annotated[str, option("--text", "WHY", "Why; kept in the ledger beside your name.")]
+TextOption = Annotated[str, option("--why", "WHY", "Why; kept in the ledger beside your name.")]
 YesOption = Annotated[
     str | None,
-    option("--yes", "WHY", "Approve in advance, with the reason, what the gate leaves to a person; without it such a plan waits."),
+    option("--why", "WHY", "Approve in advance, with the reason, what the gate leaves to a person; without it such a plan waits."),
 ]
-ApproverOption = Annotated[str | None, option("--by", "NAME", "Who approves; needed with --yes.")]
+ApproverOption = Annotated[str | None, option("--by", "NAME", "Who approves; needed with --why.")]
 DryRunOption = Annotated[bool, flag("--dry-run", "Only show the plan; record nothing.")]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="How many, the newest first.")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Print text for people or JSON for programs.")]
@@ -129,14 +129,14 @@ def changes_of(settings: list[str], unset: list[str], where: str) -> dict[str, V
 def word_of(by: str, text: str, of: str = "a request") -> tuple[bool, str, str]:
     """A person's consent: who gives it and why, as a plan's approval has it. `of`: what it is given to."""
     if not by.strip() or not text.strip():
-        raise typer.BadParameter(f"{of} has a name and a reason: --by NAME --text WHY")
+        raise typer.BadParameter(f"{of} has a name and a reason: --by NAME --why WHY")
     return True, by.strip(), text.strip()
 
 
 def approver_of(yes: str | None, by: str | None) -> Approver | None:
     """The word that a person has given in advance; None: such a plan waits."""
     if (yes is None) != (by is None) or (yes is not None and by is not None and not (yes.strip() and by.strip())):
-        raise typer.BadParameter("--yes WHY and --by NAME belong together: an approval has a name and a reason")
+        raise typer.BadParameter("--why WHY and --by NAME belong together: an approval has a name and a reason")
     if yes is None or by is None:
         return None
     word = (True, by.strip(), yes.strip())

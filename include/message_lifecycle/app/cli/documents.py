@@ -145,9 +145,11 @@ def history(
 ) -> None:
     """Show the document after each of its changes, as far back as they are there."""
     from message_lifecycle.app import documents
-    from message_lifecycle.app.views.topics import history_entry_view
+    from message_lifecycle.app.views.topics import history_entry_view, not_shown_view
 
     s, name = services(ctx), TopicName.parse(topic)
+    (described,) = documents.describe(s, name, document)
+    hidden = not_shown_view(described.state, start)
     entries = map(history_entry_view, documents.history(s, name, document, start=start, limit=limit + 1))
     # Printed as they come: a history of large states is larger than memory. The one past the limit says where to go on.
     shown = islice(entries, limit)
@@ -156,9 +158,13 @@ def history(
         return next((entry["server_seq"] for entry in entries), None)
 
     if output is Output.json:
-        emit_long({"document": normalise_name(document)}, "history", shown, lambda: {"goes_on_from": following()})
-    else:
-        _show_history(Screen(), normalise_name(document), shown, following)
+        emit_long({"document": normalise_name(document), "not_shown": hidden}, "history", shown, lambda: {"goes_on_from": following()})
+        return
+    screen = Screen()
+    _show_history(screen, normalise_name(document), shown, following)
+    if hidden is not None:
+        why = "what came before them was purged, and no snapshot is there from which on they could be applied"
+        screen.line(f"Changes {count(hidden['from'])} to {count(hidden['to'])} are stored and cannot be shown: {why}")
 
 
 @app.command("describe")

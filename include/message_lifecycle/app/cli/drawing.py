@@ -380,6 +380,6 @@ def how_to_answer(screen: Screen, view: View) -> None:
     screen.line()
     screen.line("This plan waits for a person:", style="yellow")
     screen.line(f"  look     lifecycle explain {plan_id[:SHORT]}")
-    screen.line(f"  approve  lifecycle approve {plan_id[:SHORT]} --by NAME --text WHY")
+    screen.line(f"  approve  lifecycle approve {plan_id[:SHORT]} --by NAME --why WHY")
     screen.line(f"           {goes_on(view)}")
-    screen.line(f"  refuse   lifecycle refuse {plan_id[:SHORT]} --by NAME --text WHY")
+    screen.line(f"  refuse   lifecycle refuse {plan_id[:SHORT]} --by NAME --why WHY")

@@ -35,7 +35,7 @@ class _NoKeyAsArgument(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None:
             raise typer.BadParameter(
-                "a key is never an argument: it is read from standard input, as in `lifecycle erase --by NAME --text WHY < FILE`. "
+                "a key is never an argument: it is read from standard input, as in `lifecycle erase --by NAME --why WHY < FILE`. "
                 f"Subcommands: {', '.join(self.list_commands(ctx))}"
             )
         return super().resolve_command(ctx, args)
@@ -60,7 +60,7 @@ def erase(
     ] = None,
     forbid: Annotated[bool, typer.Option("--forbid", help="What comes in with the key from now on is not taken.")] = False,
     by: ByOption = "",
-    text: Annotated[str, option("--text", "WHY", "Why; kept beside it. Never the key.")] = "",
+    text: Annotated[str, option("--why", "WHY", "Why; kept beside it. Never the key.")] = "",
     is_base64: Annotated[bool, typer.Option("--base64", help="The line that is read is base64.")] = False,
     empty_key: Annotated[bool, typer.Option("--empty-key", help="An empty line is the empty key.")] = False,
     later: Annotated[
@@ -68,7 +68,7 @@ def erase(
     ] = False,
     output: OutputOption = Output.text,
 ) -> int | None:
-    """Erase a key: `lifecycle erase --by NAME --text WHY < FILE`, or asked for without echo on a terminal."""
+    """Erase a key: `lifecycle erase --by NAME --why WHY < FILE`, or asked for without echo on a terminal."""
     if ctx.invoked_subcommand is not None:
         return None
     from message_lifecycle.app.erasures import ask
@@ -244,7 +244,7 @@ def _carry_out(ctx: typer.Context, request_id: str, by: str, text: str, output: 
         if told["state"] == "erased":
             screen.line(f"To search again for what is gone: lifecycle receipt verify {request_id[: drawing.SHORT]}")
         if told["state"] == "requested":
-            screen.line(f"Not all of it is done. To go on: lifecycle erase run {request_id[: drawing.SHORT]} --by NAME --text WHY")
+            screen.line(f"Not all of it is done. To go on: lifecycle erase run {request_id[: drawing.SHORT]} --by NAME --why WHY")
 
     emit(output, told, render)
     statuses = [of_outcome(one.outcome.name) for one in found if one.outcome is not None]
@@ -259,7 +259,7 @@ def _show_request(ctx: typer.Context, request: str, output: Output) -> int:
     def render(screen: Screen, told: View) -> None:
         _request(screen, told)
         if told["state"] == "requested":
-            screen.line(f"To carry it out: lifecycle erase run {told['request_id'][: drawing.SHORT]} --by NAME --text WHY")
+            screen.line(f"To carry it out: lifecycle erase run {told['request_id'][: drawing.SHORT]} --by NAME --why WHY")
             screen.line(f'or the DAG `erasure` with {{"request_id": "{told["request_id"]}"}}')
 
     emit(output, told, render)

@@ -119,7 +119,7 @@ def _status_notes(entry: View) -> Iterable[str]:
         waiting = entry["waiting"]
         yield (
             f"plan {waiting['plan_id']} waits for a person since {waiting['since']} and lapses at {waiting['lapses_at']}: "
-            f"lifecycle approve {waiting['plan_id'][: drawing.SHORT]} --by NAME --text WHY"
+            f"lifecycle approve {waiting['plan_id'][: drawing.SHORT]} --by NAME --why WHY"
         )
     yield from entry["warnings"]
 

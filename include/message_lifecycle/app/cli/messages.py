@@ -57,6 +57,9 @@ def ingest(
     allow_implausible_times: Annotated[
         bool, flag("--allow-implausible-times", "Take times far from now, which mostly mean a wrong unit.")
     ] = False,
+    skip_changed: Annotated[
+        bool, flag("--skip-changed", "Pass over files that were taken before with other content, and name them; else nothing is taken.")
+    ] = False,
     output: OutputOption = Output.text,
 ) -> None:
     """Bring a folder of JSON lines, CSV or Parquet files into a topic, each file exactly once."""
@@ -79,6 +82,7 @@ def ingest(
             encoding=encoding,
             shift_to=shift_to,
             allow_implausible_times=allow_implausible_times,
+            skip_changed=skip_changed,
         )
     told = {
         "topic": str(result.topic),
@@ -92,11 +96,13 @@ def ingest(
         "segments": result.segments,
         "unknown_times": result.unknown_times,
         "shift_days": result.shift_days,
+        "changed": list(result.changed),
     }
     emit(output, told, _show_taken)
 
 
 def _show_taken(screen: Screen, told: View) -> None:
+    screen.notes(f"not taken, for it has changed since it was: {path}" for path in told["changed"])
     if not told["files"]:
         screen.line(f"{told['topic']}: nothing new, {count(told['files_before'])} files were taken before")
         return

@@ -200,7 +200,7 @@ def delete(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOpt
         outcome = delete_topic(s, name, by=word[1], text=word[2])
     if outcome.plan_id is None:
         return drawing.ended(output, outcome)
-    back = f"To bring it back: lifecycle undo {outcome.plan_id[: drawing.SHORT]} --by NAME --text WHY"
+    back = f"To bring it back: lifecycle undo {outcome.plan_id[: drawing.SHORT]} --by NAME --why WHY"
     return drawing.ended(output, outcome, s.ledger.record(outcome.plan_id).plan.things, then=back)
 
 
@@ -333,7 +333,7 @@ def _show_deleted(screen: Screen, found: list[View]) -> None:
         none="no deleted topics",
     )
     if any(not t["undoable"] for t in found):
-        screen.line("What waits goes for good by: lifecycle reclaim run --deleted PLAN --by NAME --yes WHY")
+        screen.line("What waits goes for good by: lifecycle reclaim run --deleted PLAN --by NAME --why WHY")
 
 
 # Topics as another system's recorded commands describe them.

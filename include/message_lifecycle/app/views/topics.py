@@ -28,6 +28,7 @@ from message_lifecycle.model.outcome import Outcome, PlanRecord, Staged
 from message_lifecycle.model.setting_list import OWN_SETTINGS
 from message_lifecycle.model.settings import BY_NAME, Policy, resolve
 from message_lifecycle.model.topic import api_level, origin_of
+from message_lifecycle.operations import document_reading
 from message_lifecycle.operations.expiry import silent_at
 from message_lifecycle.operations.snapshot_with_purge import silent_from
 
@@ -224,7 +225,7 @@ def _compaction_status(s: Services, under_way: PlanRecord | None, ended: Outcome
         if ended is not None and ended.plan_id == plan_id:
             return "ERROR", f"{ended.name}: {ended.detail}"
         if waits(s, under_way):
-            return "RUNNING", f"plan {plan_id} waits for a person: lifecycle approve {plan_id[:12]} --by NAME --text WHY"
+            return "RUNNING", f"plan {plan_id} waits for a person: lifecycle approve {plan_id[:12]} --by NAME --why WHY"
         if belongs_to_another(s, plan_id, under_way.recorded_at, None):
             return "RUNNING", f"plan {plan_id} is {under_way.state}"
         return "ERROR", f"its run ended while plan {plan_id} was {under_way.state}; the next run takes its place"
@@ -321,6 +322,18 @@ def _payload(payload: bytes, fold: str | None) -> object:
     return {"base64": base64.b64encode(payload).decode()}
 
 
+def not_shown_view(state: DocumentState, start: int) -> View | None:
+    """What `history` cannot show of the changes from `start` on that are stored, and the first that it can (None: none of them): what came
+    before them was purged, so no state is there that they could be applied to (SNP-8). None: all can be shown."""
+    shown, first = document_reading.history(state, start), state.first
+    if first is None or start > state.seq:
+        return None
+    stored, first_shown = max(start, first), shown.first if shown.last else None
+    if stored == first_shown:
+        return None
+    return {"from": stored, "to": state.seq if first_shown is None else first_shown - 1, "first_shown": first_shown}
+
+
 def _stored(state: DocumentState) -> int:
     return 0 if state.first is None else state.seq - state.first + 1
 
@@ -332,7 +345,7 @@ def _client(row: Synced, seq: int, policy: Policy, now: Instant) -> View:
         "server_seq": row.server_seq,
         "lag": seq - row.server_seq,
         "at": when(row.at),
-        "falls_silent_at": when(end),
+        "falls_silent_at": when(None if end is None else Instant(end - 1)),  # the last instant at which it keeps anything, as of consumers
         "keeps": end is None or not is_dead(end, now),
     }
 

@@ -91,7 +91,7 @@ def changed_file(topic: str, path: str, batch_id: str) -> Refused:
     """A file that was ingested before has other content now; taking it again would store its messages twice, or mix two files."""
     return Refused(
         f"{path!r} was ingested into topic {topic!r} before (batch {batch_id}) with other content. "
-        "A file is taken once: put new messages into a file of a new name.",
+        "A file is taken once: put new messages into a file of a new name. `lifecycle ingest --skip-changed` takes the other files.",
         code="ChangedFile",
     )
 
@@ -316,7 +316,7 @@ def unusable_key(reason: str) -> BadInput:
 
 def unnamed_erasure(missing: str) -> BadInput:
     """An erasure names who asks for it, and why."""
-    return BadInput(f"the request names no {missing}. Give who asks by --by, and why by --text.", code="UnnamedErasure")
+    return BadInput(f"the request names no {missing}. Give who asks by --by, and why by --why.", code="UnnamedErasure")
 
 
 def invalid_erasure_secret(found_bytes: int, least_bytes: int) -> BadInput:

@@ -20,14 +20,11 @@ class SparkUnavailable(Unavailable):
 
 
 class CatalogUnavailable(Unavailable):
-    """The table catalog does not answer, or is not configured."""
+    """The table catalog does not answer, or is not configured. `advice`: where it is not its database that is to be looked after."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, advice: str = "Check that its database runs (embedded: `lifecycle up`), and try again.") -> None:
         self.reason = reason
-        super().__init__(
-            f"the table catalog is not available: {reason}. Check that its database runs (embedded: `make up`) and that PYICEBERG_HOME "
-            "names the folder of the `.pyiceberg.yaml` that has the catalog `lake`."
-        )
+        super().__init__(f"the table catalog is not available: {reason}. {advice}")
 
 
 class TableBusy(Unavailable):
@@ -123,7 +120,7 @@ def topic_missing(topic: str) -> PartlyUnavailable:
     return PartlyUnavailable(
         f"topic {topic} is known to the ledger, neither the catalog nor a backend of lifecycle.toml has it, and no plan has deleted it: another "
         "program dropped it, the catalog is an older one, or it is configured no more. Bring it back; where it is meant to be gone, say so: "
-        f"`lifecycle topic forget {topic} --by NAME --text WHY`.",
+        f"`lifecycle topic forget {topic} --by NAME --why WHY`.",
         code="TopicMissing",
     )
 

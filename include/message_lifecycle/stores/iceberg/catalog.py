@@ -93,7 +93,10 @@ class Tables:
 
         found = Config().get_catalog_config(CATALOG)
         if not found:
-            raise CatalogUnavailable(f"PyIceberg's configuration has no catalog {CATALOG!r}")
+            raise CatalogUnavailable(
+                f"PyIceberg's configuration has no catalog {CATALOG!r}",
+                advice="PYICEBERG_HOME names the folder of the `.pyiceberg.yaml` that has it (embedded: `lifecycle up` writes both).",
+            )
         return {str(key): str(value) for key, value in found.items()}
 
     def file_io(self, location: str) -> FileIO:

@@ -159,7 +159,9 @@ _PLACE = ", f.file_index::BIGINT AS file, f.file_row_number AS row"
 def not_local(path: str) -> Unavailable:
     """The engine reads files of the machine it runs on."""
     return Unavailable(
-        f"{path} is not a local file, which this engine needs. Compact this topic by the engine in Spark SQL.", code="NotLocal"
+        f"{path} lies in no folder of this machine, and this engine (DuckDB) reads local files alone. Where it is a compaction that needs it, "
+        '`[compaction] engine = "sql"` in the server file has Spark SQL do it instead.',
+        code="NotLocal",
     )
 
 

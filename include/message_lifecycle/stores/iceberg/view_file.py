@@ -97,6 +97,10 @@ def text_of(content: Mapping[str, Any], *, place: Place) -> str:
     return next((str(told["sql"]) for told in newest[0]["representations"] if told.get("dialect") == "spark"), "")
 
 
+_SAME_CATALOG = "Let SPARK_CONF_DIR and PYICEBERG_HOME name the same catalog."
+_KEEPS_VIEWS = "Views need a SQL (JDBC) catalog of schema version V1 (`jdbc.schema-version`)."
+
+
 def put(place: Place, text: str, *, new: bool) -> None:
     """Make the view, or replace what is there. `new`: it was not there when the caller looked.
 
@@ -110,14 +114,16 @@ def put(place: Place, text: str, *, new: bool) -> None:
         raise CatalogUnavailable(str(error)) from error
     except Py4JError as error:
         if result_unknown(error):
-            raise CatalogUnavailable(f"it did not say whether the view {'.'.join(place)} was written; the next look tells") from error
+            raise CatalogUnavailable(
+                f"it did not say whether the view {'.'.join(place)} was written", advice="The next look tells."
+            ) from error
         kind = java_class(error)
         if kind in _OVERTAKEN:
             raise TableBusy(f"writing the view {'.'.join(place)}", 1) from error
         if kind == "NoSuchNamespaceException":
-            raise CatalogUnavailable(f"Spark's configuration names one without the namespace {place[0]}") from error
+            raise CatalogUnavailable(f"Spark's configuration names one without the namespace {place[0]}", advice=_SAME_CATALOG) from error
         if kind == "UnsupportedOperationException":
-            raise CatalogUnavailable("it keeps no views; views need a SQL (JDBC) catalog of schema version V1") from error
+            raise CatalogUnavailable("it keeps no views", advice=_KEEPS_VIEWS) from error
         raise
 
 
@@ -139,7 +145,7 @@ def _java() -> Jvm:
     """Raises CatalogUnavailable where the catalog has no views."""
     java = cast("Jvm", engine())
     if not _keeps_views(java):
-        raise CatalogUnavailable("it keeps no views; views need a SQL (JDBC) catalog of schema version V1")
+        raise CatalogUnavailable("it keeps no views", advice=_KEEPS_VIEWS)
     return java
 
 
