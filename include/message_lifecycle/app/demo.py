@@ -355,7 +355,9 @@ def _check_clients(s: Services, progress: Progress) -> None:
     try:
         documents.pull(s, COMPONENTS, DOCUMENT, client="tablet", client_seq=100, epoch=0)
     except EpochMismatch as told:
-        progress.say(f"  {slowest}a tablet that was away is told: EpochMismatch, epoch {told.brought} against {told.epoch}; it attaches again")
+        progress.say(
+            f"  {slowest}a tablet that was away is told: EpochMismatch, epoch {told.brought} against {told.epoch}; it attaches again"
+        )
         return
     raise document_differs(f"{COMPONENTS}: a client that stood on purged changes was let go on")
 

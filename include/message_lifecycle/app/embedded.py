@@ -12,15 +12,22 @@ from message_lifecycle.local.layout import Layout
 from message_lifecycle.local.progress import QUIET, Progress
 
 
-def up(layout: Layout | None = None, *, with_airflow: bool = True, progress: Progress = QUIET) -> stack.Status:
-    """Start what does not run yet, migrate the ledger, and put its environment into this process."""
+def up(layout: Layout | None = None, *, with_airflow: bool = True, archive_later: bool = False, progress: Progress = QUIET) -> stack.Status:
+    """Start what does not run yet, migrate the ledger, and put its environment into this process; see `stack.up`."""
 
     def prepare_ledger() -> None:
         load_environment()
         with progress.step("Ledger"):
             migrate_ledger(os.environ[LEDGER_URL])
 
-    return stack.up(layout, with_airflow=with_airflow, with_redis=_wants_redis(), once_database_runs=prepare_ledger, progress=progress)
+    return stack.up(
+        layout,
+        with_airflow=with_airflow,
+        with_redis=_wants_redis(),
+        archive_later=archive_later,
+        once_database_runs=prepare_ledger,
+        progress=progress,
+    )
 
 
 def _wants_redis() -> bool:

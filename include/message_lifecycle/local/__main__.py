@@ -1,4 +1,4 @@
-"""`python -m message_lifecycle.local setup|up|down|status|exec`: the embedded default by hand."""
+"""`python -m message_lifecycle.local setup|up|class-archive|down|status|exec`: the embedded default by hand."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def _arguments() -> argparse.ArgumentParser:
     verbs.add_parser("setup", help="get Java, jars and the database ready; nothing is left running")
     starting = verbs.add_parser("up", help="start everything and leave it running")
     starting.add_argument("--no-airflow", action="store_true", help="PostgreSQL and configuration only")
+    verbs.add_parser("class-archive", help="make the class archive for quick starts of Spark, beside a database that runs")
     verbs.add_parser("down", help="stop everything; the data stays")
     verbs.add_parser("status", help="say what runs; exit status 4 when nothing does")
     running = verbs.add_parser("exec", help="run a command in the stack's environment: exec airflow dags list")
@@ -64,7 +65,10 @@ def main() -> int:
             case "setup":
                 stack.setup(progress=progress)
             case "up":
-                _show(progress, stack.up(with_airflow=not arguments.no_airflow, progress=progress))
+                bare = arguments.no_airflow
+                _show(progress, stack.up(with_airflow=not bare, archive_later=bare, progress=progress))
+            case "class-archive":
+                stack.archive()
             case "down":
                 stack.down(progress=progress)
             case "status":

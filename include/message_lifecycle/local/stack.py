@@ -11,20 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from message_lifecycle.local import airflow, postgres, redis
+from message_lifecycle.local import airflow, postgres, processes, redis
 from message_lifecycle.local.airflow import logins_file
 from message_lifecycle.local.environment import (
     applied,
     build_py_files,
     environment,
     find_archive,
+    read_environment,
     record_archive,
     write_environment,
     write_pyiceberg_conf,
     write_spark_conf,
 )
 from message_lifecycle.local.java import Java, ensure_jars, find_java
-from message_lifecycle.local.layout import Layout, find_layout
+from message_lifecycle.local.layout import Layout, find_layout, venv_python
 from message_lifecycle.local.processes import choose_port, kept_port, only_one
 from message_lifecycle.local.progress import QUIET, Progress
 
@@ -96,6 +97,33 @@ def _record_archive(layout: Layout, started: _Started, cancelled: Event) -> None
         write_spark_conf(layout, address, tools.jars, find_archive(layout, tools.java, tools.jars))
 
 
+# What makes the class archive where nobody is to wait for it; `down` ends it.
+_RECORDER = "class-archive"
+_RECORDER_SECONDS = 2.0
+
+
+def _launch_recorder(layout: Layout, started: _Started, _cancelled: Event) -> None:
+    """Leave the class archive to a process of its own; does nothing when the archive, or that process, is there."""
+    tools = started.tools
+    if find_archive(layout, tools.java, tools.jars) is None and processes.find(layout, _RECORDER) is None:
+        command: list[str | Path] = [venv_python(), "-m", "message_lifecycle.local", _RECORDER]
+        environ = {**applied(started.settings), "JAVA_HOME": str(tools.java.runtime)}
+        processes.launch(layout, _RECORDER, command, environ, identity="")
+
+
+def archive(layout: Layout | None = None) -> None:
+    """Make the class archive beside a database that runs, and put it into Spark's configuration; without a database, nothing."""
+    layout = layout or find_layout()
+    address, settings = postgres.running(layout), read_environment(layout)
+    if address is None or settings is None:
+        return
+    tools = _tools(layout, QUIET)
+    recorded = record_archive(layout, tools.java, tools.jars, address, applied(settings), Event())
+    if recorded is not None:
+        with only_one(layout.lock_file):
+            write_spark_conf(layout, address, tools.jars, recorded)
+
+
 @contextmanager
 def _beside(work: Callable[[Event], None]) -> Iterator[Future[None]]:
     """Work on the machine's other core during the block: recording takes one core half a minute, once. Cancelled when the block fails."""
@@ -128,13 +156,15 @@ def up(
     *,
     with_airflow: bool = True,
     with_redis: bool = False,
+    archive_later: bool = False,
     once_database_runs: Callable[[], None] | None = None,
     progress: Progress = QUIET,
 ) -> Status:
     """Start what does not run yet and wait until it is healthy; if that fails or is interrupted, stop what this call started.
 
     `once_database_runs` is called when the databases and every file of configuration are there and Airflow is not started yet: the place to
-    migrate what Airflow's tasks will use. `with_redis`: a backend is configured that lives on the embedded Redis.
+    migrate what Airflow's tasks will use. `with_redis`: a backend is configured that lives on the embedded Redis. `archive_later`: the class
+    archive is made in the background, minutes on a busy machine, in which Spark starts more slowly.
     """
     layout = layout or find_layout()
     layout.prepare()
@@ -147,12 +177,13 @@ def up(
             if with_redis:
                 with progress.step("Redis"):
                     redis.start(layout)
-            with _beside(lambda cancelled: _record_archive(layout, started, cancelled)) as recorded:
+            record, told = (_launch_recorder, ", made in the background") if archive_later else (_record_archive, "")
+            with _beside(lambda cancelled: record(layout, started, cancelled)) as recorded:
                 if once_database_runs:
                     once_database_runs()
                 if with_airflow:
                     airflow.start(layout, applied(started.settings), progress)
-                with progress.step("Class archive for quick starts of Spark"):
+                with progress.step(f"Class archive for quick starts of Spark{told}"):
                     recorded.result()
         except BaseException:
             if not airflow_ran:
@@ -160,6 +191,7 @@ def up(
             if not redis_ran:
                 redis.stop(layout)
             if not ran:
+                processes.stop(layout, [_RECORDER], polite_seconds=_RECORDER_SECONDS)
                 postgres.stop(layout)
             raise
     return status(layout)
@@ -202,6 +234,7 @@ def down(layout: Layout | None = None, *, progress: Progress = QUIET) -> None:
         with progress.step("Stopping Redis"):
             redis.stop(layout)
         with progress.step("Stopping PostgreSQL"):
+            processes.stop(layout, [_RECORDER], polite_seconds=_RECORDER_SECONDS)
             postgres.stop(layout)
         # What drivers that were killed have left; nobody works there now.
         shutil.rmtree(layout.scratch)

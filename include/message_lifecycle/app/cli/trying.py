@@ -38,7 +38,7 @@ def up(
     from message_lifecycle.app import embedded
     from message_lifecycle.local.progress import Progress
 
-    found = embedded.up(with_airflow=not no_airflow, progress=Progress())
+    found = embedded.up(with_airflow=not no_airflow, archive_later=no_airflow, progress=Progress())
     told = {
         "state": str(found.state),
         "postgres": found.postgres,
