@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,7 +54,7 @@ def test_every_option_reaches_the_ingest(lake: Lake, monkeypatch: pytest.MonkeyP
         "ingest", "shop/orders", "./landing", "--key-field", "customer", "--value-field", "body", "--time-field", "created_at",
         "--time-unit", "ms", "--event-time-field", "seen_at", "--event-time-unit", "s", "--headers-field", "tags",
         "--partition-field", "shard", "--delimiter", ";", "--encoding", "latin-1", "--shift-to", "2026-11-21", "--allow-implausible-times",
-        "-o", "json",
+        "--skip-changed", "-o", "json",
     )  # fmt: skip
     assert said.status == 0
     assert asked.arguments == ("shop/orders", "./landing")
@@ -70,6 +71,7 @@ def test_every_option_reaches_the_ingest(lake: Lake, monkeypatch: pytest.MonkeyP
         "encoding": "latin-1",
         "shift_to": "2026-11-21",
         "allow_implausible_times": True,
+        "skip_changed": True,
     }
     assert (said.document["messages"], said.document["end_offsets"]) == (1234, {"0": 634, "1": 600})
 
@@ -94,3 +96,9 @@ def test_an_invalid_name_is_refused_before_anything_is_read(lake: Lake, monkeypa
     monkeypatch.setattr(module, "ingest", asked)
     assert lake.say("ingest", "..", "./landing").status == 2
     assert asked.arguments == ()
+
+
+def test_files_that_were_passed_over_are_named(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    for result in (TAKEN, NOTHING):
+        monkeypatch.setattr(module, "ingest", Asked(replace(result, changed=("old.jsonl",))))
+        assert "not taken, for it has changed since it was: old.jsonl" in lake.say("ingest", "shop/orders", ".", "--skip-changed").out
