@@ -58,7 +58,7 @@ class Compaction(Operation):
         if (waiting := asked.question(name)) is not None:
             return waiting
         s.ledger.check(name, s.topics.describe(name).ledger)
-        if _is_settled(s, name, policy, asked):
+        if _is_settled(s, name, policy, as_of=asked.as_of, named=asked.named):
             return Due(topic=name, due=False, reason="nothing is new, and nothing in the view is due")
         facts = compaction_facts(s, name, policy, as_of=asked.as_of)
         made = compaction.plan(facts, policy, as_of=asked.as_of)
@@ -78,7 +78,7 @@ class Compaction(Operation):
             return ()
         nothing = Owed(kind="compaction")
         as_of = s.ledger.now()
-        if _is_settled(s, name, policy, as_of):
+        if _is_settled(s, name, policy, as_of=as_of, named=False):
             return [nothing]
         facts = compaction_facts(s, name, policy, as_of=as_of)
         plan = compaction.plan(facts, policy, as_of=as_of)
@@ -182,13 +182,13 @@ class PurgeCompacted(OfMessages):
         accept_one(s, plan, "cleanup_policy")
 
 
-def _is_settled(s: Services, name: TopicName, policy: Policy, asked: Asked) -> bool:
+def _is_settled(s: Services, name: TopicName, policy: Policy, *, as_of: Instant, named: bool) -> bool:
     view, ends = s.stores.view.view(name), s.reader.end_offsets(name)
     if view is None:  # a person who names an empty topic gets its empty view; by its schedule it waits for a message
-        return not asked.named and not any(ends.values()) and s.ledger.accepted_view(name) is None
+        return not named and not any(ends.values()) and s.ledger.accepted_view(name) is None
     # A view that is past the log is no settled one: planning says what is wrong with it.
     is_whole = all(view.horizon(partition) == end - 1 for partition, end in ends.items())
-    return is_whole and not compaction.is_due(view, policy, as_of=asked.as_of)
+    return is_whole and not compaction.is_due(view, policy, as_of=as_of)
 
 
 def _new_bytes(facts: CompactionFacts) -> int:
