@@ -22,7 +22,7 @@ def ours(topic: str, as_of: str, to_gate: str, from_gate: str) -> dict[str, floa
     with timed(took, "imports"):
         from message_lifecycle.app import applications
     with timed(took, "plan and stage"):
-        assert applications.plan_and_stage(run=run, as_of=as_of, topics=[topic], dry_run=False, work="compaction") == 0
+        assert applications.plan_and_stage(run=run, as_of=as_of, topics=[topic], work="compaction") == 0
     with timed(took, "gate"):
         Path(to_gate).write_text(run, encoding="utf-8")
         assert Path(from_gate).read_text(encoding="utf-8") == "judged"

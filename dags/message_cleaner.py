@@ -5,7 +5,8 @@ Removes what is past its time from every topic: whole segments by `message_expir
 verified. Nothing due: the run ends after `due`, skipped, without starting Spark.
 
 * **Copies** into sources and mirrors come first; an origin keeps what they have not copied.
-* **Trigger** it with topics, a time to judge by, or as a dry run. A run needs a logical date or the parameter `as_of`.
+* **Trigger** it with topics or a time to judge by; where it is paused, that unpauses it, and so does a backfill. A run needs a logical date or
+  the parameter `as_of`. The DAG `preview` shows what would go.
 * **Backfill** plans each interval at its own end; an interval that was published before reports the first result.
 * **Approve** large or newly enabled removals under *Required Actions*; the other topics do not wait.
 """

@@ -1,4 +1,4 @@
-"""Pages inside Airflow's UI: every topic's state, one topic, one plan, and the outcomes of a run. Read-only.
+"""Pages inside Airflow's UI: every topic's state, one topic, one plan, and the outcomes of a run, or what it showed. Read-only.
 
 Whoever may read a DAG of ours may read its pages; the dependency stands on the application, so no route can lack it.
 """
@@ -12,6 +12,7 @@ PREFIX = "/lifecycle"
 # A topic is not the property of one DAG: who may read this one may read what it did.
 DAG_ID = "message_cleaner"
 STATUS_OF_EXIT = {2: 404, 3: 409, 4: 503}
+PREVIEW_DAG_ID = "preview"
 RUNS_SHOWN = 20
 
 
@@ -70,6 +71,8 @@ def application() -> Any:
 
         requires_access_dag("GET", param_dag_id=dag_id)(request, user)
         run = f"{dag_id}/{run_id}"
+        if dag_id == PREVIEW_DAG_ID:
+            return answer(pages.preview(base=base(request), **tasks.preview_page(run=run)))
         questions = tasks.waiting(run=run)
         return answer(pages.run(base=base(request), run_id=run, outcomes=tasks.outcomes_of_run(run=run), questions=questions))
 

@@ -6,6 +6,8 @@
     due >> OPERATION (plan and stage) >> marker_generation >> quality_gate >> publish >> verify    once, for all topics that are due
         >> waiting >> approval: ask >> record >> publish >> verify    mapped, one for each plan that needs a person
 
+    would_go                             of the DAG `preview`: plans, and keeps what they say for the run's page; nothing follows
+
 The cleaner alone copies, and looks for markers of what it takes; a sweep (marker_generation) makes its markers where it is planned;
 compaction, the purge of what it covers, and documents make none. What compaction has verified updates the asset `compacted`.
 
@@ -23,7 +25,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import Asset, Param, task, task_group
@@ -35,27 +37,36 @@ if TYPE_CHECKING:
     from message_lifecycle.app.windows import Window
 
 RUN = "{{ dag.dag_id }}/{{ run_id }}"
+_DRY_RUN = "dry_run"
 READ_AGAIN: dict[str, Any] = {"retries": 2, "retry_delay": timedelta(seconds=10), "execution_timeout": timedelta(minutes=10)}
 
-# The name says "done"; the rule skips where anything before was skipped (nothing due, dry run), and does not run when `due` failed.
+# The name says "done"; the rule skips where anything before was skipped (nothing due), and does not run when `due` failed.
 AFTER_A_FAILURE_TOO = "all_done_min_one_success"
 
 COMPACTED = Asset("compacted")
 """Topics have new compacted views. Each event's extra: `as_of`, the instant they were judged by, and `topics`."""
+
+_LOOK_FIRST = "The DAG `preview` shows what would go."
+_UNPAUSES = (
+    "Where this DAG is paused, this dialog and that of a backfill unpause it: from then on it runs on its schedule, too. Untick "
+    "*Unpause ... on trigger* to keep it paused: the run then waits, queued, until the DAG is unpaused."
+)
 
 log = logging.getLogger(__name__)
 Application = type[SparkApplication] | type[PlainApplication]
 
 
 def form() -> dict[str, Param]:
-    """The trigger form. The names are all that a run may be given; `due` refuses any other."""
+    """The trigger form. The names are all that a run may be given; `copies` and `due` refuse any other.
+
+    Nothing here makes a run a trial: Airflow's dialog unpauses the DAG, and the next scheduled run would be none."""
     return {
         "topics": Param(
             [],
             type="array",
             items={"type": "string", "minLength": 1},
             title="Topics",
-            description_md="`stream/topic`, one per line. Empty: every topic that is due.",
+            description_md=f"`stream/topic`, one per line. Empty: every topic that is due. **This run removes.** {_LOOK_FIRST} {_UNPAUSES}",
         ),
         "as_of": Param(
             None,
@@ -64,12 +75,21 @@ def form() -> dict[str, Param]:
             title="As of",
             description_md="Judge ages by this time (UTC). Empty: the end of the run's data interval. A time that has not come is refused.",
         ),
-        "dry_run": Param(
-            False,
-            type="boolean",
-            title="Dry run",
-            description_md="Plan, print the plans in the log of the first Spark task, and change nothing.",
-        ),
+    }
+
+
+def preview_form() -> dict[str, Param]:
+    """The form of the DAG that removes nothing."""
+    from message_lifecycle.app.operations.registry import Scheduled
+
+    said = {
+        "topics": "`stream/topic`, one per line. Empty: every topic that is due, and of each other one why it is not.",
+        "as_of": "Judge ages by this time (UTC). Empty: the time of the run. A time that has not come is refused.",
+    }
+    operations = list(get_args(Scheduled))
+    operation = Param(operations[0], type="string", enum=operations, title="Operation", description_md="Whose plan is shown.")
+    return {"operation": operation} | {
+        name: Param(param.value, **(param.schema | {"description_md": said[name]})) for name, param in form().items()
     }
 
 
@@ -127,22 +147,17 @@ def _window(context: Mapping[str, Any]) -> Window:
     )
 
 
-def _refuse_unknown(conf: Mapping[str, Any] | None) -> None:
-    """Airflow checks the values of known parameters and lets unknown names through (NUM-1)."""
+def _refuse_unknown(conf: Mapping[str, Any] | None, known: Mapping[str, Param], *, secret: bool = False) -> None:
+    """Airflow checks the values of known parameters and lets unknown names through (NUM-1). `secret`: what was given may be a key, and is not
+    told; but that of `dry_run`, which earlier versions knew, is."""
     from message_lifecycle.model.errors import InvalidSetting
 
-    known = form()
     for key, value in (conf or {}).items():
-        if key not in known:
-            raise InvalidSetting(where="configuration of this run", key=key, value=value, allowed=", ".join(known))
-
-
-def _refuse_unknown_names(conf: Mapping[str, Any] | None, known: Mapping[str, Param]) -> None:
-    """As `_refuse_unknown`, without a word of what was given: it may be a key."""
-    from message_lifecycle.model.errors import InvalidSetting
-
-    if not set(conf or {}) <= set(known):
-        raise InvalidSetting(where="configuration of this run", key="a name", value="(not shown)", allowed=", ".join(known))
+        if key in known:
+            continue
+        instead = f". {_LOOK_FIRST}" if key == _DRY_RUN else ""
+        name, shown = (key if key == _DRY_RUN else "a name", "(not shown)") if secret else (key, value)
+        raise InvalidSetting(where="configuration of this run", key=name, value=shown, allowed=f"{', '.join(known)}{instead}".rstrip("."))
 
 
 @task(**READ_AGAIN)
@@ -152,9 +167,8 @@ def copies(**context: Any) -> list[str]:
 
     params = context["params"]
     with _named_errors():
-        _refuse_unknown(context["dag_run"].conf)
+        _refuse_unknown(context["dag_run"].conf, form())
         _window(context)  # a run that cannot tell its time ends before it begins
-        _not_in_a_dry_run(context)
         topics = tasks.copies(topics=params["topics"])
     if not topics:
         raise AirflowSkipException("no source or mirror has anything new to copy")
@@ -169,16 +183,32 @@ def due(operation: Any, **context: Any) -> dict[str, Any]:
 
     params = context["params"]
     with _named_errors():
-        _refuse_unknown(context["dag_run"].conf)
+        _refuse_unknown(context["dag_run"].conf, form())
         window = _window(context)
         log.info("%s", window)
         as_of = format_instant(window.as_of)
-        topics = tasks.due(run=_run(context), as_of=as_of, topics=params["topics"], dry_run=params["dry_run"], work=operation)
+        topics = tasks.due(run=_run(context), as_of=as_of, topics=params["topics"], work=operation)
     if not topics:
         raise AirflowSkipException(f"nothing is due ({window})")
     log.info("due: %s", ", ".join(topics))
     arguments = ["--run", _run(context), "--as-of", as_of, "--topics", ",".join(topics)]
-    return {"topics": topics, "window": str(window), "arguments": [*arguments, *(["--dry-run"] if params["dry_run"] else [])]}
+    return {"topics": topics, "window": str(window), "arguments": arguments}
+
+
+@task(**READ_AGAIN)
+def would_go(**context: Any) -> None:
+    """What the operation would take, on the run's page, without a JVM. The log names the plans by their ids alone: an erasure does not reach it."""
+    from message_lifecycle.app import tasks
+    from message_lifecycle.model.instants import format_instant
+
+    params = context["params"]
+    with _named_errors():
+        _refuse_unknown(context["dag_run"].conf, preview_form())
+        window = _window(context)
+        log.info("%s", window)
+        as_of = format_instant(window.as_of)
+        tasks.keep_preview(run=_run(context), as_of=as_of, topics=params["topics"], work=params["operation"])
+    log.info("what would go stands under this run's tab Outcomes")
 
 
 @task(multiple_outputs=True, **READ_AGAIN)
@@ -187,7 +217,7 @@ def requested(**context: Any) -> dict[str, Any]:
     from message_lifecycle.app import tasks
 
     with _named_errors():
-        _refuse_unknown_names(context["dag_run"].conf, erasure_form())
+        _refuse_unknown(context["dag_run"].conf, erasure_form(), secret=True)
         found = tasks.requested_erasure(run=_run(context), request_id=context["params"]["request_id"])
     if not found["topics"]:
         raise AirflowSkipException(f"erasure request {found['request_id']} is {found['state']}")
@@ -196,15 +226,9 @@ def requested(**context: Any) -> dict[str, Any]:
     return {"topics": found["topics"], "window": found["as_of"], "arguments": [*arguments, "--request", found["request_id"]]}
 
 
-def _not_in_a_dry_run(context: Mapping[str, Any]) -> None:
-    if context["params"].get("dry_run", False):
-        raise AirflowSkipException("dry run: plans are in the log of the first Spark task; nothing is copied or staged")
-
-
 def _only_with_markers(context: Mapping[str, Any]) -> None:
     from message_lifecycle.app import tasks
 
-    _not_in_a_dry_run(context)
     with _named_errors():
         if not tasks.wants_markers(run=_run(context)):
             raise AirflowSkipException("no plan of this run calls for markers")
@@ -326,7 +350,6 @@ def _from_plan_on(
         task_id="quality_gate",
         application="quality_gate",
         arguments=["--run", RUN],
-        pre_execute=_not_in_a_dry_run,
         # Markers may be skipped, planning not: where nothing was due, nothing is judged.
         trigger_rule="none_failed_min_one_success",
     )

@@ -16,7 +16,7 @@ def main() -> int:
     from message_lifecycle.model.request import EraseKey
 
     work = EraseKey(request_id=given.request)
-    return plan_and_stage(run=given.run, as_of=given.as_of, topics=given.topics.split(","), dry_run=False, work=work)
+    return plan_and_stage(run=given.run, as_of=given.as_of, topics=given.topics.split(","), work=work)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ def main() -> int:
     parser.add_argument("--run", required=True, help="name of the run whose staged plans get their markers")
     parser.add_argument("--as-of", help="the instant of a sweep, ISO 8601 UTC")
     parser.add_argument("--topics", help="topics to sweep: stream/topic, separated by commas")
-    parser.add_argument("--dry-run", action="store_true", help="print the sweep's plans and stage nothing")
     given = parser.parse_args()
     if (given.as_of is None) != (given.topics is None):
         parser.error("--as-of and --topics belong together")
@@ -20,8 +19,8 @@ def main() -> int:
     if given.topics is None:
         return mark_all(run=given.run)
     topics = given.topics.split(",")
-    planned = plan_and_stage(run=given.run, as_of=given.as_of, topics=topics, dry_run=given.dry_run, work="marker_generation")
-    return planned or (0 if given.dry_run else mark_all(run=given.run))
+    planned = plan_and_stage(run=given.run, as_of=given.as_of, topics=topics, work="marker_generation")
+    return planned or mark_all(run=given.run)
 
 
 if __name__ == "__main__":

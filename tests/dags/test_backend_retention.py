@@ -163,10 +163,11 @@ def test_a_run_removes_what_is_beyond_the_limits_and_the_next_one_finds_nothing(
 
 
 @on_files
-def test_a_dry_run_takes_nothing(beside: Beside, database: None) -> None:
-    state, states = run(dry_run=True)
-    assert (state, states["retention"], states["quality_gate"]) == ("success", "success", "skipped")
+def test_a_preview_of_a_backend_takes_nothing(beside: Beside) -> None:
+    tasks.keep_preview(run="preview/r", as_of=AS_OF, topics=["web/clicks"], work="retention")
+    assert "6 by retention_count" in tasks.preview_page(run="preview/r")["printed"]
     assert beside.offsets == list(range(10))
+    assert lake().ledger.plans() == []
 
 
 @on_files

@@ -124,7 +124,7 @@ def questions_of(request_id: str) -> list[dict[str, Any]]:
 
     found = tasks.requested_erasure(run="erasure/r", request_id=request_id)
     work = EraseKey(request_id=request_id)
-    assert applications.plan_and_stage(run="erasure/r", as_of=found["as_of"], topics=found["topics"], dry_run=False, work=work) == 0
+    assert applications.plan_and_stage(run="erasure/r", as_of=found["as_of"], topics=found["topics"], work=work) == 0
     assert applications.gate_all(run="erasure/r") == 0
     assert applications.publish_all(run="erasure/r") == 0
     tasks.verify(run="erasure/r", work="erasure")

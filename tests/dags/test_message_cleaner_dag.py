@@ -117,7 +117,6 @@ def test_the_interval_is_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyP
     [
         ("topics", [[], ["a/b"], ["demo/flights", "x"]], ["a/b", [1], [""], None]),
         ("as_of", [None, "2026-11-21T00:00:00Z"], [5, True, ["2026-11-21"]]),
-        ("dry_run", [True, False], ["yes", None, 1]),
     ],
 )
 def test_the_form_takes_values_of_its_kind(dag: Any, name: str, good: list[object], bad: list[object]) -> None:
@@ -134,7 +133,7 @@ def test_the_form_takes_values_of_its_kind(dag: Any, name: str, good: list[objec
 def test_the_form_is_filled_with_what_a_scheduled_run_does(plugins: None) -> None:
     from lifecycle_tasks import form
 
-    assert {name: param.value for name, param in form().items()} == {"topics": [], "as_of": None, "dry_run": False}
+    assert {name: param.value for name, param in form().items()} == {"topics": [], "as_of": None}
 
 
 def test_a_dag_survives_being_stored(dag: Any) -> None:

@@ -51,6 +51,8 @@ DOCUMENTS = {
         questions=[{"plan_id": "0" * 32, "subject": EVIL}],
     ),
     "empty run": lambda: pages.run(base=BASE, run_id="message_cleaner/x", outcomes=[], questions=[]),
+    "preview": lambda: pages.preview(base=BASE, run_id=f"preview/{EVIL}", as_of="2026-11-21T15:00:00Z", printed=f"Plan 0123\n{EVIL}"),
+    "empty preview": lambda: pages.preview(base=BASE, run_id="preview/x", as_of=None, printed=None),
     "error": lambda: pages.error(base=BASE, kind="UnknownPlan", message=EVIL),
 }  # fmt: skip
 VOID = {"meta", "br", "img", "input", "link", "hr"}

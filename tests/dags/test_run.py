@@ -72,6 +72,8 @@ def stage(monkeypatch: pytest.MonkeyPatch, database: None) -> Stage:
 
     monkeypatch.setattr(tasks, "copies", say("copies", lambda: made.copies))
     monkeypatch.setattr(tasks, "due", say("due", lambda: made.topics))
+    monkeypatch.setattr(tasks, "keep_preview", say("keep_preview", lambda: None))
+    monkeypatch.setattr(tasks, "requested_erasure", say("requested_erasure", lambda: None))
     monkeypatch.setattr(tasks, "wants_markers", say("wants_markers", lambda: made.marks))
     monkeypatch.setattr(tasks, "waiting", say("waiting", lambda: made.plans))
     monkeypatch.setattr(tasks, "record_approval", say("record_approval", lambda: None))
@@ -160,15 +162,6 @@ def test_each_plan_goes_its_own_way_after_its_answer(stage: Stage) -> None:
     for _, body, _, _ in asked:
         assert body.startswith("**much**")
         assert "the end of the data interval" in body
-
-
-def test_a_dry_run_stops_after_planning(stage: Stage) -> None:
-    state, states = run({"dry_run": True})
-    assert state == "success"
-    assert (states.pop("due"), states.pop("message_cleaner")) == ("success", "success")
-    assert set(states.values()) == {"skipped"}
-    ((*_, last),) = stage.named("message_cleaner")
-    assert last == "--dry-run"
 
 
 @pytest.mark.parametrize("failing", ["message_cleaner", "publish"])

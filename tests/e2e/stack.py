@@ -157,9 +157,9 @@ class Stack:
             time.sleep(1)
         raise AssertionError(f"{task_id} of {run_id} is {self.states(run_id).get(task_id)}")
 
-    def runs_between(self, first: str, last: str) -> list[dict[str, Any]]:
+    def runs_between(self, first: str, last: str, dag: str = DAG) -> list[dict[str, Any]]:
         """Runs by logical date, both ends included."""
-        path = f"{API}/dags/{DAG}/dagRuns?logical_date_gte={quote(first)}&logical_date_lte={quote(last)}&limit=100"
+        path = f"{API}/dags/{dag}/dagRuns?logical_date_gte={quote(first)}&logical_date_lte={quote(last)}&limit=100"
         return list(self.api.request("GET", path)["dag_runs"])
 
     def wait_for_backfill(self, *, first: str, last: str, runs: int) -> None:

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from html import unescape
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from message_lifecycle.local.airflow import API
 from message_lifecycle.local.layout import AirflowRefused
 from tests.e2e.stack import DAG, DAY, Stack
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.postgres]
 
 HOUR = 3_600
+QUIET = "quarantine"
 EXPIRY = {"message_expiry": 2 * DAY}
 """What is fresh when the newest day ends stays so for as long as the tests run."""
 # Error -> the configuration of a run that ends with it, and whether the run has a logical date.
@@ -159,18 +163,58 @@ def test_what_is_wrong_is_refused_by_name_before_anything_starts(stack: Stack, w
     assert told in stack.api.task_log(DAG, run_id, "due")
 
 
-def test_a_dry_run_prints_the_plan_and_changes_nothing(stack: Stack, scheduled: str) -> None:
+def test_a_preview_shows_the_plan_on_a_page_and_changes_nothing(stack: Stack, scheduled: str) -> None:
     stack.agent("create", "e2e/named", **EXPIRY)
     stack.agent("append", "e2e/named", _segments(stack.days.end, old=3, fresh=5))
     before = stack.agent("look", "e2e/named")
-    run_id = stack.api.trigger(DAG, conf={"topics": ["e2e/named"], "dry_run": True, "as_of": _ends(stack, 0)})
-    assert stack.finished(run_id) == "success"
-    states = stack.states(run_id)
-    assert states["due"] == states["message_cleaner"] == "success"
-    assert {states[task] for task in ("quality_gate", "publish", "verify", "waiting")} == {"skipped"}
-    assert "drop_segments" in stack.api.task_log(DAG, run_id, "message_cleaner")
+    assert not stack.api.request("GET", f"{API}/dags/preview")["is_paused"], "nobody has unpaused it"
+    conf = {"operation": "message_cleaner", "topics": ["e2e/named"], "as_of": _ends(stack, 0)}
+    run_id = stack.api.trigger("preview", conf=conf)
+    assert stack.finished(run_id, "preview") == "success"
+    assert stack.states(run_id, "preview") == {"would_go": "success"}
+    page = unescape(stack.page(f"/runs?dag_id=preview&run_id={quote(run_id)}"))
+    printed = page.partition("<pre>")[2].partition("</pre>")[0]
+    assert "3 of 8 messages" in printed
+    told = stack.lifecycle("plan", "e2e/named", "--dry-run", "--as-of", _ends(stack, 0))
+    assert told["plan_id"] in printed, "the plan that the command shows"
     assert stack.agent("look", "e2e/named") == before
     assert stack.agent("history", "e2e/named") == []
+    with pytest.raises(AssertionError, match="UnknownPlan"):
+        stack.agent("plan", told["plan_id"])
+
+
+@pytest.fixture(scope="module")
+def refused(stack: Stack, scheduled: str) -> dict[str, str]:
+    """How it was started -> the run that was given a word that no form has. Of a DAG whose runs find nothing due."""
+    stack.api.wait_for_dag(QUIET, seconds=120)
+    runs = {}
+    # As the trigger dialog sends it, which unpauses the DAG before.
+    stack.api.set_paused(QUIET, False)
+    form = {"topics": ["e2e/quiet"], "as_of": None, "dry_run": True}
+    sent = {"conf": form, "dag_run_id": None, "logical_date": _now(), "data_interval_start": None, "data_interval_end": None, "note": ""}
+    runs["UI"] = str(stack.api.request("POST", f"{API}/dags/{QUIET}/dagRuns", sent)["dag_run_id"])
+    runs["API"] = stack.api.trigger(QUIET, conf={"dry_run": False}, logical_date=_now())
+    dates = ["--from-date", _ends(stack, -5), "--to-date", _ends(stack, -5)]
+    stack.airflow("backfill", "create", "--dag-id", QUIET, *dates, "--dag-run-conf", json.dumps({"dry_run": True}))
+    runs["command"] = "by_command"
+    stack.airflow("dags", "trigger", QUIET, "--run-id", runs["command"], "--logical-date", _now(), "--conf", json.dumps({"dry_run": True}))
+    (of_backfill,) = stack.runs_between(_ends(stack, -5), _ends(stack, -5), QUIET)
+    runs["backfill"] = str(of_backfill["dag_run_id"])
+    return runs
+
+
+@pytest.mark.parametrize("way", ["UI", "API", "command", "backfill"])
+def test_a_dry_run_is_refused_by_name_before_anything_is_looked_at(stack: Stack, refused: dict[str, str], way: str) -> None:
+    run_id = refused[way]
+    assert stack.finished(run_id, QUIET) == "failed"
+    states = stack.states(run_id, QUIET)
+    assert states.pop("due") == "failed"
+    assert set(states.values()) == {"upstream_failed"}
+    log = stack.api.task_log(QUIET, run_id, "due")
+    assert "InvalidSetting: configuration of this run: dry_run = " in log
+    assert "The DAG `preview` shows what would go." in log
+    assert stack.agent("outcomes", f"{QUIET}/{run_id}") == []
+    assert stack.agent("idle", f"{QUIET}/{run_id}") is None, "the ledger never heard of it"
 
 
 def test_a_triggered_run_takes_the_named_topics_alone(stack: Stack, scheduled: str) -> None:

@@ -32,7 +32,7 @@ def prices(lake: Lake, **settings: str | int) -> TopicName:
 
 def planned(name: TopicName, *, work: Scheduled = "compaction", run: str = RUN, as_of: str = AS_OF) -> None:
     assert tasks.due(run=run, as_of=as_of, topics=[], work=work) == [str(name)]
-    assert applications.plan_and_stage(run=run, as_of=as_of, topics=[str(name)], dry_run=False, work=work) == 0
+    assert applications.plan_and_stage(run=run, as_of=as_of, topics=[str(name)], work=work) == 0
     assert applications.gate_all(run=run) == 0
     assert applications.publish_all(run=run) == 0
 

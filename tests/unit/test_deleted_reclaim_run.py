@@ -37,7 +37,7 @@ def plan_id(lake: Lake) -> str:
 
 
 def planned_and_judged(topics: list[str]) -> None:
-    assert applications.plan_and_stage(run=RUN, as_of=AS_OF, topics=topics, dry_run=False, work="reclaim") == 0
+    assert applications.plan_and_stage(run=RUN, as_of=AS_OF, topics=topics, work="reclaim") == 0
     assert applications.gate_all(run=RUN) == 0
     assert applications.publish_all(run=RUN) == 0
 
@@ -65,7 +65,7 @@ def test_a_refusal_stands_for_a_while_and_holds_up_no_topic_of_the_name(lake: La
     tasks.record_approval(plan_id=question["plan_id"], granted=False, by="ann", text="not yet")
     assert tasks.due(run="storage_reclaim/r2", as_of=AS_OF, topics=["shop/orders"], work="reclaim") == []
     lake.topic("shop/orders")
-    applications.plan_and_stage(run="storage_reclaim/r3", as_of=AS_OF, topics=["shop/orders"], dry_run=False, work="reclaim")
+    applications.plan_and_stage(run="storage_reclaim/r3", as_of=AS_OF, topics=["shop/orders"], work="reclaim")
     (entry,) = lake.services.ledger.run_entries("storage_reclaim/r3")
     assert entry.plan_id is not None
     plan = lake.services.ledger.record(entry.plan_id).plan

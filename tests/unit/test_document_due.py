@@ -198,7 +198,7 @@ def test_a_run_from_due_to_verified(tasked: Lake) -> None:
     write(tasked, name, 1, 10)
     has(tasked, name, 8)
     assert tasks.due(run=RUN, as_of=AS_OF, topics=[], work="snapshot_with_purge") == [str(name)]
-    assert applications.plan_and_stage(run=RUN, as_of=AS_OF, topics=[str(name)], dry_run=False, work="snapshot_with_purge") == 0
+    assert applications.plan_and_stage(run=RUN, as_of=AS_OF, topics=[str(name)], work="snapshot_with_purge") == 0
     assert applications.gate_all(run=RUN) == 0
     assert applications.publish_all(run=RUN) == 0
     assert not tasks.wants_markers(run=RUN)
@@ -223,7 +223,7 @@ def test_what_a_person_is_asked_speaks_of_changes(tasked: Lake) -> None:
     has(tasked, name, 8)
     tasked.say("topic", "alter", str(name), "--set", "snapshot_with_purging_changes=true")
     tasks.due(run=RUN, as_of=AS_OF, topics=[], work="snapshot_with_purge")
-    applications.plan_and_stage(run=RUN, as_of=AS_OF, topics=[str(name)], dry_run=False, work="snapshot_with_purge")
+    applications.plan_and_stage(run=RUN, as_of=AS_OF, topics=[str(name)], work="snapshot_with_purge")
     applications.gate_all(run=RUN)
     (question,) = tasks.waiting(run=RUN)
     assert question["subject"] == "shop/letters: remove 7 of 10 changes of documents?"

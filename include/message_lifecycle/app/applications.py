@@ -4,7 +4,6 @@ watch over their parent. Topics are isolated: one that fails stops no other."""
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import sys
@@ -15,10 +14,9 @@ from typing import TypeVar
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.known import why_absent
-from message_lifecycle.app.operations.registry import Scheduled, Work, again, named, of_plan, preview, work_on
+from message_lifecycle.app.operations.registry import Scheduled, Work, again, named, of_plan, work_on
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import copy_topic
-from message_lifecycle.app.views.plans import plan_view
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.errors import EXIT_INTERNAL, LifecycleError, OpenPlan, PlanConflict, UnknownTopic
 from message_lifecycle.model.instants import Instant, format_instant, parse_instant
@@ -42,26 +40,23 @@ def copy_all(*, topics: list[str]) -> int:
     return _isolated(s, None, None, [TopicName.parse(topic) for topic in topics], one)
 
 
-def plan_and_stage(*, run: str, as_of: str, topics: list[str], dry_run: bool, work: Scheduled | EraseKey = "message_cleaner") -> int:
-    """Plan (and stage) every topic. A topic's error is written down as its outcome; exit status: 0 unless every topic failed."""
+def plan_and_stage(*, run: str, as_of: str, topics: list[str], work: Scheduled | EraseKey = "message_cleaner") -> int:
+    """Plan and stage every topic. A topic's error is written down as its outcome; exit status: 0 unless every topic failed."""
     asked = "erasure" if isinstance(work, EraseKey) else work
     operation = named(asked)
-    s = lake(app_name=asked, spark_ahead=operation.wants_spark and not dry_run)
+    s = lake(app_name=asked, spark_ahead=operation.wants_spark)
     instant = parse_instant(as_of)
 
     def work_of(name: TopicName) -> Work:
         return work if isinstance(work, EraseKey) else work_on(s, name, work, as_of=instant)
 
     def one(name: TopicName) -> None:
-        if dry_run:
-            print(json.dumps(plan_view(preview(s, name, as_of=instant, work=work_of(name))), sort_keys=True))
-            return
         record = steps.plan(s, name, as_of=instant, run=run, work=work_of(name))
         if record.outcome is None and record.report is None:
             steps.stage(s, record.plan.plan_id)
         log.info("%s: plan %s at %s: %s", name, record.plan.plan_id, format_instant(instant), summary(s, record))
 
-    return _isolated(s, None if dry_run else run, instant, [TopicName.parse(topic) for topic in topics], one, work=asked)
+    return _isolated(s, run, instant, [TopicName.parse(topic) for topic in topics], one, work=asked)
 
 
 def mark_all(*, run: str) -> int:
@@ -154,7 +149,7 @@ def _isolated(
 ) -> int:
     """Each by itself. The status says that nothing went well, not that something did not: the others must be able to go on.
 
-    `run` None: nothing is written down (a dry run, a copy), and one failure is the status.
+    `run` None: nothing is written down (a copy), and one failure is the status.
     """
     failures = []
     for subject in subjects:
@@ -199,9 +194,8 @@ def planning(description: str | None, *, work: Scheduled) -> Callable[[], int]:
         parser.add_argument("--run", required=True, help="name of the run; the plans are found by it")
         parser.add_argument("--as-of", required=True, help="the instant to judge by, ISO 8601 UTC")
         parser.add_argument("--topics", required=True, help="stream/topic, separated by commas")
-        parser.add_argument("--dry-run", action="store_true", help="print the plans and stage nothing")
         given = parser.parse_args()
-        return plan_and_stage(run=given.run, as_of=given.as_of, topics=given.topics.split(","), dry_run=given.dry_run, work=work)
+        return plan_and_stage(run=given.run, as_of=given.as_of, topics=given.topics.split(","), work=work)
 
     return main
 

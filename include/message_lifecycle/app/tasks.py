@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from message_lifecycle.app import changes, erasures, steps, views
 from message_lifecycle.app.due import Due, look
 from message_lifecycle.app.due import due as judge_due
-from message_lifecycle.app.operations.registry import Scheduled, looked_at, named
+from message_lifecycle.app.known import of_it_alone
+from message_lifecycle.app.operations.registry import Scheduled, looked_at, named, preview, work_on
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import to_copy
 from message_lifecycle.app.wiring import lake
@@ -35,10 +37,10 @@ def copies(*, topics: list[str]) -> list[str]:
     return [str(name) for name in to_copy(lake(), [TopicName.parse(topic) for topic in topics])]
 
 
-def due(*, run: str, as_of: str, topics: list[str], dry_run: bool = False, work: Scheduled = "message_cleaner") -> list[str]:
+def due(*, run: str, as_of: str, topics: list[str], work: Scheduled = "message_cleaner") -> list[str]:
     """Topics that are due, as `stream/topic`; all known topics are asked when none is named. Nothing due is recorded too.
 
-    They are this run's from then on: of two runs that look at one time, one carries a topic out (a dry run takes none).
+    They are this run's from then on: of two runs that look at one time, one carries a topic out.
 
     A topic that cannot be judged is refused if it was named, and else fails in this run's outcomes while the others go on.
     """
@@ -49,8 +51,7 @@ def due(*, run: str, as_of: str, topics: list[str], dry_run: bool = False, work:
     judge = judge_due if dry_run else look
     found = judge(s, looked_at(s, work, given), as_of=instant, run=run, work=work, named=bool(topics))
     failed = [_not_judged(s, run, answer, instant, work) for answer in found if answer.error is not None and _is_news(answer.error, topics)]
-    if not dry_run:
-        found = [_taken(s, run, answer) if answer.due else answer for answer in found]
+    found = [_taken(s, run, answer) if answer.due else answer for answer in found]
     for answer in found:
         log.info("%s: %s: %s", answer.topic, "due" if answer.due else "not due", answer.reason)
     if failed and not any(answer.due for answer in found):
@@ -59,6 +60,44 @@ def due(*, run: str, as_of: str, topics: list[str], dry_run: bool = False, work:
         told = [f"{answer.topic}: {answer.reason}{_done_before(s, answer.topic, instant, work)}" for answer in found]
         s.ledger.record_idle_run(run, as_of=instant, detail="; ".join(told)[:2000])
     return [str(answer.topic) for answer in found if answer.due]
+
+
+def keep_preview(*, run: str, as_of: str, topics: list[str], work: Scheduled) -> None:
+    """Plan the named topics, or all that are due, and keep with the run what the command would print of it, for the run's page.
+
+    No plan is recorded and no topic is the run's. The text is kept in the ledger and nowhere else, for it may name documents, and there an
+    erasure finds them. A topic that cannot be planned hides no other; when all are told, RunFailed is raised for it."""
+    from message_lifecycle.app.cli import drawing
+    from message_lifecycle.app.cli.screen import printed
+
+    s = lake()
+    instant = parse_instant(as_of)
+    s.ledger.check_as_of(instant, resolve(topic={}, server=s.server).clock_skew_us)
+    given = [TopicName.parse(topic) for topic in topics]
+    names = looked_at(s, work, given)
+    answers = [] if given else judge_due(s, names, as_of=instant, work=work)
+    told, failed = [], []
+    for name in given or [answer.topic for answer in answers if answer.due or answer.error is not None]:
+        try:
+            made = preview(s, name, as_of=instant, work=work_on(s, name, work, as_of=instant))
+        except LifecycleError as error:
+            why = of_it_alone(s, name, error)
+            failed.append(Outcome(name="failed", operation=work, topic=name, as_of=instant, detail=f"{why.code}: {why}"))
+        else:
+            log.info("%s: plan %s", name, made.plan_id)
+            told.append(printed(partial(drawing.plan, view=views.plan_view(made))))
+    told += [f"{outcome.topic}: cannot be planned: {outcome.detail}\n" for outcome in failed]
+    told += [f"{answer.topic}: not due: {answer.reason}\n" for answer in answers if not answer.due and answer.error is None]
+    s.ledger.record_idle_run(run, as_of=instant, detail="\n".join(told) or "No topic is there for this operation.\n")
+    if failed:
+        raise run_failed(failed)
+
+
+def preview_page(*, run: str) -> dict[str, Any]:
+    """What `keep_preview` has kept; `printed` None: nothing (yet)."""
+    kept = next(iter(lake().ledger.runs(run)), None)
+    as_of = None if kept is None or kept.as_of is None else format_instant(kept.as_of)
+    return {"run_id": run, "as_of": as_of, "printed": None if kept is None or not kept.detail else kept.detail}
 
 
 def requested_erasure(*, run: str, request_id: str) -> dict[str, Any]:

@@ -338,7 +338,7 @@ class Erasures(Part):
             of_topic = tables.outcomes.c.topic == key_of(topic)
             for event, text in connection.execute(select(tables.outcomes.c.event, tables.outcomes.c.outcome).where(of_topic)).all():
                 _put(connection, tables.outcomes, tables.outcomes.c.event == event, outcome=(text, names.in_json(text)))
-            # A run that found nothing due says why, of every topic.
+            # A run that found nothing due says why, of every topic; a preview says what would go.
             idle = tables.runs.c.detail.contains(key_of(topic), autoescape=True)
             for run_id, text in connection.execute(select(tables.runs.c.run_id, tables.runs.c.detail).where(idle)).all():
                 _put(connection, tables.runs, tables.runs.c.run_id == run_id, detail=(text, names.in_text(text)))

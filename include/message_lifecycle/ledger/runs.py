@@ -65,7 +65,8 @@ class Runs(Part):
         return holder
 
     def record_idle_run(self, run: str, *, as_of: Instant, detail: str) -> None:
-        """A run that found no topic due; `detail` says why, per topic."""
+        """A run that takes nothing, and what it has to say of each topic: why none is due, or what would go (a preview). The newest word of
+        the run stands."""
         with self._database.writing() as connection:
             _know(connection, run, at=self._database.now(connection))
             told = update(tables.runs).where(tables.runs.c.run_id == run).values(as_of=as_of, detail=detail)
@@ -100,9 +101,11 @@ class Runs(Part):
         with self._database.reading() as connection:
             return [entry for _, entry in _entries(connection, _met.c.run_id == run)]
 
-    def runs(self, *, limit: int = 50) -> Sequence[Run]:
-        """Newest first."""
+    def runs(self, run: str | None = None, *, limit: int = 50) -> Sequence[Run]:
+        """Newest first; or the one of that name, if there is one."""
         query = select(tables.runs).order_by(tables.runs.c.event.desc()).limit(limit)
+        if run is not None:
+            query = query.where(tables.runs.c.run_id == run)
         with self._database.reading() as connection:
             rows = connection.execute(query).all()
             entries: dict[str, list[RunEntry]] = {row.run_id: [] for row in rows}

@@ -117,7 +117,7 @@ runs = Table(
     _number("as_of", null=True),
     _text("detail"),
 )
-"""`as_of` and `detail` are set where a run found nothing due at all."""
+"""`as_of` and `detail` are set where a run found nothing due at all, or was a preview."""
 Index("lifecycle_runs_by_event", runs.c.event)
 
 run_topics = Table(

@@ -240,7 +240,7 @@ class RunEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run as it was recorded. `as_of` and `detail` are set where it found nothing due."""
+    """One run as it was recorded. `as_of` and `detail` are set where it found nothing due, or was a preview."""
 
     run_id: str
     recorded_at: Instant

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from enum import StrEnum
 from functools import cached_property
+from io import StringIO
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -161,6 +162,13 @@ class Screen:
             self.console.print(grid)
         for line in drawn.get().splitlines():
             print(line.rstrip())
+
+
+def printed(draw: Callable[[Screen], None]) -> str:
+    """What is drawn, as it would stand in a file."""
+    with redirect_stdout(StringIO()) as text:
+        draw(Screen())
+    return text.getvalue()
 
 
 @contextmanager

@@ -27,7 +27,7 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_TEMPLATES = ("layout", "parts", "overview", "topic", "documents", "plan", "run", "error")
+_TEMPLATES = ("layout", "parts", "overview", "topic", "documents", "plan", "run", "preview", "error")
 # What a person must act on, what waits, what went well, what merely is.
 _TONES = {
     "published": "good", "passed": "good", "granted": "good",
@@ -61,6 +61,11 @@ def plan(*, base: str, page: View) -> str:
 def run(*, base: str, run_id: str, outcomes: Sequence[View], questions: Sequence[View]) -> str:
     """What one run of Airflow has come to so far."""
     return _render("run", base=base, run_id=run_id, outcomes=outcomes, questions=questions)
+
+
+def preview(*, base: str, run_id: str, as_of: str | None, printed: str | None) -> str:
+    """What a run of the DAG `preview` found that would go, as the command prints it; None: nothing is kept (yet)."""
+    return _render("preview", base=base, run_id=run_id, as_of=as_of, printed=printed)
 
 
 def error(*, base: str, kind: str, message: str) -> str:
