@@ -113,6 +113,13 @@ def interval(setting: Literal["interval", "compaction_interval", "snapshots_inte
     return timedelta(seconds=interval_seconds(setting))
 
 
+def about_a_day() -> timedelta:
+    """Whole intervals of the message cleaner: a backfill by them is judged at the ends of some of its intervals (P6)."""
+    from message_lifecycle.app.windows import wider
+
+    return wider(interval())
+
+
 @contextmanager
 def _named_errors() -> Iterator[None]:
     """Our errors as Airflow's: what another try cannot mend fails at once."""
@@ -160,12 +167,20 @@ def _refuse_unknown(conf: Mapping[str, Any] | None, known: Mapping[str, Param], 
         raise InvalidSetting(where="configuration of this run", key=name, value=shown, allowed=f"{', '.join(known)}{instead}".rstrip("."))
 
 
+def _only_as_asked(context: Mapping[str, Any], *, by_hand: bool) -> None:
+    """To backfill a DAG unpauses it; one that is there for backfills does nothing by its own schedule then."""
+    run_type = context["dag_run"].run_type
+    if by_hand and getattr(run_type, "value", run_type) == "scheduled":
+        raise AirflowSkipException("this DAG is for backfills: what is due now, the message cleaner takes")
+
+
 @task(**READ_AGAIN)
-def copies(**context: Any) -> list[str]:
+def copies(by_hand: bool = False, **context: Any) -> list[str]:
     """Arguments of the application that copies; without a JVM. None: skipped, and so is the copying."""
     from message_lifecycle.app import tasks
 
     params = context["params"]
+    _only_as_asked(context, by_hand=by_hand)
     with _named_errors():
         _refuse_unknown(context["dag_run"].conf, form())
         _window(context)  # a run that cannot tell its time ends before it begins
@@ -176,12 +191,13 @@ def copies(**context: Any) -> list[str]:
 
 
 @task(multiple_outputs=True, **READ_AGAIN)
-def due(operation: Any, **context: Any) -> dict[str, Any]:
+def due(operation: Any, by_hand: bool = False, **context: Any) -> dict[str, Any]:
     """Which topics are due, without a JVM. None: the run ends here, skipped, and the ledger says so."""
     from message_lifecycle.app import tasks
     from message_lifecycle.model.instants import format_instant
 
     params = context["params"]
+    _only_as_asked(context, by_hand=by_hand)
     with _named_errors():
         _refuse_unknown(context["dag_run"].conf, form())
         window = _window(context)
@@ -328,16 +344,22 @@ def requested_deletion(operation: str) -> None:
 
 
 def gated_deletion(
-    operation: str, *, application: Application = SparkApplication, outlets: Sequence[Asset] = (), copies_and_marks: bool = False
+    operation: str,
+    *,
+    application: Application = SparkApplication,
+    outlets: Sequence[Asset] = (),
+    copies_and_marks: bool = False,
+    by_hand: bool = False,
 ) -> None:
     """All tasks of one operation, in order. To be called inside a `@dag` function.
 
     `application`: what plans, judges and publishes; a `PlainApplication` where no row of a table is read. `outlets`: updated by what was
-    verified. `copies_and_marks`: sources and mirrors are copied first, and markers are looked for of what is to go."""
+    verified. `copies_and_marks`: sources and mirrors are copied first, and markers are looked for of what is to go. `by_hand`: runs that the schedule starts
+    are skipped."""
     # What is not copied is held, so a failed copy is no reason to leave the other topics alone.
-    found = due.override(trigger_rule="all_done")(operation)
+    found = due.override(trigger_rule="all_done")(operation, by_hand)
     if copies_and_marks:
-        copied = SparkApplication(task_id="topic_copy", application="topic_copy", arguments=copies())
+        copied = SparkApplication(task_id="topic_copy", application="topic_copy", arguments=copies(by_hand))
         copied >> [found, EmptyOperator(task_id="copied", **READ_AGAIN)]
     _from_plan_on(operation, found, application=application, outlets=outlets, marks=copies_and_marks)
 

@@ -15,7 +15,7 @@ __all__ = ["stage"]
 pytestmark = pytest.mark.airflow
 
 DESTRUCTIVE = sorted(path.stem for path in (ROOT / "dags").glob("*.py") if path.stem != "preview")
-FIRST = {"message_cleaner": {"copies", "due"}, "erasure": {"requested"}}
+FIRST = {"message_cleaner": {"copies", "due"}, "message_cleaner_by_day": {"copies", "due"}, "erasure": {"requested"}}
 GIVEN = {"erasure": {"request_id": "abcd"}}
 KEY = "a key that is nobody's affair"
 

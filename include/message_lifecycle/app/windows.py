@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 import pendulum
@@ -29,6 +29,11 @@ def no_window(reason: str) -> BadInput:
         '--conf \'{"as_of": "2026-11-21T00:00:00Z"}\'.',
         code="NoWindow",
     )
+
+
+def wider(interval: timedelta) -> timedelta:
+    """A window of about a day for a backfill: whole intervals, so that it ends where the last of them does and is judged as that would be (P6)."""
+    return interval * max(1, round(timedelta(days=1) / interval))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
