@@ -180,9 +180,9 @@ def copies(by_hand: bool = False, **context: Any) -> list[str]:
     from message_lifecycle.app import tasks
 
     params = context["params"]
-    _only_as_asked(context, by_hand=by_hand)
     with _named_errors():
         _refuse_unknown(context["dag_run"].conf, form())
+        _only_as_asked(context, by_hand=by_hand)
         _window(context)  # a run that cannot tell its time ends before it begins
         topics = tasks.copies(topics=params["topics"])
     if not topics:
@@ -197,9 +197,9 @@ def due(operation: Any, by_hand: bool = False, **context: Any) -> dict[str, Any]
     from message_lifecycle.model.instants import format_instant
 
     params = context["params"]
-    _only_as_asked(context, by_hand=by_hand)
     with _named_errors():
         _refuse_unknown(context["dag_run"].conf, form())
+        _only_as_asked(context, by_hand=by_hand)
         window = _window(context)
         log.info("%s", window)
         as_of = format_instant(window.as_of)
