@@ -48,8 +48,7 @@ def due(*, run: str, as_of: str, topics: list[str], work: Scheduled = "message_c
     instant = parse_instant(as_of)
     s.ledger.check_as_of(instant, resolve(topic={}, server=s.server).clock_skew_us)
     given = [TopicName.parse(topic) for topic in topics]
-    judge = judge_due if dry_run else look
-    found = judge(s, looked_at(s, work, given), as_of=instant, run=run, work=work, named=bool(topics))
+    found = look(s, looked_at(s, work, given), as_of=instant, run=run, work=work, named=bool(topics))
     failed = [_not_judged(s, run, answer, instant, work) for answer in found if answer.error is not None and _is_news(answer.error, topics)]
     found = [_taken(s, run, answer) if answer.due else answer for answer in found]
     for answer in found:
