@@ -96,6 +96,24 @@ def test_what_others_wrote_stays_text(name: str) -> None:
     assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;&#34;&#39;" in html
 
 
+@pytest.mark.parametrize("name", [name for name, make in DOCUMENTS.items() if "alert(" in make()])
+def test_what_steers_a_reader_is_written_out_as_on_a_terminal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The right-to-left override shows `gpj.exe` as `exe.jpg`; an escape may have come from a file that was read."""
+    real = pages._render
+
+    def turned(value: Any) -> Any:
+        if isinstance(value, str):
+            return value.replace(EVIL, "a\u202egpj.exe\x1b[2K\u2066b")
+        if isinstance(value, dict):
+            return {turned(key): turned(one) for key, one in value.items()}
+        return [turned(one) for one in value] if isinstance(value, list) else value
+
+    monkeypatch.setattr(pages, "_render", lambda name, **values: real(name, **turned(values)))
+    html = DOCUMENTS[name]()
+    assert r"a\u202egpj.exe\x1b[2K\u2066b" in html
+    assert not set(html) & {"\u202e", "\u2066", "\x1b"}
+
+
 def test_unknown_is_said_and_never_zero() -> None:
     html = DOCUMENTS["plan"]()
     assert "of unknown (unknown)" in html

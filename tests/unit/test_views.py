@@ -7,9 +7,10 @@ import json
 import pytest
 
 from message_lifecycle.app import views
-from message_lifecycle.app.cli.screen import count, safe, share, size
+from message_lifecycle.app.cli.screen import count, share, size
 from message_lifecycle.model.change import RemoveRows, SealSegment
 from message_lifecycle.model.instants import Instant, span
+from message_lifecycle.model.names import safe
 from tests.ledgers import drop, plan_of
 from tests.worlds import NOW, SECOND, Lake, make_lake
 

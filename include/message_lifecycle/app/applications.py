@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from message_lifecycle.app import steps
-from message_lifecycle.app.known import why_absent
+from message_lifecycle.app.known import topic_of, why_absent
 from message_lifecycle.app.operations.registry import Scheduled, Work, again, named, of_plan, work_on
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import copy_topic
@@ -37,7 +37,7 @@ def copy_all(*, topics: list[str]) -> int:
         done = copy_topic(s, name)
         log.info("%s: %d new messages copied from %s", name, done.messages, done.origin)
 
-    return _isolated(s, None, None, [TopicName.parse(topic) for topic in topics], one)
+    return _isolated(s, None, None, [topic_of(s, topic) for topic in topics], one)
 
 
 def plan_and_stage(*, run: str, as_of: str, topics: list[str], work: Scheduled | EraseKey = "message_cleaner") -> int:
@@ -56,7 +56,7 @@ def plan_and_stage(*, run: str, as_of: str, topics: list[str], work: Scheduled |
             steps.stage(s, record.plan.plan_id)
         log.info("%s: plan %s at %s: %s", name, record.plan.plan_id, format_instant(instant), summary(s, record))
 
-    return _isolated(s, run, instant, [TopicName.parse(topic) for topic in topics], one, work=asked)
+    return _isolated(s, run, instant, [topic_of(s, topic) for topic in topics], one, work=asked)
 
 
 def mark_all(*, run: str) -> int:

@@ -14,12 +14,13 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
+from message_lifecycle.app.known import new_topic_name
 from message_lifecycle.app.operations.registry import on_records
 from message_lifecycle.app.services import Services, Stores
 from message_lifecycle.app.topics import alter_topic, create_topic
 from message_lifecycle.model.errors import BackendUnavailable, CatalogUnavailable, InvalidName, InvalidSetting, LifecycleError, UnknownTopic
 from message_lifecycle.model.facts import LogState
-from message_lifecycle.model.names import TopicName, normalise_name
+from message_lifecycle.model.names import TopicName, composed, normalise_name
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import resolve
@@ -220,16 +221,17 @@ def _backend(name: str, content: object, *, where: str, folder: Path) -> Configu
 
 
 def _topics(given: Mapping[str, Mapping[str, object]], where: str) -> Iterator[tuple[TopicName, BackendTopic]]:
-    seen: dict[TopicName, str] = {}
+    seen: dict[str, str] = {}
     for text, content in given.items():
         of_topic = f'{where} topics."{text}"'
         try:
             name = TopicName.parse(text)
         except InvalidName as error:
             raise InvalidSetting(where=where, key="topics", value=text, allowed=str(error)) from None
-        if name in seen:
-            raise InvalidSetting(where=where, key="topics", value=text, allowed=f"a topic once; {seen[name]!r} is the same one")
-        seen[name] = text
+        form = composed(str(name))
+        if form in seen:
+            raise InvalidSetting(where=where, key="topics", value=text, allowed=f"a topic once; {seen[form]!r} is the same one")
+        seen[form] = text
         partitions = content.get("partitions", 1)
         if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= _PARTITIONS_MOST:
             raise InvalidSetting(where=of_topic, key="partitions", value=partitions, allowed=f"a whole number from 1 to {_PARTITIONS_MOST}")
@@ -442,6 +444,13 @@ def _bring_up_to_date(s: Services, backend: ConfiguredBackend) -> None:
         try:
             found = s.topics.describe(name)
         except UnknownTopic:
+            kept = new_topic_name(s, name)
+            if kept != name:
+                # The configuration is where the topic is looked for, by exactly this name.
+                where = f"backend {backend.name}"
+                raise InvalidSetting(
+                    where=where, key="topics", value=ascii(str(name)), allowed=f"a new name in NFC: {str(kept)!a}"
+                ) from None
             create_topic(s, name, partitions=wanted.partitions, settings=wanted.settings)
             continue
         if found.partitions != wanted.partitions:

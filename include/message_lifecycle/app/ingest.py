@@ -14,7 +14,7 @@ from message_lifecycle.app.config import load_config
 from message_lifecycle.app.erasure_secret import forbidden_keys, secret_of_place
 from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.errors import BadInput, InvalidSetting, Refused, batch_not_open, invalid_append
-from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.names import TopicName, meant
 from message_lifecycle.model.outcome import SourceFile
 from message_lifecycle.model.setting_list import Value, check_messages
 from message_lifecycle.model.settings import Policy, resolve
@@ -77,7 +77,9 @@ def ingest(
     from message_lifecycle.ledger import open_ledger
 
     with open_ledger(config.ledger_url) as ledger:
-        return take_files(lake_intake(ledger, config.server), TopicName.parse(topic), path, options)
+        intake = lake_intake(ledger, config.server)
+        name = meant(str(TopicName.parse(topic)), lambda: map(str, intake.topics.list()))
+        return take_files(intake, TopicName.parse(name), path, options)
 
 
 def lake_intake(ledger: Ledger, server: Mapping[str, Value]) -> Intake:

@@ -10,7 +10,7 @@ from message_lifecycle.model.errors import CompactedTableMissing, InvalidSetting
 from message_lifecycle.model.facts import LogState, Progress
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NOTHING, Message, ViewState
-from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.names import TopicName, meant, normalise_name
 from message_lifecycle.model.plan import Operation
 from message_lifecycle.model.rules import Rule, holds
 from message_lifecycle.model.settings import Policy, resolve
@@ -20,6 +20,13 @@ from message_lifecycle.operations.limits import NONE_BEYOND, BeyondLimits, kept_
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
+
+
+def progress_of(s: Services, name: TopicName, consumer: str) -> list[Progress]:
+    """How far the consumer that is meant (NAME-1) has come in each partition; empty: it is not registered. Raises InvalidName, AmbiguousName."""
+    rows = s.ledger.consumers(name)
+    wanted = meant(normalise_name(consumer), lambda: (row.consumer for row in rows))
+    return [row for row in rows if row.consumer == wanted]
 
 
 def read(

@@ -11,14 +11,14 @@ from typing import Any
 from message_lifecycle.app import changes, erasures, steps, views
 from message_lifecycle.app.due import Due, look
 from message_lifecycle.app.due import due as judge_due
-from message_lifecycle.app.known import of_it_alone
+from message_lifecycle.app.known import of_it_alone, topic_of
 from message_lifecycle.app.operations.registry import Scheduled, looked_at, named, preview, work_on
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import to_copy
 from message_lifecycle.app.wiring import lake
 from message_lifecycle.model.errors import LifecycleError, PlanConflict, UnknownTopic
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant, format_instant, parse_instant
-from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.names import TopicName, safe
 from message_lifecycle.model.outcome import Outcome, PlanRecord, RunEntry
 from message_lifecycle.model.plan import Operation
 from message_lifecycle.model.settings import resolve
@@ -34,7 +34,8 @@ def run_failed(outcomes: list[Outcome]) -> LifecycleError:
 
 def copies(*, topics: list[str]) -> list[str]:
     """Replicas with something new to copy: all, or those among the named topics and those that copy from them. By metadata."""
-    return [str(name) for name in to_copy(lake(), [TopicName.parse(topic) for topic in topics])]
+    s = lake()
+    return [str(name) for name in to_copy(s, [topic_of(s, topic) for topic in topics])]
 
 
 def due(*, run: str, as_of: str, topics: list[str], work: Scheduled = "message_cleaner") -> list[str]:
@@ -47,7 +48,7 @@ def due(*, run: str, as_of: str, topics: list[str], work: Scheduled = "message_c
     s = lake()
     instant = parse_instant(as_of)
     s.ledger.check_as_of(instant, resolve(topic={}, server=s.server).clock_skew_us)
-    given = [TopicName.parse(topic) for topic in topics]
+    given = [topic_of(s, topic) for topic in topics]
     found = look(s, looked_at(s, work, given), as_of=instant, run=run, work=work, named=bool(topics))
     failed = [_not_judged(s, run, answer, instant, work) for answer in found if answer.error is not None and _is_news(answer.error, topics)]
     found = [_taken(s, run, answer) if answer.due else answer for answer in found]
@@ -72,7 +73,7 @@ def keep_preview(*, run: str, as_of: str, topics: list[str], work: Scheduled) ->
     s = lake()
     instant = parse_instant(as_of)
     s.ledger.check_as_of(instant, resolve(topic={}, server=s.server).clock_skew_us)
-    given = [TopicName.parse(topic) for topic in topics]
+    given = [topic_of(s, topic) for topic in topics]
     names = looked_at(s, work, given)
     answers = [] if given else judge_due(s, names, as_of=instant, work=work)
     told, failed = [], []
@@ -158,9 +159,10 @@ def waiting(*, run: str) -> list[dict[str, Any]]:
             continue
         record = s.ledger.record(entry.plan_id)
         if record.approval is None and not record.plan.is_older:
-            subject = f"{entry.topic}: {views.question_of(record)}"
+            subject = safe(f"{entry.topic}: {views.question_of(record)}")
+            body = "\n".join(map(safe, views.approval_text(record).split("\n")))
             question = {"plan_id": entry.plan_id, "topic": str(entry.topic), "subject": subject}
-            questions.append({**question, "body": views.approval_text(record), "answer_within": _answer_within(s, record)})
+            questions.append({**question, "body": body, "answer_within": _answer_within(s, record)})
     return questions
 
 
@@ -257,7 +259,8 @@ def runs(limit: int = 50) -> list[dict[str, Any]]:
 
 
 def topic_page(topic: str) -> dict[str, Any]:
-    return views.topic_page(lake(), TopicName.parse(topic))
+    s = lake()
+    return views.topic_page(s, topic_of(s, topic))
 
 
 def plan_page(plan_id: str) -> dict[str, Any]:

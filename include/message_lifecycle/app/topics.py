@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from message_lifecycle.app.documents import check_levels
 from message_lifecycle.app.erasure_secret import forbidden_keys
+from message_lifecycle.app.known import meant_topic, new_topic_name
 from message_lifecycle.app.services import Services, find_topic, policy_of
 from message_lifecycle.model.document import ACCEPTED_OWN
 from message_lifecycle.model.errors import (
@@ -19,7 +20,6 @@ from message_lifecycle.model.errors import (
     PartlyUnavailable,
     Refused,
     TableBusy,
-    topic_exists,
 )
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value, check_messages
@@ -33,16 +33,17 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
     """Make the topic. Its first settings count as accepted: creating is no tightening (DEL-3).
 
     `partitions` None: as many as its origin has, or one. A source or mirror binds its origin from here on: nothing goes there
-    before it is copied (TTL-6). Raises TopicExists, InvalidSetting, and UnknownTopic for an origin that is not there.
+    before it is copied (TTL-6). Raises InvalidName, TopicExists, InvalidSetting, and UnknownTopic for an origin that is not there.
     """
+    name = new_topic_name(s, name)
     settings = created(settings, where=f"topic {name}")
     check_documents(resolve(topic=settings, server=s.server), where=f"topic {name}")
     check_overdue(settings, s.server, where=f"topic {name}")
     origin = origin_of(name, settings)
     if origin is not None:
+        if (found := meant_topic(s, origin)) != origin:
+            origin, settings = found, {**settings, "origin": str(found)}
         partitions = _checked_origin(s, name, origin, partitions)
-    if find_topic(s, name) is not None:
-        raise topic_exists(str(name))
     # Before the table: a creation that dies in between may hold messages, but never lose one.
     s.ledger.start_anew(name)
     s.ledger.set_accepted_view(name, None)

@@ -14,7 +14,7 @@ from message_lifecycle.model.document import OwnChanges, OwnSettings, Synced
 from message_lifecycle.model.errors import InvalidSetting, invalid_progress, invalid_server_seq, replica_progress, unknown_consumer
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import INT64_MAX, Instant
-from message_lifecycle.model.names import TopicName, normalise_name, reader_name
+from message_lifecycle.model.names import TopicName, made, meant, normalise_name, reader_name
 from message_lifecycle.model.obligation import OF_TOPIC, Look
 from message_lifecycle.model.outcome import DueState
 from message_lifecycle.model.plan import Operation
@@ -45,12 +45,12 @@ class TopicState(Part):
         A lower offset than before is taken as it is: consumers may reset, as in Kafka, and then need the older messages.
         `at` never moves back, as a commit that comes late must not make a consumer look silent; None (unknown) stays for
         as long as it is given, and never falls silent. `end_offset`: the partition's, where the caller knows it.
-        Raises InvalidName, InvalidProgress for a negative number or an offset that the log has not given yet, and
+        Raises InvalidName, AmbiguousName, InvalidProgress for a negative number or an offset that the log has not given yet, and
         ReplicaProgress for a replica's name.
         """
         if "/" in consumer:
             self._refuse_replica(topic, consumer)
-        name = normalise_name(consumer)
+        name = made(normalise_name(consumer), lambda: self._readers(topic))
         if not 0 <= partition <= _INT32_MAX:
             raise invalid_progress(name, f"partition {partition}; allowed: 0 to {_INT32_MAX}")
         if not 0 <= offset <= INT64_MAX:
@@ -83,18 +83,24 @@ class TopicState(Part):
                 put(connection, _consumers, **row, offset=offset, at=None, replica=1)
 
     def _refuse_replica(self, topic: TopicName, consumer: str) -> None:
-        name = str(TopicName.parse(consumer))
+        name = meant(reader_name(consumer), lambda: self._readers(topic))
         with self._database.reading() as connection:
             if connection.execute(select(_consumers.c.offset).where(*_is(topic, name))).first() is not None:
                 raise replica_progress(str(topic), name)
 
-    def remove(self, topic: TopicName, consumer: str) -> None:
-        """Forget the consumer or replica in every partition: it keeps no message any more. Raises UnknownConsumer, InvalidName."""
-        name = reader_name(consumer)
+    def remove(self, topic: TopicName, consumer: str) -> str:
+        """Forget the consumer or replica in every partition: it keeps no message any more; its name.
+
+        Raises UnknownConsumer, InvalidName, AmbiguousName."""
+        name = meant(reader_name(consumer), lambda: self._readers(topic))
         with self._database.writing() as connection:
             gone = connection.execute(delete(_consumers).where(*_is(topic, name)))
             if gone.rowcount == 0:
                 raise unknown_consumer(str(topic), name)
+        return name
+
+    def _readers(self, topic: TopicName) -> list[str]:
+        return [row.consumer for row in self._rows(select(_consumers.c.consumer).where(_consumers.c.topic == key_of(topic)).distinct())]
 
     def consumers(self, topic: TopicName) -> Sequence[Progress]:
         """In order of (consumer, partition); none registered: empty."""

@@ -1,16 +1,16 @@
-"""Names of streams, topics, consumers and documents (NAME-1), and the catalog identifiers made from them."""
+"""Names of streams, topics, consumers and documents (NAME-1), how they are shown, and the catalog identifiers made from them."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 
-from message_lifecycle.model.errors import InvalidName, invalid_topic_uri
+from message_lifecycle.model.errors import InvalidName, ambiguous_name, invalid_topic_uri
 
 MAX_NAME_BYTES = 255
 # Catalog tables keep names in columns of 255 characters; a longer encoding is cut and closed with its digest.
@@ -37,7 +37,8 @@ def _allowed(char: str) -> bool:
 
 
 def normalise_name(name: str) -> str:
-    """`  My Topic  ` -> `my.topic` (NAME-1). Idempotent. Raises InvalidName."""
+    """`  My Topic  ` -> `my.topic`: how names are written (NAME-1), those included that are kept from before and could not be given today
+    (see `new_name`). Idempotent. Raises InvalidName."""
     if not isinstance(name, str):
         raise InvalidName(str(name), "not text")
     for position, char in enumerate(name):
@@ -61,8 +62,59 @@ def normalise_name(name: str) -> str:
     if normal in (".", ".."):
         raise InvalidName(name, "it would be a path, not a name")
     if len(normal.encode()) > MAX_NAME_BYTES:
+        # Nothing is kept under so long a name; taken apart into letters and marks, a name that is kept may come as one.
+        normal = composed(normal)
+    if len(normal.encode()) > MAX_NAME_BYTES:
         raise InvalidName(name, f"{len(normal.encode())} bytes of UTF-8 after normalising, over {MAX_NAME_BYTES}")
     return normal
+
+
+def composed(name: str) -> str:
+    """The form in which normalised names are compared: Unicode's NFC, in which an accent is part of its letter."""
+    return unicodedata.normalize("NFC", name)
+
+
+def spellings(name: str) -> frozenset[str]:
+    """How the same name may have been spelled by whoever spoke of it: as it is, and with every accent part of its letter or apart from it."""
+    return frozenset({name, composed(name), unicodedata.normalize("NFD", name)})
+
+
+def new_name(name: str) -> str:
+    """The name under which something that is made now is kept (NAME-1): normalised, in NFC. Raises InvalidName, for what only a name from
+    before may have as well: a `-` in front, a join control anywhere but between letters."""
+    normal = composed(normalise_name(name))
+    if normal.startswith("-"):
+        raise InvalidName(name, "it begins with '-', as options of commands do")
+    for position, char in enumerate(normal):
+        if char in _JOIN_CONTROLS and not (_ends_a_letter(normal[:position]) and _ends_a_letter(normal[: position + 2])):
+            raise InvalidName(name, f"character {char!r} at position {position}, which joins letters or parts them, is not between two")
+    return normal
+
+
+def _ends_a_letter(text: str) -> bool:
+    """A mark is part of its letter."""
+    return unicodedata.category(text[-1])[0] in "LM" if text else False
+
+
+def meant(name: str, kept: Callable[[], Iterable[str]]) -> str:
+    """Which of the kept names this normalised one means: itself, or else the one that is equal to it in NFC; itself where there is none.
+
+    Raises AmbiguousName where several are equal to it, and none is it. `kept` is called only where a name has a second spelling."""
+    if name.isascii():
+        return name
+    equal = {one for one in kept() if composed(one) == composed(name)}
+    if name not in equal and len(equal) > 1:
+        raise ambiguous_name(name, sorted(equal))
+    return name if name in equal or not equal else equal.pop()
+
+
+def made(name: str, kept: Callable[[], Iterable[str]]) -> str:
+    """The name of what is there already (see `meant`), or else is made now (see `new_name`). Raises InvalidName, AmbiguousName."""
+    if name.isascii() and not name.startswith("-"):
+        return name
+    names = frozenset(kept())
+    found = meant(name, lambda: names)
+    return found if found in names else new_name(found)
 
 
 def words_of(text: str) -> Iterator[tuple[str, bool]]:
@@ -74,6 +126,14 @@ def words_of(text: str) -> Iterator[tuple[str, bool]]:
 @lru_cache(maxsize=4096)
 def _in_a_name(char: str) -> bool:
     return char not in _WHITE_SPACE and _allowed(char)
+
+
+def safe(text: str) -> str:
+    """Control characters and those that turn the direction of writing are written out, wherever a person reads: what a name, a message or
+    another person's text holds must steer no terminal, and let nothing on a page look like what it is not."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def catalog_identifier(name: str) -> str:

@@ -22,6 +22,7 @@ from message_lifecycle import __version__
 from message_lifecycle.app.cli.context import Wiring
 from message_lifecycle.app.config import wants_trace
 from message_lifecycle.model.errors import EXIT_BAD_INPUT, EXIT_INTERNAL, LifecycleError
+from message_lifecycle.model.names import safe
 
 __all__ = ["main"]
 
@@ -81,7 +82,7 @@ def _tell(error: BaseException, name: str, said: str, status: int, *, as_json: b
         if as_json:
             print(json.dumps({"error": name, "message": said}, ensure_ascii=False), flush=True)
         else:
-            print(_wrapped(f"{name}: {said}"), file=sys.stderr, flush=True)
+            print(_wrapped("\n".join(map(safe, f"{name}: {said}".split("\n")))), file=sys.stderr, flush=True)
     except BrokenPipeError:
         _leave_quietly()
     return status

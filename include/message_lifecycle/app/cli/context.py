@@ -239,6 +239,13 @@ def services(ctx: typer.Context) -> Services:
     return wiring_of(ctx).lake()
 
 
+def topic_of(s: Services, text: str) -> TopicName:
+    """The topic that is meant by `stream/topic`, or by `topic` alone, however its name is spelled (NAME-1). Raises InvalidName, AmbiguousName."""
+    from message_lifecycle.app import known
+
+    return known.topic_of(s, text)
+
+
 def instant_of(s: Services, as_of: str | None) -> Instant:
     """The time to judge by: the ledger's clock unless one is given. Raises InvalidInstant, FutureAsOf (CLK-1)."""
     if as_of is None:

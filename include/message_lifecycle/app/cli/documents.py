@@ -22,9 +22,10 @@ from message_lifecycle.app.cli.context import (
     instant,
     option,
     services,
+    topic_of,
 )
 from message_lifecycle.app.cli.screen import ROWS, Output, Screen, View, count, emit, emit_long, said, working
-from message_lifecycle.model.names import TopicName, normalise_name
+from message_lifecycle.model.names import composed
 from message_lifecycle.sources.files import unreadable_file
 
 app = typer.Typer(no_args_is_help=True, help="Documents: their changes, snapshots, clients and history.")
@@ -53,13 +54,15 @@ def add(
     from message_lifecycle.app.documents import add_changes
     from message_lifecycle.app.services import policy_of
 
-    s, name = services(ctx), TopicName.parse(topic)
+    s = services(ctx)
+    name = topic_of(s, topic)
     fold = policy_of(s, name).fold
     where, lines = _lines(file)
     changes = list(read_changes(lines, where=where, fold=fold or ""))
     with working(f"{name}: adding {len(changes)} changes"):
         newest = add_changes(s, name, changes, epoch=epoch)
-    erased = sum(change.document not in newest for change in changes)
+    taken = set(map(composed, newest))
+    erased = sum(composed(change.document) not in taken for change in changes)
     told = {"topic": str(name), "changes": len(changes) - erased, "erased": erased, "newest": newest}
     emit(output, told, _show_added)
 
@@ -79,7 +82,8 @@ def pull(
     from message_lifecycle.app.services import policy_of
     from message_lifecycle.app.views.topics import pulled_view
 
-    s, name = services(ctx), TopicName.parse(topic)
+    s = services(ctx)
+    name = topic_of(s, topic)
     pulled = documents.pull(s, name, document, client_seq=start, client=client, epoch=epoch, at=s.ledger.now())
     found = pulled_view(pulled, policy_of(s, name).fold)
     emit(output, found, _show_pulled)
@@ -94,7 +98,8 @@ def attach(
     from message_lifecycle.app.services import policy_of
     from message_lifecycle.app.views.topics import pulled_view
 
-    s, name = services(ctx), TopicName.parse(topic)
+    s = services(ctx)
+    name = topic_of(s, topic)
     found = pulled_view(documents.attach(s, name, document, client=client), policy_of(s, name).fold)
     emit(output, found, _show_pulled)
 
@@ -113,7 +118,8 @@ def sync(
     """Record how far a client has synchronised: from that change on, everything is kept for it."""
     from message_lifecycle.app import documents
 
-    s, name = services(ctx), TopicName.parse(topic)
+    s = services(ctx)
+    name = topic_of(s, topic)
     given = s.ledger.now() if at is None else instant(at)
     done = documents.sync(s, name, document, client=client, server_seq=seq, at=given, epoch=epoch)
     told = {"topic": str(name), "document": done.document, "client": done.client, "server_seq": done.server_seq, "epoch": done.epoch}
@@ -126,10 +132,14 @@ def detach(
 ) -> None:
     """Take a client off: nothing is kept for it any more."""
     from message_lifecycle.app import documents
+    from message_lifecycle.app.services import document_of
 
-    s, name = services(ctx), TopicName.parse(topic)
-    was_there = documents.detach(s, name, document, client=client)
-    told = {"topic": str(name), "document": normalise_name(document), "client": normalise_name(client), "was_there": was_there}
+    s = services(ctx)
+    name = topic_of(s, topic)
+    kept = document_of(s, name, document)
+    who = documents.client_of(s, name, kept, client)
+    was_there = documents.detach(s, name, kept, client=who)
+    told = {"topic": str(name), "document": kept, "client": who, "was_there": was_there}
     kept = "keeps nothing any more" if was_there else "kept nothing"
     emit(output, told, f"{told['document']}: {told['client']} {kept}")
 
@@ -145,12 +155,15 @@ def history(
 ) -> None:
     """Show the document after each of its changes, as far back as they are there."""
     from message_lifecycle.app import documents
+    from message_lifecycle.app.services import document_of
     from message_lifecycle.app.views.topics import history_entry_view, not_shown_view
 
-    s, name = services(ctx), TopicName.parse(topic)
-    (described,) = documents.describe(s, name, document)
+    s = services(ctx)
+    name = topic_of(s, topic)
+    kept = document_of(s, name, document)
+    (described,) = documents.describe(s, name, kept)
     hidden = not_shown_view(described.state, start)
-    entries = map(history_entry_view, documents.history(s, name, document, start=start, limit=limit + 1))
+    entries = map(history_entry_view, documents.history(s, name, kept, start=start, limit=limit + 1))
     # Printed as they come: a history of large states is larger than memory. The one past the limit says where to go on.
     shown = islice(entries, limit)
 
@@ -158,10 +171,10 @@ def history(
         return next((entry["server_seq"] for entry in entries), None)
 
     if output is Output.json:
-        emit_long({"document": normalise_name(document), "not_shown": hidden}, "history", shown, lambda: {"goes_on_from": following()})
+        emit_long({"document": kept, "not_shown": hidden}, "history", shown, lambda: {"goes_on_from": following()})
         return
     screen = Screen()
-    _show_history(screen, normalise_name(document), shown, following)
+    _show_history(screen, kept, shown, following)
     if hidden is not None:
         why = "what came before them was purged, and no snapshot is there from which on they could be applied"
         screen.line(f"Changes {count(hidden['from'])} to {count(hidden['to'])} are stored and cannot be shown: {why}")
@@ -178,7 +191,8 @@ def describe_(
     from message_lifecycle.app import documents
     from message_lifecycle.app.views.topics import document_view, documents_view
 
-    s, name = services(ctx), TopicName.parse(topic)
+    s = services(ctx)
+    name = topic_of(s, topic)
     if document is None:
         whole = {"topic": str(name), **documents_view(s, name)}
         emit(output, whole, show_documents)
@@ -217,13 +231,13 @@ def alter(
     changes = changes_of(settings or [], unset, "NAME=VALUE")
     if not changes and owner is None and not no_owner:
         raise typer.BadParameter("nothing to change: give NAME=VALUE, --unset NAME or --owner USER")
-    s, name = services(ctx), TopicName.parse(topic)
-    if document is not None:
-        alter_document(s, name, document, changes, owner=owner, disown=no_owner)
-    elif user is not None:
-        alter_user(s, name, user, changes)
+    s = services(ctx)
+    name = topic_of(s, topic)
+    if user is not None:
+        level, of = "user", alter_user(s, name, user, changes)
+    else:
+        level, of = "document", alter_document(s, name, document or "", changes, owner=owner, disown=no_owner)
     own = s.ledger.own_settings(name)
-    level, of = ("user", normalise_name(user)) if user is not None else ("document", normalise_name(document or ""))
     now = (own.users if level == "user" else own.documents).get(of, {})
     told = {"topic": str(name), "level": level, "name": of, "settings": dict(sorted(now.items())), "owner": own.owners.get(of)}
     emit(output, told, _show_altered)

@@ -20,13 +20,13 @@ from message_lifecycle.app.cli.context import (
     option,
     read_key,
     services,
+    topic_of,
     word_of,
     worst,
 )
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, working
 from message_lifecycle.model.erasure import Receipt
 from message_lifecycle.model.instants import format_instant
-from message_lifecycle.model.names import TopicName
 
 
 class _NoKeyAsArgument(TyperGroup):
@@ -74,7 +74,8 @@ def erase(
     from message_lifecycle.app.erasures import ask
 
     word_of(by, text, "an erasure")
-    s, topics = services(ctx), [TopicName.parse(name) for name in topic or ()]
+    s = services(ctx)
+    topics = [topic_of(s, name) for name in topic or ()]
     key = read_key(is_base64=is_base64, empty_is_a_key=empty_key)
     request = ask(s, key, topics=topics, forbid=forbid, by=by, why=text)
     del key

@@ -15,11 +15,11 @@ from message_lifecycle.app.cli.context import (
     TopicArgument,
     argument,
     services,
+    topic_of,
     wiring_of,
 )
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, working
 from message_lifecycle.model.instants import format_instant
-from message_lifecycle.model.names import TopicName
 
 if TYPE_CHECKING:
     from message_lifecycle.ledger.backup import Backup
@@ -38,7 +38,8 @@ def list_(
     """List past runs, the newest first."""
     from message_lifecycle.app.views.state import runs
 
-    emit(output, runs(services(ctx), None if topic is None else TopicName.parse(topic), limit=limit), _show_runs)
+    s = services(ctx)
+    emit(output, runs(s, None if topic is None else topic_of(s, topic), limit=limit), _show_runs)
 
 
 def _show_runs(screen: Screen, found: list[View]) -> None:
@@ -72,8 +73,8 @@ def show(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.t
 @app.command()
 def accept(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
     """Take a topic on with this ledger, knowing that what another (or a lost) ledger knew is given up."""
-    name = TopicName.parse(topic)
     s = services(ctx)
+    name = topic_of(s, topic)
     found = s.topics.describe(name).ledger
     if found is not None:
         s.ledger.accept(name, found)

@@ -18,10 +18,10 @@ from message_lifecycle.app.cli.context import (
     instant_of,
     position,
     services,
+    topic_of,
 )
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, size, working
 from message_lifecycle.model.instants import span
-from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.topic import matrix
 
 _HOLDERS_SHOWN = 5
@@ -44,7 +44,7 @@ def status(
     s = services(ctx)
     names = None
     if topic is not None:
-        names = [TopicName.parse(topic)]
+        names = [topic_of(s, topic)]
         s.topics.describe(names[0])
     with working("looking at every topic"):
         found = judge(s, names)
@@ -142,7 +142,7 @@ def explain(
         emit(output, plan_page(s, subject), drawing.plan)
         return
     partition, offset = position(at_position)
-    found = explain_message(s, TopicName.parse(subject), partition, offset, as_of=instant_of(s, as_of))
+    found = explain_message(s, topic_of(s, subject), partition, offset, as_of=instant_of(s, as_of))
     emit(output, found, _show_explanation)
 
 

@@ -6,16 +6,30 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from message_lifecycle.app.cli.context import AtOption, OutputOption, TopicArgument, argument, flag, instant, option, position, services
-from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, emit_line, ends, reasons, safe, working
+from message_lifecycle.app.cli.context import (
+    AtOption,
+    OutputOption,
+    TopicArgument,
+    argument,
+    flag,
+    instant,
+    option,
+    position,
+    services,
+    topic_of,
+)
+from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, emit_line, ends, reasons, working
 from message_lifecycle.model.errors import unknown_consumer, unknown_partition
 from message_lifecycle.model.instants import format_instant, span
 from message_lifecycle.model.message import Message
-from message_lifecycle.model.names import TopicName, normalise_name, reader_name
+from message_lifecycle.model.names import TopicName, safe
+
+if TYPE_CHECKING:
+    from message_lifecycle.app.services import Services
 
 consumers = typer.Typer(no_args_is_help=True, help="Register readers: messages that a reader has not processed are kept for it.")
 ConsumerArgument = Annotated[str, argument("CONSUMER", "The consumer's name.")]
@@ -136,18 +150,19 @@ def read(
 
     With --output json, one object per line.
     """
+    from message_lifecycle.app.reading import progress_of
     from message_lifecycle.app.reading import read as messages_of
 
     if compacted and consumer is not None:
         raise typer.BadParameter("--compacted and --consumer exclude each other: what is kept for a consumer is in the log")
-    name = TopicName.parse(topic)
     earliest = None if since is None else instant(since)
     given = None if at is None else instant(at)
     s = services(ctx)
+    name = topic_of(s, topic)
     judged_at = None if raw else s.ledger.now() if given is None else given
     progress = []
     if consumer is not None:
-        progress = [p for p in s.ledger.consumers(name) if p.consumer == normalise_name(consumer)]
+        progress = progress_of(s, name, consumer)
         if not progress:
             raise unknown_consumer(str(name), consumer)
     if partition is not None and partition not in (known := range(s.topics.describe(name).partitions)):
@@ -204,39 +219,39 @@ def commit(
     output: OutputOption = Output.text,
 ) -> None:
     """Record how far a consumer has read; its first commit registers it."""
-    name = TopicName.parse(topic)
     partition, offset = position(at_position)
     given = None if at is None else instant(at)
     s = services(ctx)
+    name = topic_of(s, topic)
     s.topics.describe(name)
     known = s.reader.log(name).end_offsets
     if partition not in known:
         raise unknown_partition(str(name), partition, sorted(known))
-    s.ledger.commit(name, consumer, partition, offset, s.ledger.now() if given is None else given, end_offset=known[partition])
-    _list_consumers(ctx, name, output, only=normalise_name(consumer))
+    done = s.ledger.commit(name, consumer, partition, offset, s.ledger.now() if given is None else given, end_offset=known[partition])
+    _list_consumers(s, name, output, only=done.consumer)
 
 
 @consumers.command("list")
 def list_consumers(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output.text) -> None:
     """Show each consumer's progress, and when it falls silent and keeps nothing any more."""
-    _list_consumers(ctx, TopicName.parse(topic), output)
+    s = services(ctx)
+    _list_consumers(s, topic_of(s, topic), output)
 
 
 @consumers.command()
 def remove(ctx: typer.Context, topic: TopicArgument, consumer: ConsumerArgument, output: OutputOption = Output.text) -> None:
     """Forget a consumer, or a replica by its `stream/topic`: no message is kept for it any more."""
-    name = TopicName.parse(topic)
     s = services(ctx)
+    name = topic_of(s, topic)
     s.topics.describe(name)
-    s.ledger.remove(name, consumer)
-    removed = {"topic": str(name), "removed": reader_name(consumer)}
+    removed = {"topic": str(name), "removed": s.ledger.remove(name, consumer)}
     emit(output, removed, f"{removed['topic']}: consumer {removed['removed']} keeps nothing any more")
 
 
-def _list_consumers(ctx: typer.Context, name: TopicName, output: Output, *, only: str | None = None) -> None:
+def _list_consumers(s: Services, name: TopicName, output: Output, *, only: str | None = None) -> None:
     from message_lifecycle.app.views.topics import consumers_view
 
-    found = [entry for entry in consumers_view(services(ctx), name) if only in (None, entry["consumer"])]
+    found = [entry for entry in consumers_view(s, name) if only in (None, entry["consumer"])]
     emit(output, found, lambda screen, found: _show_consumers(screen, name, found))
 
 

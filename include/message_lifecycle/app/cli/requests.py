@@ -20,6 +20,7 @@ from message_lifecycle.app.cli.context import (
     position,
     read_key,
     services,
+    topic_of,
     word_of,
 )
 from message_lifecycle.app.cli.screen import Output, Screen, View, emit, working
@@ -165,7 +166,8 @@ def _release(s: Services, plan: str, by: str, text: str, output: Output) -> int:
 
 def _carry_out(ctx: typer.Context, topic: str, asked: Callable[[Services, TopicName], Request], by: str, text: str, output: Output) -> int:
     word = word_of(by, text)
-    s, name = services(ctx), TopicName.parse(topic)
+    s = services(ctx)
+    name = topic_of(s, topic)
     return _run(s, name, asked(s, name), word, output)
 
 
@@ -214,15 +216,16 @@ def add(
     from message_lifecycle.app.holds import place_hold
     from message_lifecycle.app.views.state import hold_view
 
-    name = TopicName.parse(topic)
     given = _key(key, from_stdin=key_stdin, is_base64=is_base64, empty_key=empty_key)
     offsets = None if first is None else HeldRange(partition=partition or 0, first=first, last=last)
     if first is None and last is not None:
         raise invalid_hold("to", last, "nothing without --from")
     if first is None and partition is not None:
         raise invalid_hold("partition", partition, "nothing without --from; --from 0 holds all of it")
+    s = services(ctx)
+    name = topic_of(s, topic)
     with working(f"{name}: waiting for whoever publishes"):
-        hold = place_hold(services(ctx), name, by=by, why=text, key=given, offsets=offsets)
+        hold = place_hold(s, name, by=by, why=text, key=given, offsets=offsets)
     view = hold_view(hold)
     emit(output, view, f"{hold.told}: {_what(view)} of {name} stays from now on")
 
@@ -249,7 +252,7 @@ def list_(
     from message_lifecycle.app.views.state import holds_view
 
     s = services(ctx)
-    name = None if topic is None else TopicName.parse(topic)
+    name = None if topic is None else topic_of(s, topic)
     found = holds_view(s, name, released=released, keys=keys)
     if name is not None and not found:
         s.topics.describe(name)  # a deleted topic may be held; one that nobody knows is a mistake

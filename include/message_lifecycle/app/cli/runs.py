@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +24,7 @@ from message_lifecycle.app.cli.context import (
     of_outcome,
     option,
     services,
+    topic_of,
     work_of,
     worst,
 )
@@ -86,8 +88,8 @@ def _run_each(
     from message_lifecycle.app.views.state import outcome_view
 
     approver = approver_of(yes, by)
-    names = [TopicName.parse(topic) for topic in topics]
     s = services(ctx)
+    names = [topic_of(s, topic) for topic in topics]
     at = instant_of(s, as_of)
     screen = Screen()
     statuses = []
@@ -162,8 +164,11 @@ def compact(
 
 
 def _checked(s: Services, text: str) -> TopicUri:
-    """Raises InvalidTopicUri, UnknownTopic, UnknownPartition."""
+    """Raises InvalidTopicUri, UnknownTopic, UnknownPartition, AmbiguousName."""
+    from message_lifecycle.app.known import meant_topic
+
     uri = TopicUri.parse(text)
+    uri = replace(uri, name=meant_topic(s, uri.name))
     partitions = s.topics.describe(uri.name).partitions
     if uri.partition is not None and uri.partition >= partitions:
         raise unknown_partition(str(uri.name), uri.partition, range(partitions))
@@ -273,4 +278,4 @@ def _subject(s: Services, topic: str | None, deleted: str | None) -> tuple[Topic
         return deletion.topic, ReclaimDeleted(plan_id=deletion.plan_id)
     if topic is None or deleted is not None:
         raise typer.BadParameter("either a topic, or the plan that deleted one: TOPIC or --deleted PLAN")
-    return TopicName.parse(topic), "reclaim"
+    return topic_of(s, topic), "reclaim"

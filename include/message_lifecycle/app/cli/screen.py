@@ -11,6 +11,8 @@ from functools import cached_property
 from io import StringIO
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from message_lifecycle.model.names import safe
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -222,10 +224,3 @@ def said(value: object) -> str:
 def ends(end_offsets: Mapping[int, int] | Mapping[str, int]) -> str:
     """`0:168387, 1:168389`: the next offset of each partition, spelled as `lifecycle explain` takes a message's place."""
     return ", ".join(f"{partition}:{end}" for partition, end in sorted(end_offsets.items(), key=lambda pair: int(pair[0])))
-
-
-def safe(text: str) -> str:
-    """Control characters written out: what a message or a person's text holds must not steer the reader's terminal."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -19,6 +19,7 @@ from message_lifecycle.app.cli.context import (
     flag,
     instant_of,
     services,
+    topic_of,
     waiting_or,
     word_of,
     work_of,
@@ -26,7 +27,6 @@ from message_lifecycle.app.cli.context import (
 )
 from message_lifecycle.app.cli.screen import Output, Screen, View, emit, working
 from message_lifecycle.model.instants import format_instant
-from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def due(
 
     s = services(ctx)
     at = instant_of(s, as_of)
-    names = [TopicName.parse(topic) for topic in topics] if topics else all_topics(s)
+    names = [topic_of(s, topic) for topic in topics] if topics else all_topics(s)
     of_lake = [name for name in names if name not in s.backends]
     found = [*judge(s, of_lake, as_of=at), *judge(s, of_lake, as_of=at, work="snapshot_with_purge")]
     found += judge(s, [name for name in names if name in s.backends], as_of=at, work="retention")
@@ -78,7 +78,7 @@ def plan(
 
     s = services(ctx)
     at = instant_of(s, as_of)
-    name = TopicName.parse(topic)
+    name = topic_of(s, topic)
     work = work_of(s, name)
     with working(f"planning {name}"):
         record = None if dry_run else steps.plan(s, name, as_of=at, work=work)

@@ -22,12 +22,13 @@ from message_lifecycle.app.cli.context import (
     option,
     services,
     settings_of,
+    topic_of,
     word_of,
 )
 from message_lifecycle.app.cli.documents import show_documents
 from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, said, size, working
 from message_lifecycle.model.errors import BadInput, InvalidSetting
-from message_lifecycle.model.names import TopicName, normalise_name
+from message_lifecycle.model.names import TopicName, meant, normalise_name
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.wire.iggy import decode_create_topic
 
@@ -75,8 +76,8 @@ def create(
     else:
         raise typer.BadParameter("give the topic's name, or --from-iggy HEX", param_hint="TOPIC")
     s = services(ctx)
-    create_topic(s, name, partitions=partitions, settings=checked)
-    described = view(s, name)
+    topic_made = create_topic(s, name, partitions=partitions, settings=checked)
+    described = view(s, topic_made.name)
     emit(output, described, _show)
 
 
@@ -110,13 +111,13 @@ def alter(
     from message_lifecycle.app.topics import alter_topic
     from message_lifecycle.app.views.topics import describe as view
 
-    name = TopicName.parse(topic)
     changes = changes_of(settings, unset, "--set")
     if not changes and accept is None:
         raise typer.BadParameter("nothing to change: give --set NAME=VALUE or --unset NAME")
     if (accept is None) != (by is None) or accept == "" or by == "":
         raise typer.BadParameter("--accept TEXT and --by NAME belong together: a person's word has a name")
     s = services(ctx)
+    name = topic_of(s, topic)
     alter_topic(s, name, changes, accept=(by, accept) if by is not None and accept is not None else None)
     accepted = s.ledger.accepted(name)
     asks = () if accepted is None else policy_of(s, name).tightened_since(accepted)
@@ -130,7 +131,8 @@ def describe(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Ou
     from message_lifecycle.app.views.status import status
     from message_lifecycle.app.views.topics import describe as view
 
-    s, name = services(ctx), TopicName.parse(topic)
+    s = services(ctx)
+    name = topic_of(s, topic)
     described = view(s, name)
     (judged,) = status(s, [name])
     emit(output, {**described, "ok": judged["ok"], "problems": judged["problems"], "obligations": judged.get("obligations", [])}, _show)
@@ -141,9 +143,10 @@ def copy(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output
     """Copy what is new in the origin of a source or mirror; until it is copied the origin keeps it."""
     from message_lifecycle.app.topics import copy_topic
 
-    name = TopicName.parse(topic)
+    s = services(ctx)
+    name = topic_of(s, topic)
     with working(f"{name}: copying"):
-        done = copy_topic(services(ctx), name)
+        done = copy_topic(s, name)
     told = {
         "topic": str(done.topic),
         "origin": str(done.origin),
@@ -162,8 +165,9 @@ def view_(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Outpu
     """
     from message_lifecycle.app.topics import live_view
 
-    name = TopicName.parse(topic)
-    found = live_view(services(ctx), name)
+    s = services(ctx)
+    name = topic_of(s, topic)
+    found = live_view(s, name)
     emit(output, {"topic": str(name), "view": found}, found or "topics of this store have no view")
 
 
@@ -178,12 +182,14 @@ def list_(
     from message_lifecycle.app.known import all_topics
     from message_lifecycle.app.requests import deleted_topics, deleted_view
 
-    s, wanted = services(ctx), None if stream is None else normalise_name(stream)
+    s = services(ctx)
+    gone, names = (deleted_topics(s), []) if deleted else ([], all_topics(s))
+    known = {*(topic.topic.stream for topic in gone), *(name.stream for name in names)}
+    wanted = None if stream is None else meant(normalise_name(stream), lambda: known)
     if deleted:
-        gone = [deleted_view(s, topic) for topic in deleted_topics(s) if wanted in (None, topic.topic.stream)]
-        emit(output, gone, _show_deleted)
+        emit(output, [deleted_view(s, topic) for topic in gone if wanted in (None, topic.topic.stream)], _show_deleted)
         return
-    emit(output, [str(name) for name in all_topics(s, wanted)], _show_names)
+    emit(output, [str(name) for name in names if wanted in (None, name.stream)], _show_names)
 
 
 @app.command()
@@ -195,7 +201,8 @@ def delete(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOpt
     from message_lifecycle.app.requests import delete_topic
 
     word = word_of(by, text)
-    s, name = services(ctx), TopicName.parse(topic)
+    s = services(ctx)
+    name = topic_of(s, topic)
     with working(f"{name}: plan, stage, gate, publish, verify"):
         outcome = delete_topic(s, name, by=word[1], text=word[2])
     if outcome.plan_id is None:
@@ -213,7 +220,8 @@ def forget(ctx: typer.Context, topic: TopicArgument, by: ByOption, text: TextOpt
     from message_lifecycle.app.known import forget_topic
 
     word = word_of(by, text)
-    return drawing.ended(output, forget_topic(services(ctx), TopicName.parse(topic), by=word[1], text=word[2]))
+    s = services(ctx)
+    return drawing.ended(output, forget_topic(s, topic_of(s, topic), by=word[1], text=word[2]))
 
 
 # A request like those of `message` and `key`, which people look for beside what else is done to a topic.

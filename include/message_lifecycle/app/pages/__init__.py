@@ -1,6 +1,7 @@
 """The pages beside Airflow's own: views in, whole HTML documents out. Read-only, no script, nothing from another host.
 
-Every value is escaped by the template engine; names of topics, people's words and details of outcomes are others' text.
+Every value is escaped by the template engine, and what is not printable is written out as on the terminal; names of topics, people's words
+and details of outcomes are others' text.
 No key is shown, nor a held key's digest: whoever may read a page and has a digest with its hold's id could try keys against it.
 """
 
@@ -16,6 +17,7 @@ from urllib.parse import quote
 from jinja2 import DictLoader, Environment, StrictUndefined, select_autoescape
 
 from message_lifecycle.model.instants import span
+from message_lifecycle.model.names import safe
 from message_lifecycle.model.settings import BY_NAME
 
 View = Mapping[str, Any]
@@ -127,6 +129,11 @@ def own_value(own: View) -> str:
     return setting_value({"value": own["value"], "unit": BY_NAME[own["setting"]].unit})
 
 
+def _written_out(value: object) -> object:
+    """What a macro has made is markup of ours, and its values have come by here."""
+    return safe(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
 @cache
 def _environment() -> Environment:
     folder = files(__package__)
@@ -136,6 +143,7 @@ def _environment() -> Environment:
         loader=DictLoader(sources),
         autoescape=select_autoescape(default=True, default_for_string=True, enabled_extensions=("html",), disabled_extensions=("css",)),
         undefined=StrictUndefined,
+        finalize=_written_out,
         trim_blocks=True,
         lstrip_blocks=True,
     )

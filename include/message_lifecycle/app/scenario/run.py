@@ -9,7 +9,7 @@ from typing import Any
 from message_lifecycle.app import steps
 from message_lifecycle.app.erasure_secret import forbidden_keys
 from message_lifecycle.app.operations.registry import Work
-from message_lifecycle.app.reading import read
+from message_lifecycle.app.reading import progress_of, read
 from message_lifecycle.app.scenario import MakeWorld, World, verbs
 from message_lifecycle.app.scenario.file import (
     AppendedMessage,
@@ -28,7 +28,7 @@ from message_lifecycle.app.views.state import text_of
 from message_lifecycle.model.errors import InvalidScenario, LifecycleError
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NOTHING, Message, NewMessage, is_marker, offsets_of
-from message_lifecycle.model.names import TopicName, normalise_name
+from message_lifecycle.model.names import TopicName, composed, new_name
 from message_lifecycle.model.outcome import Outcome, PlanRecord
 from message_lifecycle.model.setting_list import Value, check_messages
 from message_lifecycle.model.settings import server_settings, topic_changes, topic_settings
@@ -258,7 +258,7 @@ class ScenarioRun:
             return verbs.read_document(services, name, step)
         self._check_messages(name)
         at = None if step.raw else Instant(step.at) if step.at is not None else self._as_of
-        progress = [p for p in services.ledger.consumers(name) if step.consumer is not None and p.consumer == normalise_name(step.consumer)]
+        progress = [] if step.consumer is None else progress_of(services, name, step.consumer)
         since = None if step.since is None else Instant(step.since)
         asked = read(services, name, at=at, start=step.start, compacted=step.compacted, progress=progress, since=since, limit=step.limit)
         shown = list(asked)
@@ -315,8 +315,8 @@ class ScenarioRun:
         return self._world
 
     def _name(self, topic: str) -> TopicName:
-        stream, scratch = normalise_name(self._scenario.stream), self._world.scratch if self._world else ""
-        return TopicName(stream=f"{scratch}.{stream}" if scratch else stream, topic=normalise_name(topic))
+        stream, scratch = new_name(self._scenario.stream), self._world.scratch if self._world else ""
+        return TopicName(stream=f"{scratch}.{stream}" if scratch else stream, topic=new_name(topic))
 
     def _topic(self, step: Step) -> TopicName:
         of_copy = None if step.copy_ is None else step.copy_.to
@@ -337,7 +337,7 @@ class ScenarioRun:
 
 def _origins_first(topics: Mapping[str, Mapping[str, Value]]) -> list[str]:
     """In the order in which they can be made."""
-    waiting = {normalise_name(name): name for name in topics}
+    waiting = {new_name(name): name for name in topics}
     found: list[str] = []
 
     def take(name: str) -> None:
@@ -345,7 +345,7 @@ def _origins_first(topics: Mapping[str, Mapping[str, Value]]) -> list[str]:
         if given is not None:
             origin = topics[given].get("origin")
             if origin is not None:
-                take(TopicName.parse(str(origin)).topic)
+                take(composed(TopicName.parse(str(origin)).topic))
             found.append(given)
 
     for name in list(waiting):
