@@ -74,6 +74,15 @@ def test_the_password_stands_in_the_catalogs_settings_and_nowhere_else(conf: dic
     assert [key for key, value in conf.items() if "not-shown" in value] == ["spark.sql.catalog.lake.jdbc.password"]
 
 
+def test_a_driver_asks_for_a_secret_which_stands_nowhere(layout: Layout, conf: dict[str, str]) -> None:
+    """Spark makes it, at random, where the master is this machine."""
+    assert conf["spark.master"].startswith("local[")
+    recorded = properties(training_conf(layout, ADDRESS, (), layout.state / "r.jsa", layout.state / "w"))
+    for settings in (conf, recorded):
+        assert settings["spark.authenticate"] == "true"
+        assert "spark.authenticate.secret" not in settings
+
+
 def test_without_an_archive_no_option_names_one(layout: Layout) -> None:
     write_spark_conf(layout, ADDRESS, (), None)
     assert "SharedArchiveFile" not in (layout.spark_conf / "spark-defaults.conf").read_text()

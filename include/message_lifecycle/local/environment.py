@@ -101,6 +101,9 @@ def session_settings(layout: Layout, jars: tuple[Path, ...], options: str) -> di
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        # The driver listens, and Java's objects come in by what it listens to. Where the master is this machine, each driver makes a secret
+        # of its own at random, which stands in no setting, file or argument: who has none gets no answer.
+        "spark.authenticate": "true",
         "spark.driver.extraClassPath": class_path,
         "spark.executor.extraClassPath": class_path,
         "spark.driver.extraJavaOptions": options,
