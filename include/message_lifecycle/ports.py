@@ -221,6 +221,8 @@ class Copied:
     copied: Mapping[int, int]
     rows: int
     erased: int | None = 0
+    span_seconds: int | None = None
+    """What the span of the new segments was doubled to, because they would have been too many (EXP-3); None: it is as set."""
 
 
 class Copier(Protocol):

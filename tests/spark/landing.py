@@ -98,7 +98,7 @@ def json_lines(*rows: tuple[str | None, str, object]) -> str:
     return "".join(json.dumps({"k": key, "v": value, "at": at}) + "\n" for key, value, at in rows)
 
 
-def by_the_rule(messages: list[Message], *, limit_bytes: int, expiry_us: int) -> tuple[list[int], LogSummary]:
+def by_the_rule(messages: list[Message], *, limit_bytes: int, expiry_us: int, max_us: int = 0) -> tuple[list[int], LogSummary]:
     """Segments and final state as `ActiveSegment.take` gives them, message by message."""
     ends: dict[int, int] = {}
     active: dict[int, ActiveSegment] = {}
@@ -107,6 +107,6 @@ def by_the_rule(messages: list[Message], *, limit_bytes: int, expiry_us: int) ->
         state = active.setdefault(message.partition, ActiveSegment(base_offset=0))
         time = None if message.append_time is None else Instant(message.append_time)
         offset, size = message.offset, message.size_bytes
-        segments.append(state.take(offset=offset, size=size, append_time=time, limit_bytes=limit_bytes, expiry_us=expiry_us))
+        segments.append(state.take(offset=offset, size=size, append_time=time, limit_bytes=limit_bytes, expiry_us=expiry_us, max_us=max_us))
         ends[message.partition] = offset + 1
     return segments, LogSummary(end_offsets=ends, active={p: replace(state) for p, state in active.items()})

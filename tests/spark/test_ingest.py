@@ -18,6 +18,7 @@ from tests.spark.landing import KEYED, Landing, by_the_rule, json_lines
 
 from message_lifecycle.app.ingest import describe
 from message_lifecycle.model.instants import of_datetime, seconds
+from message_lifecycle.operations import admission
 from message_lifecycle.sources.records import Unit
 
 pytestmark = pytest.mark.spark
@@ -147,7 +148,7 @@ def test_an_encoding_is_read_as_it_was_named(landing: Landing, encoding: str, ta
 
 
 def test_segments_are_cut_as_the_rule_cuts_them_over_several_ingests(landing: Landing) -> None:
-    topic = landing.topic(partitions=2, message_expiry=30, segment_size_bytes=60)
+    topic = landing.topic(partitions=2, message_expiry=30, segment_size_bytes=60, segment_max_seconds=25)
     ages = [0, 1, 40, 41, None, 100, 200, 201, 5, 300, 331]
     rows = [(f"key {n % 7}", "x" * (n % 20), None if (age := ages[n % 11]) is None else 1714564800 + age + n) for n in range(120)]
     mapping = replace(KEYED, append_time_unit="s")
@@ -157,10 +158,30 @@ def test_segments_are_cut_as_the_rule_cuts_them_over_several_ingests(landing: La
     result = landing.take(topic, folder, mapping)
     assert (result.files, result.files_before, result.unknown_times) == (("b.jsonl",), 1, 6)
     messages = landing.messages(topic)
-    segments, state = by_the_rule(messages, limit_bytes=60, expiry_us=seconds(30))
+    segments, state = by_the_rule(messages, limit_bytes=60, expiry_us=seconds(30), max_us=seconds(25))
     assert [message.segment for message in messages] == segments
     assert landing.state(topic) == state
     assert len(set(segments)) > 10
+
+
+def test_a_batch_that_would_open_too_many_segments_is_cut_by_a_longer_span_and_says_so(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "MOST_OPENED", 6)
+    topic = landing.topic(partitions=2, segment_max_seconds=60)
+    mapping = replace(KEYED, append_time_unit="s")
+    rows = [(f"key {n}", "x", 1714564800 + 61 * n) for n in range(20)]
+    folder = landing.source(a_jsonl=json_lines(*rows))
+    result = landing.take(topic, folder, mapping)
+    messages = landing.messages(topic)
+    segments, state = by_the_rule(messages, limit_bytes=10**9, expiry_us=0, max_us=seconds(240))
+    assert ([message.segment for message in messages], landing.state(topic)) == (segments, state)
+    shorter, _ = by_the_rule(messages, limit_bytes=10**9, expiry_us=0, max_us=seconds(120))
+    places = [{(message.partition, segment) for message, segment in zip(messages, one, strict=True)} for one in (segments, shorter)]
+    assert len(places[0]) <= 6 < len(places[1]), "240 s is the first span that fits"
+    assert (result.rows, result.span_seconds, result.segments) == (20, 240, len(places[0]))
+    landing.put(folder, "b_jsonl", json_lines(("key", "x", 1714564800 + 61 * 20)))
+    assert landing.take(topic, folder, mapping).span_seconds is None
 
 
 def test_given_partitions_headers_and_event_times_are_kept(landing: Landing) -> None:

@@ -125,6 +125,19 @@ def test_a_topic_of_the_lake_is_not_hidden_by_a_backends(tmp_path: Path) -> None
         beside(lake, (backend,)).topics.describe(own)
 
 
+def test_a_topic_of_single_records_gets_no_span_of_segments_from_the_server(tmp_path: Path) -> None:
+    """No time ends a segment there; and its settings are those of the file, so that they are not altered at each start."""
+    name = TopicName(stream="web", topic="visits")
+    topics = {name: BackendTopic(partitions=1, settings={})}
+    backend = ConfiguredBackend(name="audit", kind="json_file", place=Folder(root=tmp_path), topics=topics)
+    found = beside(memory_world({"segment_max_seconds": 60}).services, (backend,))
+    assert dict(found.topics.describe(name).settings) == {}
+    assert create_topic(found, TopicName(stream="web", topic="clicks"), settings={}).settings == {"segment_max_seconds": 60}
+    assert create_topic(found, TopicName(stream="web", topic="letters"), settings={"fold": "text_splice"}).settings == {
+        "fold": "text_splice"
+    }
+
+
 def test_every_store_that_a_backend_has_is_asked_for_its_topics(tmp_path: Path) -> None:
     """One that the lake answered in its place would look for a table."""
     name = TopicName(stream="web", topic="clicks")

@@ -79,10 +79,20 @@ def test_every_option_reaches_the_ingest(lake: Lake, monkeypatch: pytest.MonkeyP
 def test_what_was_taken_is_told(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ingest", Asked(TAKEN))
     said = lake.say("ingest", "shop/orders", "./landing").out
+    assert "segment_max_seconds" not in said
     assert "shop/orders: 1,234 messages out of 2 files" in said
     assert "0:634, 1:600" in said
     assert "2 by 10165" in said
     assert "5 messages, which never expire" in said
+
+
+def test_a_span_that_was_doubled_is_told(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    doubled = replace(TAKEN, span_seconds=7_200)
+    monkeypatch.setattr(module, "ingest", Asked(doubled))
+    words = "segments span up to 7,200 seconds here: by the topic's segment_max_seconds this batch alone would have opened more than 10,000"
+    assert words in " ".join(lake.say("ingest", "shop/orders", "./landing").out.split())
+    assert lake.say("ingest", "shop/orders", "./landing", "-o", "json").document["span_seconds"] == 7_200
+    assert words in module.describe(doubled)
 
 
 def test_nothing_new_is_told(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields, replace
 
 import pytest
 
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.stores.iceberg.layout import STATE_KEYS, LogSummary
+from message_lifecycle.stores.iceberg.layout import ACTIVE_SEGMENTS, STATE_KEYS, LogSummary
 
 FULL = LogSummary(
     end_offsets={0: 7, 1: 12},
     active={
-        0: ActiveSegment(base_offset=5, size_bytes=20, rows=2, newest_at=Instant(9)),
+        0: ActiveSegment(base_offset=5, size_bytes=20, rows=2, newest_at=Instant(9), first_at=Instant(4)),
         1: ActiveSegment(base_offset=12, any_unknown=True),
     },
     copied={0: 6, 1: 11},
@@ -33,6 +34,17 @@ def test_all_of_it_is_read_back() -> None:
     assert read_back(LogSummary()) == LogSummary()
     assert len(FULL.to_properties()) == len(STATE_KEYS) == len(fields(LogSummary)), "a new part of it is written and read as well"
     assert LogSummary.from_properties({"added-records": "3"}) is None, "another writer's commit carries none"
+
+
+def test_a_segment_from_before_its_first_time_was_kept_starts_at_its_newest() -> None:
+    written = FULL.to_properties()
+    active = {
+        place: {name: value for name, value in one.items() if name != "first_at"}
+        for place, one in json.loads(written[ACTIVE_SEGMENTS]).items()
+    }
+    found = LogSummary.from_properties({**written, ACTIVE_SEGMENTS: json.dumps(active)})
+    assert found is not None
+    assert [found.active[partition].first_at for partition in (0, 1)] == [9, None]
 
 
 @pytest.mark.parametrize("part", [field.name for field in fields(LogSummary)])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant
-from message_lifecycle.stores.iceberg.incoming import CutRules, number
+from message_lifecycle.stores.iceberg.incoming import CutRules, count_opened, number
 from message_lifecycle.stores.iceberg.layout import LogSummary
 
 
@@ -39,6 +39,7 @@ def reference(rows: Sequence[Row], base: LogSummary, rules: CutRules) -> tuple[l
             append_time=None if row.append_time is None else Instant(row.append_time),
             limit_bytes=rules.limit_bytes,
             expiry_us=rules.expiry_us,
+            max_us=rules.max_us,
         )
         ends[row.partition] = offset + 1
         placed.append((offset, segment))
@@ -80,6 +81,7 @@ rules = st.builds(
     CutRules,
     limit_bytes=st.sampled_from([1, 7, 20, 10**9]),
     expiry_us=st.sampled_from([0, 1, 10, 1_000_000, (2**32 - 1) * 1_000_000]),
+    max_us=st.sampled_from([0, 1, 10, 1_000_000, (2**32 - 1) * 1_000_000]),
 )
 
 
@@ -112,6 +114,42 @@ def test_a_message_joins_at_expiry_minus_one_and_seals_at_expiry() -> None:
     rows = [Row(partition=0, append_time=at, size_bytes=1) for at in (0, 9, 19)]
     limits = CutRules(limit_bytes=100, expiry_us=10)
     assert [segment for _, segment in places(number(batches(rows, []), LogSummary(), limits))] == [0, 0, 2]
+
+
+def test_a_message_joins_at_the_span_and_opens_a_segment_past_it() -> None:
+    rows = [Row(partition=0, append_time=at, size_bytes=1) for at in (None, 5, 3, 15, 16, 1, 27, 26)]
+    by = CutRules(limit_bytes=100, expiry_us=0, max_us=10)
+    assert [segment for _, segment in places(number(batches(rows, []), LogSummary(), by))] == [0, 0, 0, 0, 4, 4, 6, 6]
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows=rows_of_a_log, splits=st.lists(st.integers(0, 60), max_size=6), limit_bytes=st.sampled_from([1, 20, 10**9]))
+def test_segments_are_counted_by_every_span_at_once(rows: list[Row], splits: list[int], limit_bytes: int) -> None:
+    by = CutRules(limit_bytes=limit_bytes, expiry_us=0, max_us=1_000_000, most_opened=1)
+    counted = next(iter(count_opened(batches(rows, [split for split in splits if split < len(rows)]), LogSummary(), by)))
+    spans = by.by_span()
+    expected = []
+    for one in spans:
+        placed, _ = reference(rows, LogSummary(), one)
+        expected.append(sum(offset == segment for offset, segment in placed))
+    assert counted.column("opened").to_pylist() == expected
+    assert [one.max_us for one in spans[:3]] == [1_000_000, 2_000_000, 4_000_000]
+    assert spans[-1].max_us == (2**32 - 1) * 1_000_000
+
+
+def test_the_first_span_that_fits_counts_and_else_the_longest() -> None:
+    by = CutRules(limit_bytes=1, expiry_us=0, max_us=60_000_000, most_opened=5)
+    counts = [9] * len(by.by_span())
+    assert by.fitting([9, 7, 5, *counts[3:]]).doubled_seconds == 240
+    assert by.fitting([5, *counts[1:]]).doubled_seconds is None
+    assert by.fitting(counts).doubled_seconds == 2**32 - 1
+    assert by.doubled_seconds is None
+
+
+def test_a_task_that_has_opened_too_many_goes_on_by_size_alone() -> None:
+    rows = [Row(partition=0, append_time=at, size_bytes=1) for at in range(0, 100, 10)]
+    by = CutRules(limit_bytes=100, expiry_us=0, max_us=5, most_opened=2)
+    assert len({segment for _, segment in places(number(batches(rows, range(1, 10)), LogSummary(), by))}) == 3
 
 
 def test_the_base_state_is_left_as_it_was() -> None:

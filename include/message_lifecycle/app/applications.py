@@ -24,6 +24,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome, PlanRecord
 from message_lifecycle.model.plan import Operation, Plan
 from message_lifecycle.model.request import EraseKey
+from message_lifecycle.operations.admission import span_doubled
 
 log = logging.getLogger("lifecycle")
 Subject = TypeVar("Subject", TopicName, PlanRecord)
@@ -36,6 +37,8 @@ def copy_all(*, topics: list[str]) -> int:
     def one(name: TopicName) -> None:
         done = copy_topic(s, name)
         log.info("%s: %d new messages copied from %s", name, done.messages, done.origin)
+        if done.span_seconds is not None:
+            log.warning("%s: %s", name, span_doubled(done.span_seconds))
 
     return _isolated(s, None, None, [topic_of(s, topic) for topic in topics], one)
 

@@ -23,7 +23,7 @@ from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.names import TopicName, composed, normalise_name
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
-from message_lifecycle.model.settings import resolve
+from message_lifecycle.model.settings import BY_NAME, resolve
 from message_lifecycle.model.topic import SECTION, check_policy, created
 from message_lifecycle.operations.verdict import Verdict
 
@@ -393,7 +393,8 @@ def record_log(
         documents=documents,
         gate=gate,
         ledger=ledger,
-        server=server,
+        # No time ends a segment of a log of single records (EXP-3).
+        server={name: value for name, value in server.items() if not BY_NAME[name].when_made},
         groups=groups,
     )
 

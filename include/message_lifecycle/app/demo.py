@@ -62,16 +62,17 @@ RECLAIM = Shown(
 FLIGHTS = TopicName(stream="demo", topic="flights")
 PARTITIONS = 2
 # Half a year of a year's flights: under half of them is older, so no person is asked.
-# Its undo window is a demo's: the space comes back at once.
+# Its undo window is a demo's: the space comes back at once. A segment ends by its size, for a day of flights is a small file.
 SETTINGS: dict[str, Value] = {
     "message_expiry": 190 * 86_400,
     "segment_size_bytes": 2_000_000,
+    "segment_max_seconds": 0,
     "cleanup_policy": "compact,delete",
     "undo_window": 1,
 }
 WITH_TTL = TopicName(stream="demo", topic="flights.with.ttl")
 # Of these most go by their TTL, and an aircraft that has no flight left gets a marker; it is a demo, so no person is asked.
-TTL_SETTINGS: dict[str, Value] = {"subject_delete_marker_ttl": 30 * 86_400, "max_removed_fraction": 0.9}
+TTL_SETTINGS: dict[str, Value] = {"subject_delete_marker_ttl": 30 * 86_400, "max_removed_fraction": 0.9, "segment_max_seconds": 0}
 COMPONENTS = TopicName(stream="demo", topic="components")
 DOCUMENT_SETTINGS: dict[str, Value] = {"fold": "text_splice", "snapshot_with_purging_changes": True}
 DOCUMENT = "game.svelte"

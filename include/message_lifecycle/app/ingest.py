@@ -18,6 +18,7 @@ from message_lifecycle.model.names import TopicName, meant
 from message_lifecycle.model.outcome import SourceFile
 from message_lifecycle.model.setting_list import Value, check_messages
 from message_lifecycle.model.settings import Policy, resolve
+from message_lifecycle.operations.admission import span_doubled
 from message_lifecycle.ports import Topic, Topics
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ def describe(result: IngestResult) -> str:
         lines.append(f"not taken, erased: {result.erased} messages of keys that may not come in")
     if result.unknown_times:
         lines.append(f"{result.unknown_times} messages have no known time; they, and their segments, never expire")
+    if result.span_seconds is not None:
+        lines.append(span_doubled(result.span_seconds))
     if result.shift_days:
         lines.append(f"all times moved by {result.shift_days} days")
     return "\n".join([*lines, *changed])
@@ -152,7 +155,8 @@ class IngestResult:
     `unknown_times`: messages without a known append time, which never expire (CLK-4); None: not counted, because the
     batch had been committed by a run that died. `shift_days`: by how many days all times were moved. `erased`: messages that were not
     taken, and are kept nowhere, because their key was erased (`erase --forbid`); None: not counted, as above. `changed`: files that were
-    passed over because they were taken before with other content.
+    passed over because they were taken before with other content. `span_seconds`: what `segment_max_seconds` was doubled to, because a
+    batch would have opened too many segments; None: it is as set (EXP-3).
     """
 
     topic: TopicName
@@ -167,6 +171,7 @@ class IngestResult:
     shift_days: int
     erased: int | None = 0
     changed: tuple[str, ...] = ()
+    span_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,7 +344,7 @@ def _append(
         name,
         messages,
         batch_id=batch_id,
-        rules=CutRules(limit_bytes=policy.segment_size_bytes, expiry_us=policy.message_expiry_us),
+        rules=CutRules.of(policy),
         ledger=intake.ledger.next_identity(),
         may_commit=may_commit,
         staged=staged,
@@ -403,4 +408,5 @@ def _result(
         shift_days=batches[0].shift_days if batches else int(intake.ledger.ingest_settings(name).get(SHIFT_DAYS, 0)),
         erased=None if None in erased else sum(count for count in erased if count is not None),
         changed=changed,
+        span_seconds=max((batch.span_seconds for batch in appended if batch.span_seconds is not None), default=None),
     )

@@ -24,7 +24,7 @@ from message_lifecycle.model.errors import (
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value, check_messages
 from message_lifecycle.model.settings import resolve
-from message_lifecycle.model.topic import altered, check_documents, check_overdue, created, origin_of
+from message_lifecycle.model.topic import altered, check_documents, check_overdue, created, given_when_made, origin_of
 from message_lifecycle.operations.admission import check_origin, new_in_origin
 from message_lifecycle.ports import Topic
 
@@ -36,7 +36,8 @@ def create_topic(s: Services, name: TopicName, *, partitions: int | None = None,
     before it is copied (TTL-6). Raises InvalidName, TopicExists, InvalidSetting, and UnknownTopic for an origin that is not there.
     """
     name = new_topic_name(s, name)
-    settings = created(settings, where=f"topic {name}")
+    own = created(settings, where=f"topic {name}")
+    settings = {**given_when_made(s.server, own), **own}
     check_documents(resolve(topic=settings, server=s.server), where=f"topic {name}")
     check_overdue(settings, s.server, where=f"topic {name}")
     origin = origin_of(name, settings)
@@ -138,13 +139,14 @@ _LOCK_SECONDS = 60.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyResult:
     """`messages`: new ones; `copied`: the origin's last offset by partition that is copied or was passed; `erased`: messages left out
-    because their key may not come in (None: not counted)."""
+    because their key may not come in (None: not counted); `span_seconds`: as `ports.Copied` has it."""
 
     topic: TopicName
     origin: TopicName
     messages: int
     copied: Mapping[int, int]
     erased: int | None = 0
+    span_seconds: int | None = None
 
 
 def copy_topic(s: Services, name: TopicName) -> CopyResult:
@@ -165,14 +167,15 @@ def copy_topic(s: Services, name: TopicName) -> CopyResult:
         s.ledger.register_replica(origin, name, topic.partitions)
         there, copied, rows = s.reader.log(origin), before.offsets, 0
         erased: int | None = 0
+        doubled: int | None = None
         if new_in_origin(name, there, before):
             # Asked under the lock: whoever forbids a key waits for it (see `erasures`).
             forbidden = forbidden_keys(s.ledger, s.key_secret, name)
             done = s.copier.copy(name, there, policy_of(s, name), ledger=s.ledger.next_identity(name), forbidden=forbidden)
-            copied, rows, erased = done.copied, done.rows, done.erased
+            copied, rows, erased, doubled = done.copied, done.rows, done.erased, done.span_seconds
         # After the commit: what is registered as copied may go in the origin at once.
         s.ledger.set_copied(origin, name, copied)
-    return CopyResult(topic=name, origin=origin, messages=rows, copied=copied, erased=erased)
+    return CopyResult(topic=name, origin=origin, messages=rows, copied=copied, erased=erased, span_seconds=doubled)
 
 
 def to_copy(s: Services, names: Collection[TopicName] = ()) -> list[TopicName]:

@@ -60,30 +60,41 @@ class ActiveSegment:
     rows: int = 0
     newest_at: Instant | None = None
     any_unknown: bool = False
+    first_at: Instant | None = None
+    """The first known time that came to it, in the order of the log."""
 
-    def take(self, *, offset: int, size: int, append_time: Instant | None, limit_bytes: int, expiry_us: int) -> int:
-        """Add one message; returns the base offset of the segment that it joined."""
-        if self.rows and (self.size_bytes + size > limit_bytes or self.all_expired_for(append_time, expiry_us)):
+    def take(self, *, offset: int, size: int, append_time: Instant | None, limit_bytes: int, expiry_us: int, max_us: int = 0) -> int:
+        """Add one message; returns the base offset of the segment that it joined. `max_us` 0: times end no segment."""
+        if self.rows and (
+            self.size_bytes + size > limit_bytes or self.all_expired_for(append_time, expiry_us) or self.is_past_span(append_time, max_us)
+        ):
             self.restart(offset)
-        self.join(size=size, rows=1, newest_at=append_time, any_unknown=append_time is None)
+        self.join(size=size, rows=1, newest_at=append_time, any_unknown=append_time is None, first_at=append_time)
         return self.base_offset
 
-    def join(self, *, size: int, rows: int, newest_at: Instant | None, any_unknown: bool) -> None:
-        """Count messages in that have been judged to belong here."""
+    def join(self, *, size: int, rows: int, newest_at: Instant | None, any_unknown: bool, first_at: Instant | None) -> None:
+        """Count messages in that have been judged to belong here. `first_at`: the first known time among them."""
         self.rows += rows
         self.size_bytes += size
         self.any_unknown = self.any_unknown or any_unknown
+        if self.first_at is None:
+            self.first_at = first_at
         if newest_at is not None and (self.newest_at is None or newest_at > self.newest_at):
             self.newest_at = newest_at
 
     def restart(self, base_offset: int) -> None:
         """Seal what is there; the next message starts a new segment at `base_offset`."""
         self.base_offset, self.size_bytes, self.rows, self.newest_at, self.any_unknown = base_offset, 0, 0, None, False
+        self.first_at = None
 
     def all_expired_for(self, joins_at: Instant | None, expiry_us: int) -> bool:
         if joins_at is None or expiry_us == 0 or self.any_unknown or self.newest_at is None:
             return False
         return is_dead(deadline(self.newest_at, expiry_us), joins_at)
+
+    def is_past_span(self, joins_at: Instant | None, max_us: int) -> bool:
+        """Whether a message of that time is later than the first known one by more than a segment may span."""
+        return max_us > 0 and joins_at is not None and self.first_at is not None and joins_at - self.first_at > max_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

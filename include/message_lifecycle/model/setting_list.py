@@ -61,6 +61,8 @@ class Setting:
     """Its key in the server file, where that is not the name."""
     help: str
     reason: str
+    when_made: bool = False
+    """The server file's value is written on each topic that is made, and acts on no other topic."""
     # Bigger result = removes more. A setting with none cannot remove anything by itself.
     tightness: Callable[[Any], float] | None = None
 
@@ -161,6 +163,12 @@ SETTINGS: tuple[Setting, ...] = (
         name="segment_size_bytes", server_key="size_bytes", section="system.segment", on_topic=True, kind="int", default=1_000_000_000, minimum=1, unit="bytes",
         help="A segment is sealed when the next message would take it past this size.",
         reason="one segment is then one well-sized data file or a few",
+    ),
+    Setting(
+        name="segment_max_seconds", server_key="max_seconds", section="system.segment", on_topic=True, kind="int", default=0, maximum=U32_MAX, unit="seconds", when_made=True,
+        help="A message whose append_time is later than its segment's first known one by more than this opens the next segment; 0 = size alone. "
+        "It acts on messages that come: segments keep what they hold. The server file's value is given to topics when they are made.",
+        reason="topics and scenarios from before it are cut as they were",
     ),
     Setting(
         name="enabled", section="message_cleaner", on_topic=False, kind="bool", default=True,

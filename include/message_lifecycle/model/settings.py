@@ -126,6 +126,11 @@ class Policy:
         return self._int("segment_size_bytes")
 
     @property
+    def segment_max_us(self) -> int:
+        """0 = a segment ends by its size alone (EXP-3)."""
+        return seconds(self._int("segment_max_seconds"))
+
+    @property
     def consumer_expiry_us(self) -> int:
         return seconds(self._int("consumer_expiry"))
 
@@ -369,12 +374,12 @@ def property_text(value: Value) -> str:
 
 
 def resolve(*, topic: Mapping[str, Value], server: Mapping[str, Value]) -> Policy:
-    """Topic over server file over built in."""
+    """Topic over server file over built in; what a topic gets when it is made (`Setting.when_made`) is its own from then on."""
 
     def one(setting: Setting) -> Resolved:
         if setting.on_topic and setting.name in topic:
             return Resolved(value=topic[setting.name], origin="topic")
-        if setting.name in server:
+        if setting.name in server and not setting.when_made:
             return Resolved(value=server[setting.name], origin="server file")
         return Resolved(value=setting.default, origin="built in")
 

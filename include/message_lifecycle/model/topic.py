@@ -19,6 +19,7 @@ YJS_TYPES = ("Text", "Map", "Array")
 _FIXED = {"role": "MSG-5", "origin": "MSG-5", "fold": "SNP-10"}
 _OF_MESSAGES = (
     "message_expiry",
+    "segment_max_seconds",
     "allow_msg_ttl",
     "subject_delete_marker_ttl",
     "max_age_seconds",
@@ -42,6 +43,11 @@ def created(given: Mapping[str, object], *, where: str) -> dict[str, Value]:
     settings = _with_implied(topic_settings(given, where=where), where)
     _check(settings, where)
     return settings
+
+
+def given_when_made(server: Mapping[str, Value], own: Mapping[str, Value]) -> dict[str, Value]:
+    """What the server gives a topic that is made with these settings of its own (`Setting.when_made`)."""
+    return {name: value for name, value in server.items() if BY_NAME[name].when_made and name not in own and not of_documents(own)}
 
 
 def altered(before: Mapping[str, Value], given: Mapping[str, object], *, where: str) -> dict[str, Value]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from message_lifecycle.model.erasure import KeyMatch
@@ -10,17 +11,19 @@ from message_lifecycle.model.facts import ActiveSegment, CopyState, LogState
 from message_lifecycle.model.instants import (
     INT64_MAX,
     INVALID_TTL,
+    MICROS_PER_SECOND,
     TTL_DISABLED,
     Instant,
     InvalidTtl,
     OwnTtl,
     expires_at,
     parse_ttl,
+    seconds,
     ttl_header,
 )
 from message_lifecycle.model.message import NewMessage, known_time
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.settings import U32_MAX, Policy
 
 # Whether a message may be appended with the lifetime it states, and when it then dies (TTL-2 to TTL-6).
 
@@ -101,8 +104,42 @@ def admit(message: NewMessage, *, end_offset: int, active: ActiveSegment, policy
         append_time=known_time(message.append_time),
         limit_bytes=INT64_MAX if named else policy.segment_size_bytes,
         expiry_us=0 if named else policy.message_expiry_us,
+        max_us=0 if named else policy.segment_max_us,
     )
     return offset, segment
+
+
+MOST_OPENED = 10_000
+"""Segments that one batch may open before the span of its segments is doubled: on tables each is a file."""
+
+
+def spans(max_us: int) -> Iterator[int]:
+    """How long a segment may span for one batch, in microseconds: as set, then twice that and so on, up to the longest that can be set; the
+    first by which the batch opens no more than MOST_OPENED segments counts (EXP-3). 0: times end no segment."""
+    longest = seconds(U32_MAX)
+    while 0 < max_us < longest:
+        yield max_us
+        max_us *= 2
+    yield min(max_us, longest)
+
+
+def by_span(policy: Policy) -> Iterator[Policy]:
+    """The policy with each of its `spans`."""
+    for max_us in spans(policy.segment_max_us):
+        yield policy if max_us == policy.segment_max_us else policy.narrowed({"segment_max_seconds": max_us // MICROS_PER_SECOND})
+
+
+def opens_too_many(places: Iterable[tuple[int, int]]) -> bool:
+    """Whether the messages at these (offset, segment) open more segments than a batch may: a segment has its first message's offset."""
+    return sum(offset == segment for offset, segment in places) > MOST_OPENED
+
+
+def span_doubled(seconds: int) -> str:
+    """In words, of a batch that would have opened too many segments (EXP-3)."""
+    return (
+        f"segments span up to {seconds:,} seconds here: by the topic's segment_max_seconds this batch alone would have opened "
+        f"more than {MOST_OPENED:,}"
+    )
 
 
 # What of an origin is new to a source or mirror, and whether it is the log that was copied so far (MSG-5, TTL-6).

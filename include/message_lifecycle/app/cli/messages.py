@@ -27,6 +27,7 @@ from message_lifecycle.model.errors import unknown_consumer, unknown_partition
 from message_lifecycle.model.instants import format_instant, span
 from message_lifecycle.model.message import Message
 from message_lifecycle.model.names import TopicName, safe
+from message_lifecycle.operations.admission import span_doubled
 
 if TYPE_CHECKING:
     from message_lifecycle.app.services import Services
@@ -111,6 +112,7 @@ def ingest(
         "unknown_times": result.unknown_times,
         "shift_days": result.shift_days,
         "changed": list(result.changed),
+        "span_seconds": result.span_seconds,
     }
     emit(output, told, _show_taken)
 
@@ -131,6 +133,8 @@ def _show_taken(screen: Screen, told: View) -> None:
             ("shifted by", f"{told['shift_days']} days" if told["shift_days"] else ""),
         ]
     )
+    if told["span_seconds"] is not None:
+        screen.notes([span_doubled(told["span_seconds"])], style="yellow")
 
 
 def read(

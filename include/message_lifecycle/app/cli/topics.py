@@ -30,6 +30,7 @@ from message_lifecycle.app.cli.screen import Output, Screen, View, count, emit, 
 from message_lifecycle.model.errors import BadInput, InvalidSetting
 from message_lifecycle.model.names import TopicName, meant, normalise_name
 from message_lifecycle.model.setting_list import Value
+from message_lifecycle.operations.admission import span_doubled
 from message_lifecycle.wire.iggy import decode_create_topic
 
 app = typer.Typer(no_args_is_help=True, help="Make topics, set when their messages go, look at them.")
@@ -152,8 +153,10 @@ def copy(ctx: typer.Context, topic: TopicArgument, output: OutputOption = Output
         "origin": str(done.origin),
         "messages": done.messages,
         "copied": {str(partition): last for partition, last in sorted(done.copied.items())},
+        "span_seconds": done.span_seconds,
     }
-    emit(output, told, f"{name}: {count(done.messages)} new messages copied from {done.origin}")
+    doubled = "" if done.span_seconds is None else f"; {span_doubled(done.span_seconds)}"
+    emit(output, told, f"{name}: {count(done.messages)} new messages copied from {done.origin}{doubled}")
 
 
 @app.command("view")

@@ -18,9 +18,9 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.branches import set_refs
 from message_lifecycle.stores.iceberg.catalog import beside, ledger_text
 from message_lifecycle.stores.iceberg.fence import Ancestor, Walk, fenced_commit, main_ancestors, newest_state
-from message_lifecycle.stores.iceberg.incoming import CutRules, number
+from message_lifecycle.stores.iceberg.incoming import CutRules, count_opened, number
 from message_lifecycle.stores.iceberg.java import Java, each, entries
-from message_lifecycle.stores.iceberg.layout import CATALOG, INGEST_ID, LEDGER, PARTITIONS_PROPERTY, LogSummary
+from message_lifecycle.stores.iceberg.layout import CATALOG, INGEST_ID, LEDGER, PARTITIONS_PROPERTY, SPAN_SECONDS, LogSummary
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 
 if TYPE_CHECKING:
@@ -40,13 +40,15 @@ MayCommit = Callable[[], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """A batch on main, as its commit tells; `state` is the log's after it."""
+    """A batch on main, as its commit tells; `state` is the log's after it. `span_seconds`: what the span of its segments was doubled to,
+    because it would have opened too many; None: it is as set (EXP-3)."""
 
     batch_id: str
     snapshot_id: int
     rows: int
     segments: int
     state: LogSummary
+    span_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,11 @@ class Written:
     files: Sequence[Java]
     rows: int
     segments: Mapping[tuple[int, int], int]
+
+    def opens_too_many(self, base: LogSummary, rules: CutRules) -> bool:
+        """Whether the batch, which follows the log in `base`, is to be numbered again by a longer span."""
+        opened = sum(segment >= base.end_offsets.get(partition, 0) for partition, segment in self.segments)
+        return rules.max_us > 0 and opened > rules.most_opened
 
 
 class AlreadyThere(LifecycleError):
@@ -72,6 +79,7 @@ def find_appended(ancestors: Iterable[Ancestor], batch_id: str) -> Appended | No
                 rows=int(ancestor.get("added-records") or 0),
                 segments=int(ancestor.get("changed-partition-count") or 0),
                 state=ancestor.state or LogSummary(),
+                span_seconds=None if (doubled := ancestor.get(SPAN_SECONDS)) is None else int(doubled),
             )
     return None
 
@@ -234,19 +242,21 @@ def append_batch(
                 return found
             base = newest_state(main_ancestors(stage.table))
             partitions = int(stage.table.properties()[PARTITIONS_PROPERTY])
-            numbered = _numbered(messages(), base, rules, partitions)
-            numbered.writeTo(sql_table(name, branch=stage.branch)).options(**WRITE_OPTIONS).append()
+            _numbered(messages(), base, rules, partitions).writeTo(sql_table(name, branch=stage.branch)).options(**WRITE_OPTIONS).append()
             written = stage.written()
+            if written.opens_too_many(base, rules):
+                rules = fitting(_in_order(messages(), partitions), base, rules)
+                continue
             staged(written.rows)
             if not written.files:
                 return None
-            ours = state_after(session, name, stage.branch, base, written)
+            ours, doubled = state_after(session, name, stage.branch, base, written), rules.doubled_seconds
             with suppress(MovedOn, AlreadyThere):
                 commit_staged(
                     stage,
                     written,
                     batch_id=batch_id,
-                    properties={LEDGER: ledger_text(ledger)},
+                    properties={LEDGER: ledger_text(ledger)} | ({SPAN_SECONDS: str(doubled)} if doubled is not None else {}),
                     may_commit=may_commit,
                     state=partial(merged, base, ours),
                 )
@@ -258,13 +268,29 @@ def _numbered(messages: DataFrame, base: LogSummary, rules: CutRules, partitions
     from pyspark.sql import functions as F
 
     own = {name: kind for name, kind in _LIFETIME.items() if name in messages.columns}
-    in_order = messages.repartitionById(partitions, "partition").sortWithinPartitions("log_order").select(*_MESSAGE, *own)
     types = ", ".join((_MESSAGE_TYPES, *(f"{name} {kind}" for name, kind in own.items()), _NUMBERS))
     # A copy of another log brings the offset there (MSG-5).
     absent = {name: kind for name, kind in {**_LIFETIME, "origin_offset": "bigint"}.items() if name not in own}
-    return in_order.mapInArrow(partial(number, base=base, rules=rules), types).withColumns(
-        {name: F.lit(None).cast(kind) for name, kind in absent.items()}
+    return (
+        _in_order(messages, partitions, *own)
+        .mapInArrow(partial(number, base=base, rules=rules), types)
+        .withColumns({name: F.lit(None).cast(kind) for name, kind in absent.items()})
     )
+
+
+def _in_order(messages: DataFrame, partitions: int, *own: str) -> DataFrame:
+    return messages.repartitionById(partitions, "partition").sortWithinPartitions("log_order").select(*_MESSAGE, *own)
+
+
+def fitting(in_order: DataFrame, base: LogSummary, rules: CutRules) -> CutRules:
+    """The rules with the first span by which these messages, read once more, do not open too many segments (EXP-3)."""
+    from pyspark.sql import functions as F
+
+    counted = in_order.select("partition", "append_time", "size_bytes").mapInArrow(
+        partial(count_opened, base=base, rules=rules), "span int not null, opened bigint not null"
+    )
+    totals = counted.groupBy("span").agg(F.sum("opened").alias("opened")).orderBy("span")
+    return rules.fitting([row["opened"] for row in totals.collect()])
 
 
 def state_after(session: SparkSession, name: TopicName, branch: str, base: LogSummary, written: Written) -> LogSummary:
@@ -285,7 +311,7 @@ def active_after(session: SparkSession, name: TopicName, branch: str, base: LogS
     last: dict[int, int] = {}
     for partition, segment in written.segments:
         last[partition] = max(segment, last.get(partition, segment))
-    # Only the segments that still take messages, only what is new in them, only two narrow columns.
+    # Only the segments that still take messages, only what is new in them, only narrow columns.
     wanted = reduce(
         or_,
         (
@@ -294,19 +320,20 @@ def active_after(session: SparkSession, name: TopicName, branch: str, base: LogS
         ),
     )
     newest = F.max(F.unix_micros("append_time"))
+    first = F.min(F.when(F.col("append_time").isNotNull(), F.struct("offset", F.unix_micros("append_time").alias("at"))))["at"]
     unknown = F.count_if(F.col("append_time").isNull())
     found = (
         session.table(sql_table(name, branch=branch))
         .where(wanted)
         .groupBy("partition", "segment")
-        .agg(F.sum("size_bytes"), F.count(F.lit(1)), newest, unknown)
+        .agg(F.sum("size_bytes"), F.count(F.lit(1)), newest, first, unknown)
         .collect()
     )
     active = {}
-    for partition, segment, size, count, newest_at, unknown_times in found:
+    for partition, segment, size, count, newest_at, first_at, unknown_times in found:
         before = base.active.get(partition)
         state = replace(before) if before is not None and before.base_offset == segment else ActiveSegment(base_offset=segment)
-        state.join(size=size, rows=count, newest_at=newest_at, any_unknown=unknown_times > 0)
+        state.join(size=size, rows=count, newest_at=newest_at, any_unknown=unknown_times > 0, first_at=first_at)
         active[partition] = state
     return active
 

@@ -31,6 +31,7 @@ from message_lifecycle.stores.iceberg.append import (
     Written,
     active_after,
     commit_staged,
+    fitting,
     merged,
     staging,
     state_after,
@@ -77,19 +78,25 @@ class IcebergCopier:
         forget_cached(session, origin.topic)
         batch_id = secrets.token_hex(16)
         erased: int | None = None
+        rules = CutRules.of(policy)
         for _ in range(TRIES):
             with staging(session, name, _STAGE) as stage:
                 base = newest_state(main_ancestors(stage.table))
                 found = stage.found(batch_id)
                 new = new_in_origin(name, origin, base.copy_state)
                 if found is not None or not new:
-                    return Copied(copied=base.copied, rows=0 if found is None else found.rows, erased=erased)
+                    return Copied(
+                        copied=base.copied, rows=0 if found is None else found.rows, erased=erased, span_seconds=rules.doubled_seconds
+                    )
                 mirror = stage.table.properties().get(ROLE_PROPERTY) == "mirror"
                 rows, left_out = _allowed(_not_copied(session, origin, base, new), forbidden)
                 rows = self._own_lifetimes(rows)
-                placed = _mirrored(rows, base, len(origin.end_offsets)) if mirror else _sourced(rows, base, policy, len(origin.end_offsets))
+                placed = _mirrored(rows, base, len(origin.end_offsets)) if mirror else _sourced(rows, base, rules, len(origin.end_offsets))
                 placed.writeTo(sql_table(name, branch=stage.branch)).options(**WRITE_OPTIONS).append()
                 written = stage.written()
+                if not mirror and written.opens_too_many(base, rules):
+                    rules = fitting(_in_order(rows, len(origin.end_offsets)), base, rules)
+                    continue
                 erased = left_out()
                 ours = (
                     _mirror_after(stage, name, base, written, origin, new)
@@ -136,11 +143,13 @@ def _allowed(rows: DataFrame, forbidden: KeyMatch | None) -> tuple[DataFrame, Ca
     return marked.where(~F.col("forbidden")).drop("forbidden"), left_out.count
 
 
-def _sourced(rows: DataFrame, base: LogSummary, policy: Policy, partitions: int) -> DataFrame:
+def _sourced(rows: DataFrame, base: LogSummary, rules: CutRules, partitions: int) -> DataFrame:
     """With offsets and segments of the source's own, in the origin's order."""
-    rules = CutRules(limit_bytes=policy.segment_size_bytes, expiry_us=policy.message_expiry_us)
-    in_order = rows.repartitionById(partitions, "partition").sortWithinPartitions("partition", "origin_offset").select(*_MESSAGE)
-    return in_order.mapInArrow(partial(number, base=base, rules=rules), _NUMBERED)
+    return _in_order(rows, partitions).mapInArrow(partial(number, base=base, rules=rules), _NUMBERED)
+
+
+def _in_order(rows: DataFrame, partitions: int) -> DataFrame:
+    return rows.repartitionById(partitions, "partition").sortWithinPartitions("partition", "origin_offset").select(*_MESSAGE)
 
 
 def _mirrored(rows: DataFrame, base: LogSummary, partitions: int) -> DataFrame:

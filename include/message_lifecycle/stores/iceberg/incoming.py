@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.facts import ActiveSegment
-from message_lifecycle.model.instants import INT64_MAX, Instant
+from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations import admission
 from message_lifecycle.operations.erasure import tells_key
 from message_lifecycle.stores.iceberg.layout import LogSummary
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 # `ActiveSegment.take` is the rule; this is the same rule over arrays, because a log of millions of messages cannot be fed
 # through it one by one (a property test holds the two equal). It runs in Spark's Python workers and imports no Spark;
 # what is kept from block to block is one `ActiveSegment` and the next offset per partition.
+#
+# How many segments a batch opens is known when all of it is numbered. Where they are too many, it is read once more, to count
+# them by every span (`count_opened`), and numbered again by the first that fits.
 
 
 Longs = NDArray[np.int64]
@@ -34,10 +39,39 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutRules:
-    """Where a segment ends: the segment size, and the message expiry (0 = never)."""
+    """Where a segment ends: the segment size, the message expiry and the segment's span (0 = never, both).
+
+    `most_opened`: in one task, after so many segments times end none any more; a batch that opens more is numbered again, by rules that
+    are `doubled`."""
 
     limit_bytes: int
     expiry_us: int
+    max_us: int = 0
+    most_opened: int = admission.MOST_OPENED
+    doubled: bool = False
+
+    @classmethod
+    def of(cls, policy: Policy) -> CutRules:
+        return cls(
+            limit_bytes=policy.segment_size_bytes,
+            expiry_us=policy.message_expiry_us,
+            max_us=policy.segment_max_us,
+            most_opened=admission.MOST_OPENED,
+        )
+
+    def by_span(self) -> tuple[CutRules, ...]:
+        """With each span that may count for one batch, the shortest first."""
+        return tuple(replace(self, max_us=max_us) for max_us in admission.spans(self.max_us))
+
+    def fitting(self, opened: Sequence[int]) -> CutRules:
+        """With the span that counts for a batch. `opened`: how many segments it opens by each of `by_span`."""
+        found = next((one for one, count in zip(self.by_span(), opened, strict=True) if count <= self.most_opened), self.by_span()[-1])
+        return replace(found, most_opened=INT64_MAX, doubled=found.max_us != self.max_us)
+
+    @property
+    def doubled_seconds(self) -> int | None:
+        """What a segment's span was doubled to; None: it was not."""
+        return self.max_us // MICROS_PER_SECOND if self.doubled else None
 
 
 def cut(state: ActiveSegment, *, first_offset: int, sizes: Longs, times: Longs, known: Flags, rules: CutRules) -> Longs:
@@ -57,6 +91,7 @@ def cut(state: ActiveSegment, *, first_offset: int, sizes: Longs, times: Longs, 
             rows=end - start,
             newest_at=Instant(int(times[start:end][some].max())) if some.any() else None,
             any_unknown=not some.all(),
+            first_at=_first_known(times[start:end], some),
         )
 
     start = 0
@@ -66,6 +101,7 @@ def cut(state: ActiveSegment, *, first_offset: int, sizes: Longs, times: Longs, 
         # A segment's first message joins whatever its size and time.
         first_judged = start if state.rows else start + 1
         end = min(max(full, first_judged), count)
+        end = min(end, first_judged + _up_to_span(state, start, first_judged, times[:end], known[:end], rules.max_us))
         joined = start
         for at in doubtful[np.searchsorted(doubtful, first_judged) : np.searchsorted(doubtful, end)].tolist():
             if state.any_unknown:
@@ -85,6 +121,21 @@ def cut(state: ActiveSegment, *, first_offset: int, sizes: Longs, times: Longs, 
     return segments
 
 
+def _first_known(times: Longs, known: Flags) -> Instant | None:
+    return Instant(int(times[known.argmax()])) if known.any() else None
+
+
+def _up_to_span(state: ActiveSegment, start: int, first_judged: int, times: Longs, known: Flags, max_us: int) -> int:
+    """How many messages from `first_judged` on join the segment before one is past its span; those before it, from `start` on, do join."""
+    if not max_us or first_judged >= len(times):
+        return len(times) - first_judged
+    first_at = state.first_at if state.first_at is not None else _first_known(times[start:], known[start:])
+    if first_at is None or first_at > INT64_MAX - max_us:
+        return len(times) - first_judged
+    past = known[first_judged:] & (times[first_judged:] > first_at + max_us)
+    return int(past.argmax()) if past.any() else len(past)
+
+
 def _may_find_all_expired(times: Longs, known: Flags, expiry_us: int) -> NDArray[np.intp]:
     """Where a message may come so late that all before it in its segment are expired: it is that late after its neighbour.
 
@@ -97,17 +148,19 @@ def _may_find_all_expired(times: Longs, known: Flags, expiry_us: int) -> NDArray
     return np.flatnonzero(np.concatenate((known[:1], late)))
 
 
-def number(batches: Iterator[pa.RecordBatch], base: LogSummary, rules: CutRules) -> Iterator[pa.RecordBatch]:
-    """Each batch with columns `offset` and `segment` added.
+class Numbering:
+    """Places for the messages of one task. All messages of a partition come to one task, in log order."""
 
-    Needs `partition`, `append_time` (microseconds) and `size_bytes`; all messages of a partition come here, in log order.
-    """
-    ends = dict(base.end_offsets)
-    active = {partition: replace(segment) for partition, segment in base.active.items()}
-    for batch in batches:
+    def __init__(self, base: LogSummary, rules: CutRules) -> None:
+        self.opened = 0
+        """Segments that were opened so far."""
+        self._rules = rules
+        self._ends = dict(base.end_offsets)
+        self._active = {partition: replace(segment) for partition, segment in base.active.items()}
+
+    def places(self, batch: pa.RecordBatch) -> tuple[Longs, Longs]:
+        """Offset and segment of each message. Needs `partition`, `append_time` (microseconds) and `size_bytes`."""
         count = batch.num_rows
-        if count == 0:
-            continue
         partitions = _view(batch.column("partition"), np.int32)
         sizes = _view(batch.column("size_bytes"), np.int64)
         time = batch.column("append_time")
@@ -115,17 +168,40 @@ def number(batches: Iterator[pa.RecordBatch], base: LogSummary, rules: CutRules)
         times = _view(time.cast(pa.int64()), np.int64)  # of no meaning where not known
         offsets = np.empty(count, dtype=np.int64)
         segments = np.empty(count, dtype=np.int64)
+        rules = self._rules if self.opened <= self._rules.most_opened else replace(self._rules, max_us=0)
         for start, end in pairwise([0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), count]):
             partition = int(partitions[start])
-            first_offset = ends.get(partition, 0)
-            state = active.setdefault(partition, ActiveSegment(base_offset=first_offset))
+            first_offset = self._ends.get(partition, 0)
+            state = self._active.setdefault(partition, ActiveSegment(base_offset=first_offset))
             run = slice(start, end)
             offsets[run] = np.arange(first_offset, first_offset + end - start)
             segments[run] = cut(state, first_offset=first_offset, sizes=sizes[run], times=times[run], known=known[run], rules=rules)
-            ends[partition] = first_offset + end - start
-        for name, values in (("offset", offsets), ("segment", segments)):
-            batch = batch.append_column(name, pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(values)]))
+            self._ends[partition] = first_offset + end - start
+        self.opened += int(np.count_nonzero(offsets == segments))
+        return offsets, segments
+
+
+def number(batches: Iterator[pa.RecordBatch], base: LogSummary, rules: CutRules) -> Iterator[pa.RecordBatch]:
+    """Each batch with columns `offset` and `segment` added; see `Numbering`."""
+    numbering = Numbering(base, rules)
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        for name, values in zip(("offset", "segment"), numbering.places(batch), strict=True):
+            batch = batch.append_column(name, pa.Array.from_buffers(pa.int64(), batch.num_rows, [None, pa.py_buffer(values)]))
         yield batch
+
+
+def count_opened(batches: Iterator[pa.RecordBatch], base: LogSummary, rules: CutRules) -> Iterator[pa.RecordBatch]:
+    """How many segments these messages would open by each span: `span`, its place in `rules.by_span`, and `opened`."""
+    numberings = [Numbering(base, replace(one, most_opened=INT64_MAX)) for one in rules.by_span()]
+    for batch in batches:
+        for numbering in numberings if batch.num_rows else ():
+            numbering.places(batch)
+    yield pa.RecordBatch.from_arrays(
+        [pa.array(range(len(numberings)), pa.int32()), pa.array([numbering.opened for numbering in numberings], pa.int64())],
+        names=["span", "opened"],
+    )
 
 
 # Buffers and no scalars, because PyArrow's own ways to and from Python import pandas: a second of CPU in every new worker.

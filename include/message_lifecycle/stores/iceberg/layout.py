@@ -107,6 +107,8 @@ PARENT_PLAN_ID = "lifecycle.parent-plan-id"
 UNDOES = "lifecycle.undoes"
 """On an undo: the plan that it takes back."""
 INGEST_ID = "lifecycle.ingest-id"
+SPAN_SECONDS = "lifecycle.span-seconds"
+"""On a batch that would have opened too many segments: what the span of its segments was doubled to (EXP-3)."""
 PURGED_THROUGH = "lifecycle.purged-through"
 STATE_KEYS = (END_OFFSETS, ACTIVE_SEGMENTS, COPIED, COPIED_FROM, PURGED_THROUGH)
 """All that `LogSummary` is read from."""
@@ -169,6 +171,8 @@ class LogSummary:
                 rows=fields["rows"],
                 newest_at=None if fields["newest_at"] is None else Instant(fields["newest_at"]),
                 any_unknown=fields["any_unknown"],
+                # Not kept once. The newest time is no earlier than the first, so no segment ends too early by it.
+                first_at=None if (first := fields.get("first_at", fields["newest_at"])) is None else Instant(first),
             )
             for partition, fields in json.loads(summary.get(ACTIVE_SEGMENTS, "{}")).items()
         }

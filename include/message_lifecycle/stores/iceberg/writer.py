@@ -18,7 +18,7 @@ from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.message import NewMessage, known_time
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Policy
-from message_lifecycle.operations.admission import Lifetime, Refusal, admission, admit
+from message_lifecycle.operations.admission import Lifetime, Refusal, admission, admit, by_span, opens_too_many
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, main_ancestors, newest_state
@@ -75,23 +75,12 @@ class IcebergWriter:
             raise is_a_document_topic(str(name))
         if table.properties().get(ROLE_PROPERTY) == "mirror":
             raise invalid_append(f"topic {name} is a mirror; it takes messages from its origin alone")
-        base = newest_state(main_ancestors(table))
-        ends, active = dict(base.end_offsets), deepcopy(dict(base.active))
-        given: list[tuple[int, int] | Refusal] = []
-        rows = []
-        for message in messages:
-            own = admission(message, policy, forbidden)
-            if isinstance(own, Refusal):
-                given.append(own)
-                continue
-            partition = message.partition
-            end = ends.get(partition, 0)
-            mine = active.setdefault(partition, ActiveSegment(base_offset=end))
-            offset, segment = admit(message, end_offset=end, active=mine, policy=policy)
-            ends[partition] = offset + 1
-            given.append((partition, offset))
-            rows.append(row_of(message, offset, segment, own))
-        self._commit(name, rows, replace(base, end_offsets=ends, active=active))
+        base, batch = newest_state(main_ancestors(table)), tuple(messages)
+        for by in by_span(policy):
+            given, rows, state = _numbered(base, batch, by, forbidden)
+            if not opens_too_many((row["offset"], row["segment"]) for row in rows):
+                break
+        self._commit(name, rows, state)
         return given
 
     def seal(self, name: TopicName, partition: int) -> None:
@@ -128,6 +117,28 @@ class IcebergWriter:
 
         fenced_commit(table, lambda _walk: None, make, what=f"batch {batch_id}")
         forget_cached(session, name)
+
+
+def _numbered(
+    base: LogSummary, messages: Iterable[NewMessage], policy: Policy, forbidden: KeyMatch | None
+) -> tuple[list[tuple[int, int] | Refusal], list[dict[str, Any]], LogSummary]:
+    """Where each message goes, or why it does not; the rows that go; and the log's state with them."""
+    ends, active = dict(base.end_offsets), deepcopy(dict(base.active))
+    given: list[tuple[int, int] | Refusal] = []
+    rows = []
+    for message in messages:
+        own = admission(message, policy, forbidden)
+        if isinstance(own, Refusal):
+            given.append(own)
+            continue
+        partition = message.partition
+        end = ends.get(partition, 0)
+        mine = active.setdefault(partition, ActiveSegment(base_offset=end))
+        offset, segment = admit(message, end_offset=end, active=mine, policy=policy)
+        ends[partition] = offset + 1
+        given.append((partition, offset))
+        rows.append(row_of(message, offset, segment, own))
+    return given, rows, replace(base, end_offsets=ends, active=active)
 
 
 def row_of(message: NewMessage, offset: int, segment: int, own: Lifetime) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
@@ -10,7 +10,7 @@ from message_lifecycle.model.change import Effect, Range, Returning
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import UnknownTopic, invalid_append, topic_exists
 from message_lifecycle.model.facts import ActiveSegment, CopyState, LogState
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
 from message_lifecycle.model.message import Marker, Message, NewMessage, RowAnswer, RowQuestion, digest, is_marker
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged, StagedMarkers
@@ -19,7 +19,7 @@ from message_lifecycle.model.request import Request
 from message_lifecycle.model.setting_list import Value, check_messages
 from message_lifecycle.model.settings import Policy, topic_settings
 from message_lifecycle.model.topic import role_of
-from message_lifecycle.operations.admission import ERASED, Refusal, new_in_origin
+from message_lifecycle.operations.admission import ERASED, Refusal, by_span, new_in_origin, opens_too_many
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Copied, Given, Topic
 from message_lifecycle.stores.memory import rows
@@ -167,8 +167,8 @@ class MemoryStore(ChangeStore):
         table = self.log_of(name)
         if self.of(name).topic.role == "mirror":
             raise invalid_append(f"topic {name} is a mirror; it takes messages from its origin alone")
-        version = table.head.copy()
-        given = [append(version, message, policy, forbidden) for message in messages]
+        batch = tuple(messages)
+        version, given, _ = _appended(table.head, lambda _version: batch, policy, forbidden)
         table.write(version)
         return given
 
@@ -191,11 +191,13 @@ class MemoryStore(ChangeStore):
         self, name: TopicName, origin: LogState, policy: Policy, *, ledger: tuple[str, int], forbidden: KeyMatch | None = None
     ) -> Copied:
         tables = self.of(name)
-        mirror, version = tables.topic.role == "mirror", tables.log.head.copy()
-        last = new_in_origin(name, origin, version.copy_state)
+        mirror, head = tables.topic.role == "mirror", tables.log.head
+        last = new_in_origin(name, origin, head.copy_state)
         of_origin = in_order(self.of(origin.topic).log.at(origin.snapshot_id).messages)
-        new = [message for message in of_origin if message.offset > version.copied.get(message.partition, -1)]
-        given = [append(version, _copy_of(message, version, mirror=mirror), policy, forbidden) for message in new]
+        new = [message for message in of_origin if message.offset > head.copied.get(message.partition, -1)]
+        version, given, doubled = _appended(
+            head, lambda version: (_copy_of(message, version, mirror=mirror) for message in new), policy, forbidden
+        )
         version.copied |= last
         version.copied_from = origin.table_uuid
         if mirror:
@@ -203,7 +205,7 @@ class MemoryStore(ChangeStore):
         tables.log.write(version)
         tables.touch(ledger)
         erased = given.count(ERASED)
-        return Copied(copied=dict(version.copied), rows=len(new) - erased, erased=erased)
+        return Copied(copied=dict(version.copied), rows=len(new) - erased, erased=erased, span_seconds=doubled)
 
     # MessageStore
 
@@ -279,6 +281,20 @@ def _with_markers(version: Version, markers: Iterable[Marker], policy: Policy) -
     for marker in markers:
         append(after, marker.message(), policy)
     return after
+
+
+def _appended(
+    head: Version, messages: Callable[[Version], Iterable[NewMessage]], policy: Policy, forbidden: KeyMatch | None
+) -> tuple[Version, list[Position | Refusal], int | None]:
+    """The version with one batch more, by the first of the spans by which that does not open too many segments; the span in seconds, where
+    it is not the first (EXP-3)."""
+    for by in by_span(policy):
+        version = head.copy()
+        given = [append(version, message, by, forbidden) for message in messages(version)]
+        stored = (version.messages[place] for place in given if not isinstance(place, Refusal))
+        if not opens_too_many((message.offset, message.segment) for message in stored):
+            break
+    return version, given, None if by is policy else by.segment_max_us // MICROS_PER_SECOND
 
 
 def _copy_of(message: Message, version: Version, *, mirror: bool) -> NewMessage:

@@ -50,7 +50,7 @@ def version_of(messages: Iterable[Message], end_offsets: Mapping[int, int], segm
         if place[1] < active.base_offset:
             version.sealed[place] = (inside[-1].offset, newest, len(inside))
         else:
-            active.join(size=0, rows=len(inside), newest_at=newest, any_unknown=newest is None)
+            active.join(size=0, rows=len(inside), newest_at=newest, any_unknown=newest is None, first_at=next(iter(known), None))
     return version
 
 
