@@ -81,6 +81,7 @@ def status(**changes: Any) -> dict[str, Any]:
         "overdue": {"messages": 0, "since": None, "for_seconds": None, "max_overdue": 90_000},
         "held": [held()],
         "obligations": [obligation(), obligation(kind="question", state="late", problems=[EVIL])],
+        "past_expiry": {"messages": 0, "segments": 0, "until": None, "last_until": None, "never": 0, "told": None},
         "next_due_at": "2026-11-26T00:00:00Z",
         "waiting": None,
         "last_run": outcome(),

@@ -168,6 +168,7 @@ def test_explain_a_message_that_is_not_due(lake: Lake, orders: TopicName) -> Non
         "base_offset": 2,
         "last_offset": 2,
         "messages": 1,
+        "past_expiry": 0,
         "sealed": True,
         "newest_at": "2026-11-21T09:00:00Z",
         "expires_at": "2026-11-22T09:00:00Z",

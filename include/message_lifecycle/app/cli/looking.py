@@ -68,9 +68,9 @@ def _show_status(screen: Screen, found: list[View]) -> None:
         screen.line("no topics yet; `lifecycle topic create NAME` makes one")
         return
     screen.table(
-        ("", "topic", "messages", "overdue", "held", "hidden", "last removal", "last run"),
+        ("", "topic", "messages", "overdue", "held", "past expiry", "hidden", "last removal", "last run"),
         [_status_row(screen, entry) for entry in found],
-        right=("messages", "overdue", "held", "hidden"),
+        right=("messages", "overdue", "held", "past expiry", "hidden"),
         wrap=("topic", "last run"),
     )
     for entry in found:
@@ -83,7 +83,7 @@ def _show_status(screen: Screen, found: list[View]) -> None:
 
 def _status_row(screen: Screen, entry: View) -> tuple[str, ...]:
     if "overdue" not in entry:
-        return "not ok", entry["topic"], "", "", "", "", "", ""
+        return "not ok", entry["topic"], "", "", "", "", "", "", ""
     removal, last = entry["last_removal"], entry["last_run"]
     ended = f"{last['outcome']} {screen.when(last['at'])}" if last else "none"
     return (
@@ -92,6 +92,7 @@ def _status_row(screen: Screen, entry: View) -> tuple[str, ...]:
         count(entry["messages"]),
         count(entry["overdue"]["messages"]),
         count(sum(held["messages"] for held in entry["held"])),
+        count(entry["past_expiry"]["messages"]) if "past_expiry" in entry else "",
         "" if entry["hidden_bytes"] is None else size(entry["hidden_bytes"]),
         screen.when(removal["at"]) if removal else "none",
         "waits for a person" if entry["waiting"] else ended,
@@ -109,6 +110,8 @@ def _status_notes(entry: View) -> Iterable[str]:
         else:
             late = f"{count(overdue['messages'])} messages are overdue since {overdue['since']} ({span(overdue['for_seconds'])})"
             yield f"{late}: the next run takes them; status fails after {span(overdue['max_overdue'])} (max_overdue)"
+    if entry.get("past_expiry", {}).get("told"):
+        yield entry["past_expiry"]["told"]
     # What waits for a person is told below, with the command that answers.
     others = [held for held in entry["held"] if not (entry["waiting"] and held["holder"] == "open_approval")]
     for held in others[:_HOLDERS_SHOWN]:
@@ -185,6 +188,7 @@ def _show_explanation(screen: Screen, found: View) -> None:
             [
                 ("offsets", f"{segment['base_offset']}..{segment['last_offset']}, {'sealed' if segment['sealed'] else 'active'}"),
                 ("messages", count(segment["messages"])),
+                ("past their expiry", f"{count(segment['past_expiry'])}, kept until the segment expires" if segment["past_expiry"] else ""),
                 ("newest message", segment["newest_at"] or "unknown"),
                 ("expires at", segment["expires_at"] or "never"),
             ]

@@ -263,6 +263,7 @@ def _show(screen: Screen, topic: View) -> None:
             ("table", topic["uuid"]),
             *([("live view", topic["view"])] if topic["view"] else []),
             ("messages", f"{count(topic['messages'])}, {size(topic['bytes'])}"),
+            ("past expiry", topic["past_expiry"]["told"] or ""),
             ("compacted view", _compacted(topic)),
         ]
     )

@@ -3,12 +3,14 @@ set of rules."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import assert_never
 
 from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.reading import beyond_limits
 from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.views.past_expiry import KeptBySegment, kept_by_segments
 from message_lifecycle.app.views.plans import approval_view
 from message_lifecycle.app.views.state import View, hold_view, when
 from message_lifecycle.app.views.status import open_question
@@ -17,11 +19,11 @@ from message_lifecycle.model.errors import unknown_partition
 from message_lifecycle.model.facts import LogState, Segment
 from message_lifecycle.model.hold import HeldKey, HeldRange, HeldTopic, Hold
 from message_lifecycle.model.instants import Instant, deadline, format_instant
-from message_lifecycle.model.message import Message, RemovalReason
+from message_lifecycle.model.message import Message, Place, RemovalReason
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import PlanRecord
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.rules import holds
+from message_lifecycle.model.rules import holds, holds_from
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations import expiry
 from message_lifecycle.operations.limits import is_hidden
@@ -59,7 +61,7 @@ def explain_message(s: Services, name: TopicName, partition: int, offset: int, *
         "verdict": verdict,
         "why": why,
         "message": None if message is None else _message_view(message, policy, as_of, beyond=beyond),
-        "segment": None if segment is None else _segment_view(segment, policy),
+        "segment": None if segment is None else _segment_view(segment, policy, kept_by_segments(s, name, policy, as_of)),
         "message_expiry": {"value": policy["message_expiry"], "origin": dict(policy.settings)["message_expiry"].origin},
         "bounds": [{"bound": b.name, "stops_at": b.offset, "reason": b.reason} for b in plan.bounds if b.partition == partition],
         "removed_by": removal,
@@ -165,7 +167,9 @@ def _verdict(
                     "held",
                     f"{overdue} overdue since {format_instant(entry.overdue_since)} and held ({entry.holder}): {entry.detail}",
                 )
-    return "kept", _why_kept(message, segment, policy, plan.as_of)
+    past = _past_expiry_since(message, policy, plan.as_of)
+    why = _why_kept(message, segment, policy, plan.as_of)
+    return "kept", why if past is None else f"it is past its expiry since {format_instant(past)}, and kept by its segment: {why}"
 
 
 _RULES = {
@@ -203,6 +207,13 @@ def _why_not_expired(message: Message, segment: Segment, policy: Policy) -> str:
     )
 
 
+def _past_expiry_since(message: Message, policy: Policy, as_of: Instant) -> Instant | None:
+    """None: it is not, or no age takes it."""
+    rule = expiry.expiry(policy)
+    since = None if rule is None else holds_from(rule, message)
+    return since if since is not None and since <= as_of else None
+
+
 def _message_view(message: Message, policy: Policy, as_of: Instant, *, beyond: bool) -> View:
     expires_at = None
     if message.append_time is not None and policy.message_expiry_us:
@@ -215,12 +226,15 @@ def _message_view(message: Message, policy: Policy, as_of: Instant, *, beyond: b
     }
 
 
-def _segment_view(segment: Segment, policy: Policy) -> View:
+def _segment_view(segment: Segment, policy: Policy, past_expiry: Mapping[Place, KeptBySegment]) -> View:
+    """`past_expiry`: how many of its messages are past theirs, and stay because it is not."""
     expiry_us = policy.message_expiry_us
+    kept = past_expiry.get((segment.partition, segment.base_offset))
     return {
         "base_offset": segment.base_offset,
         "last_offset": segment.last_offset,
         "messages": segment.rows,
+        "past_expiry": 0 if kept is None else kept.messages,
         "sealed": segment.sealed,
         "newest_at": when(segment.newest_at),
         "expires_at": when(segment.expires_at(expiry_us)) if expiry_us else None,

@@ -8,6 +8,7 @@ from message_lifecycle.app.known import all_topics, of_it_alone
 from message_lifecycle.app.obligations import Lake, of_lake, of_topic, regardless
 from message_lifecycle.app.operations.registry import named, names_of
 from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.views.past_expiry import past_expiry
 from message_lifecycle.app.views.state import View, held_view, outcome_view, when
 from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
@@ -75,6 +76,7 @@ def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obli
             "max_overdue": policy["max_overdue"],
         },
         "held": held_view([*would.held, *_held_by_a_person(would, since, holder)]),
+        "past_expiry": past_expiry(s, name, policy, now),
         **_alike(s, name, policy, would, obliged, asked, last),
         "warnings": [*would.warnings, *_unregistered(s, name)],
     }

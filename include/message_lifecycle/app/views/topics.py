@@ -15,6 +15,7 @@ from message_lifecycle.app.documents import Described, Pulled
 from message_lifecycle.app.documents import describe as describe_documents
 from message_lifecycle.app.operations.registry import kind_of, named, preview
 from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.views.past_expiry import past_expiry
 from message_lifecycle.app.views.plans import plan_view
 from message_lifecycle.app.views.state import View, holds_view, runs, when
 from message_lifecycle.app.views.status import last_compaction, topic_status
@@ -41,7 +42,7 @@ def topic_page(s: Services, name: TopicName) -> View:
     """Everything about one topic, now."""
     now = s.ledger.now()
     page = {
-        **describe(s, name),
+        **_described(s, name),
         "holds": holds_view(s, name),
         "status": topic_status(s, name),
         "runs": runs(s, name, limit=_RUNS_SHOWN),
@@ -53,6 +54,11 @@ def topic_page(s: Services, name: TopicName) -> View:
 
 def describe(s: Services, name: TopicName) -> View:
     """Settings with their origin, partitions and end offsets; of a topic of documents these, and who has synchronised them."""
+    described, policy = _described(s, name), policy_of(s, name)
+    return described if policy.of_documents else {**described, "past_expiry": past_expiry(s, name, policy, s.ledger.now())}
+
+
+def _described(s: Services, name: TopicName) -> View:
     topic = s.topics.describe(name)
     if topic.of_documents:
         return {

@@ -1,0 +1,127 @@
+"""Messages that are past their expiry and stay, because a younger one is in their segment: how many, and until when (EXP-4, EXP-5).
+
+One figure, computed here, for `status`, `explain`, `topic describe`, the preview of a change of settings, and the pages. Such messages are
+not overdue: by the rule their segment goes as a whole, and it is not due (OBL-1).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from message_lifecycle.app.services import Services
+from message_lifecycle.model.facts import LogState, Segment
+from message_lifecycle.model.instants import INT64_MAX, Instant, deadline, format_instant, is_dead
+from message_lifecycle.model.message import AgeReason, Beyond, DueRows, LimitReason, Place, Reason, RowQuestion, ranges_of
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.rules import Rule
+from message_lifecycle.model.settings import Policy
+from message_lifecycle.operations import expiry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptBySegment:
+    """How many `messages` of one segment are past their expiry; `until`: when the whole segment is due. None: never, as far as is known."""
+
+    messages: int
+    until: Instant | None
+
+
+def kept_by_segments(s: Services, name: TopicName, policy: Policy, as_of: Instant) -> dict[Place, KeptBySegment]:
+    """By segment. What another rule takes at `as_of` is not kept, and not counted. Metadata tells which segments hold any; the times of
+    those, of no others, are read. Raises UnknownTopic."""
+    rule = expiry.expiry(policy)
+    if rule is None:
+        return {}
+    log = s.reader.log(name, late_after=Instant(as_of + policy.clock_skew_us))
+    alive = {_place(segment): segment for segment in log.segments if _holds_some(segment, policy, as_of)}
+    if not alive:
+        return {}
+    # A message belongs to the first of the reasons that has it.
+    kept = Reason(name="expiry", rule=rule, segments=frozenset(alive))
+    due = s.reader.rows(log, RowQuestion(as_of=as_of, reasons=(*_others(policy), kept))).due
+    beyond = _beyond_limits(s, log, policy, as_of)
+    counts = Counter[Place]()
+    for entry in due:
+        if entry.reason == kept.name:
+            counts[entry.partition, entry.base_offset] += entry.rows - _overlap(entry, beyond)
+    return {place: KeptBySegment(messages=rows, until=_until(alive[place], policy)) for place, rows in sorted(counts.items()) if rows}
+
+
+def past_expiry(s: Services, name: TopicName, policy: Policy, as_of: Instant) -> dict[str, Any]:
+    """The figure of a topic of messages. `until`: when the first of their segments is due, `last_until`: the last; `never`: messages whose
+    segment is not known to be due ever; `told`: all of it in words, None where there are none."""
+    kept = kept_by_segments(s, name, policy, as_of)
+    times = [one.until for one in kept.values() if one.until is not None]
+    first, last = min(times, default=None), max(times, default=None)
+    return {
+        "messages": sum(one.messages for one in kept.values()),
+        "segments": len(kept),
+        "until": None if first is None else format_instant(first),
+        "last_until": None if last is None else format_instant(last),
+        "never": sum(one.messages for one in kept.values() if one.until is None),
+        "told": _told(kept, first, last) if kept else None,
+    }
+
+
+def _told(kept: Mapping[Place, KeptBySegment], first: Instant | None, last: Instant | None) -> str:
+    total, never = sum(one.messages for one in kept.values()), sum(one.messages for one in kept.values() if one.until is None)
+    subject = f"{total:,} messages are" if total != 1 else "1 message is"
+    whose = "their segment" if len(kept) == 1 else f"{len(kept):,} segments"
+    until = " for ever: a time there is unknown, or beyond all of time" if first is None else f" until {format_instant(first)}"
+    if first != last:
+        until = f", the first until {format_instant(first)}, the last until {format_instant(last)}"
+    if first is not None and never:
+        until += f", {never:,} of them for ever (a time there is unknown)"
+    return f"{subject} past message_expiry, kept by {whose}{until}; max_age_seconds removes single messages"
+
+
+def _others(policy: Policy) -> tuple[Reason, ...]:
+    """The rules of age that take single messages."""
+    rules: tuple[tuple[AgeReason, Rule | None], ...] = (("ttl", expiry.ttl(policy)), ("retention_age", expiry.retention_age(policy)))
+    return tuple(Reason(name=name, rule=rule) for name, rule in rules if rule is not None)
+
+
+def _place(segment: Segment) -> Place:
+    return segment.partition, segment.base_offset
+
+
+def _holds_some(segment: Segment, policy: Policy, as_of: Instant) -> bool:
+    """Whether the segment stays, and its oldest message is past its expiry."""
+    if not segment.rows or segment.oldest_at is None or segment.is_expired(policy.message_expiry_us, as_of):
+        return False
+    return is_dead(deadline(segment.oldest_at, policy.message_expiry_us), as_of)
+
+
+def _until(segment: Segment, policy: Policy) -> Instant | None:
+    until = segment.expires_at(policy.message_expiry_us)
+    return None if until == INT64_MAX else until
+
+
+def _beyond_limits(s: Services, log: LogState, policy: Policy, as_of: Instant) -> Mapping[int, list[range]]:
+    """What limits by number and size take, by partition: of what is past its expiry before anything that is shown (DEL-9)."""
+    if policy.limits is None:
+        return {}
+    dead = frozenset(_place(segment) for segment in log.segments if segment.is_expired(policy.message_expiry_us, as_of))
+    question = RowQuestion(
+        as_of=as_of,
+        reasons=_others(policy),
+        going=dead,
+        beyond=Beyond(limits=policy.limits, lapsed=expiry.expiry(policy), dead=dead),
+    )
+    found: dict[int, list[range]] = {}
+    for entry in s.reader.rows(log, question).due:
+        if entry.reason in get_args(LimitReason):
+            found.setdefault(entry.partition, []).extend(ranges_of(entry.taken))
+    return found
+
+
+def _overlap(entry: DueRows, beyond: Mapping[int, Iterable[range]]) -> int:
+    """How many messages of the entry are among those of its partition."""
+    others = sorted(beyond.get(entry.partition, ()), key=lambda run: run.start)
+    total = 0
+    for run in ranges_of(entry.taken) if others else ():
+        total += sum(max(0, min(run.stop, other.stop) - max(run.start, other.start)) for other in others)
+    return total

@@ -1,0 +1,115 @@
+"""Messages that are past their expiry and stay with their segment are a figure of its own, the same wherever it is shown (EXP-5, OBL-1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from message_lifecycle.app import pages, views
+from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.views.past_expiry import past_expiry
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.names import TopicName
+from tests.unit.test_pages_afterwards import shown
+from tests.worlds import HOUR, NOW, Lake, make_lake
+
+DAY_S = 86_400
+DAY = 24 * HOUR
+
+
+@pytest.fixture
+def lake(capsys: pytest.CaptureFixture[str]) -> Lake:
+    return make_lake(capsys)
+
+
+def fill(lake: Lake, topic: TopicName, *days_old: float | None) -> None:
+    """All in one segment, which still takes messages: a young one first, or the old ones would end it where an expiry is set."""
+    lake.world.writer.append(
+        topic,
+        [NewMessage(append_time=None if age is None else Instant(int(NOW - age * DAY)), key=b"k", value=b"v") for age in days_old],
+        policy_of(lake.services, topic),
+    )
+
+
+@pytest.fixture
+def fifty(lake: Lake) -> TopicName:
+    """Fifty messages of fifty days in one segment; an expiry of ten days, set after they came."""
+    topic = lake.topic("shop/fifty")
+    fill(lake, topic, *(age - 0.5 for age in range(50, 0, -1)))
+    assert lake.say("topic", "alter", "shop/fifty", "--set", f"message_expiry={10 * DAY_S}").status == 0
+    return topic
+
+
+UNTIL = "2026-12-01T00:00:00Z"
+TOLD = f"40 messages are past message_expiry, kept by their segment until {UNTIL}; max_age_seconds removes single messages"
+
+
+def test_one_figure_is_shown_everywhere(lake: Lake, fifty: TopicName) -> None:
+    figure = {"messages": 40, "segments": 1, "until": UNTIL, "last_until": UNTIL, "never": 0, "told": TOLD}
+    (status,) = lake.say("status", "-o", "json").document
+    assert status["past_expiry"] == figure
+    assert (status["ok"], status["overdue"]["messages"]) == (True, 0), "what no run could take is not late"
+    assert lake.say("topic", "describe", "shop/fifty", "-o", "json").document["past_expiry"] == figure
+    page = views.topic_page(lake.services, fifty)
+    assert page["status"]["past_expiry"] == figure
+    for said in (lake.say("status"), lake.say("topic", "describe", "shop/fifty")):
+        assert TOLD in " ".join(said.out.split())
+    text = shown(pages.topic(base="/lifecycle", page=page))
+    assert TOLD in text
+    assert "40 past their expiry, kept by their segment until 2026-12-01 00:00" in text
+    overview = shown(pages.overview(base="/lifecycle", status=views.status(lake.services), runs=[]))
+    assert "Past expiry 40, kept by their segment until 2026-12-01 00:00" in overview
+
+
+def test_explain_tells_it_of_a_message_and_its_segment(lake: Lake, fifty: TopicName) -> None:
+    told = lake.say("explain", str(fifty), "0:0", "-o", "json").document
+    assert told["verdict"] == "kept"
+    assert told["why"].startswith("it is past its expiry since 2026-10-13T00:00:00Z, and kept by its segment: segments go as a whole")
+    assert told["segment"]["past_expiry"] == 40
+    young = lake.say("explain", str(fifty), "0:45", "-o", "json").document
+    assert "past its expiry since" not in young["why"]
+    assert "40, kept until the segment expires" in lake.say("explain", str(fifty), "0:45").out
+
+
+def test_a_topic_of_which_none_is_past_its_expiry_says_nothing_of_it(lake: Lake) -> None:
+    topic = lake.topic("shop/orders", message_expiry=10 * DAY_S)
+    fill(lake, topic, 9, 5)
+    (status,) = lake.say("status", "-o", "json").document
+    assert (status["past_expiry"]["messages"], status["past_expiry"]["told"]) == (0, None)
+    page = views.topic_page(lake.services, topic)
+    assert "past their expiry" not in shown(pages.topic(base="/lifecycle", page=page))
+    lake.topic("shop/letters", fold="last_write")
+    assert "past_expiry" not in lake.say("topic", "describe", "shop/letters", "-o", "json").document
+
+
+def test_several_segments_are_told_by_the_first_and_the_last(lake: Lake) -> None:
+    topic = lake.topic("shop/orders", partitions=2, message_expiry=10 * DAY_S)
+    fill(lake, topic, 5, 30, 20)
+    lake.world.writer.seal(topic, 0)
+    fill(lake, topic, 1, 12)
+    found = figure(lake, topic)
+    assert (found["messages"], found["segments"]) == (3, 2)
+    assert "kept by 2 segments, the first until 2026-11-26T12:00:00Z, the last until 2026-11-30T12:00:00Z" in found["told"]
+
+
+def test_a_time_that_is_unknown_keeps_its_segment_for_ever(lake: Lake) -> None:
+    topic = lake.topic("shop/orders", message_expiry=10 * DAY_S)
+    fill(lake, topic, 30, None, 20)
+    found = figure(lake, topic)
+    assert (found["messages"], found["until"], found["never"]) == (2, None, 2)
+    assert "for ever: a time there is unknown" in found["told"]
+
+
+def test_what_another_rule_takes_is_not_kept(lake: Lake) -> None:
+    aged = lake.topic("shop/aged", message_expiry=10 * DAY_S, max_age_seconds=25.0 * DAY_S)
+    fill(lake, aged, 5, 30, 20)
+    assert figure(lake, aged)["messages"] == 1
+    counted = lake.topic("shop/counted", message_expiry=10 * DAY_S, max_records=3)
+    fill(lake, counted, 5, 30, 25, 20, 15, 4)
+    # Three of the four that no reader sees go before what is shown.
+    (status,) = [entry for entry in lake.say("status", "-o", "json").document if entry["topic"] == "shop/counted"]
+    assert (status["overdue"]["messages"], status["past_expiry"]["messages"]) == (3, 1)
+
+
+def figure(lake: Lake, topic: TopicName) -> dict[str, object]:
+    return past_expiry(lake.services, topic, policy_of(lake.services, topic), NOW)
