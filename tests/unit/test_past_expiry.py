@@ -7,6 +7,7 @@ import pytest
 from message_lifecycle.app import pages, views
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.views.past_expiry import past_expiry
+from message_lifecycle.model.errors import CompactedTableMissing
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
@@ -113,3 +114,57 @@ def test_what_another_rule_takes_is_not_kept(lake: Lake) -> None:
 
 def figure(lake: Lake, topic: TopicName) -> dict[str, object]:
     return past_expiry(lake.services, topic, policy_of(lake.services, topic), NOW)
+
+
+# What a change of settings means is told where it is made.
+
+
+def test_alter_tells_what_changed_and_what_it_means_now(lake: Lake) -> None:
+    topic = lake.topic("shop/fifty", max_overdue=60)
+    fill(lake, topic, *(age - 0.5 for age in range(50, 0, -1)))
+    arguments = ("topic", "alter", "shop/fifty", "--set", f"message_expiry={10 * DAY_S}", "--unset", "max_overdue")
+    said = lake.say(*arguments).out
+    assert f"A run now would remove 0 of 50 messages; {TOLD}." in " ".join(said.split())
+    table = [line.split() for line in said.splitlines() if line.startswith(("message_expiry", "max_overdue"))]
+    assert table == [["message_expiry", "0", "864000", "seconds", "topic"], ["max_overdue", "60", "86400", "seconds", "built", "in"]]
+    assert "approval_ttl" not in said
+    again = lake.say(*arguments[:5])
+    assert "no setting is another one now" in again.out
+    told = lake.say("topic", "alter", "shop/fifty", "--set", f"max_age_seconds={20 * DAY_S}", "-o", "json").document
+    assert told["changed"] == [
+        {"setting": "max_age_seconds", "from": None, "from_origin": "built in", "to": 1_728_000.0, "to_origin": "topic", "unit": "seconds"}
+    ]
+    assert (told["means"]["would_remove"], told["means"]["messages"], told["past_expiry"]["messages"]) == (30, 50, 10)
+    assert len(told["settings"]) > 40, "the whole topic is told to programs"
+
+
+def test_alter_tells_what_would_go_and_what_somebody_holds(lake: Lake) -> None:
+    topic = lake.topic("shop/orders")
+    lake.append(topic, 30, 25, 3)
+    lake.say("consumer", "commit", "shop/orders", "billing", "0:0")
+    told = lake.say("topic", "alter", "shop/orders", "--set", f"message_expiry={DAY_S}", "-o", "json").document["means"]
+    assert (told["would_remove"], told["held"]) == (1, 1)
+    assert told["told"] == "a run now would remove 1 of 3 messages; 1 more are overdue and held"
+
+
+def test_create_tells_the_settings_that_the_topic_has_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    lake = make_lake(capsys, segment_max_seconds=DAY_S)
+    said = lake.say("topic", "create", "shop/orders", "--set", "message_expiry=60").out
+    rows = [line.split() for line in said.splitlines() if line.endswith("topic")]
+    assert rows == [["message_expiry", "0", "60", "seconds", "topic"], ["segment_max_seconds", "0", "86400", "seconds", "topic"]]
+    assert "It holds no messages now." in said
+    letters = lake.say("topic", "create", "shop/letters", "--set", "fold=last_write")
+    assert (letters.status, "It holds no changes now." in letters.out) == (0, True)
+
+
+def test_settings_stand_though_nobody_can_tell_what_they_mean(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = lake.topic("shop/orders")
+
+    def fails(*_: object, **__: object) -> None:
+        raise CompactedTableMissing("shop/orders", "it is gone")
+
+    monkeypatch.setattr("message_lifecycle.app.views.topics.preview", fails)
+    altered = lake.say("topic", "alter", "shop/orders", "--set", "message_expiry=60")
+    assert altered.status == 0
+    assert "What a run would remove now is not known: CompactedTableMissing" in " ".join(altered.out.split())
+    assert policy_of(lake.services, topic)["message_expiry"] == 60

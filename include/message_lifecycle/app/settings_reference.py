@@ -10,7 +10,8 @@ Written by `python -m message_lifecycle.app.settings_reference`; a test holds it
 
 A topic's own setting (`lifecycle topic create|alter --set name=value`, kept as the table property `lifecycle.<name>`) wins over
 the server file (`include/lifecycle.toml`, or the file that `LIFECYCLE_CONFIG` names), which wins over what is built in.
-`lifecycle topic describe NAME` shows each effective value with its origin. Unknown names and wrong values are errors.
+`lifecycle topic describe NAME` shows each effective value with its origin; `lifecycle topic create|alter` says which settings are others
+now, from what to what, and what a run would remove by them. Unknown names and wrong values are errors.
 The first run that would remove something after a setting marked *asks* was tightened waits for a person.
 
 | setting | server file | topic | allowed | default | what it does |

@@ -66,7 +66,8 @@ def create(
 ) -> None:
     """Make a topic; its messages stay for ever unless message_expiry is set."""
     from message_lifecycle.app.topics import create_topic
-    from message_lifecycle.app.views.topics import describe as view
+    from message_lifecycle.app.views.topics import altered_view
+    from message_lifecycle.model.settings import resolve
 
     checked = settings_of(settings, "--set")
     if from_iggy is not None:
@@ -77,9 +78,8 @@ def create(
     else:
         raise typer.BadParameter("give the topic's name, or --from-iggy HEX", param_hint="TOPIC")
     s = services(ctx)
-    topic_made = create_topic(s, name, partitions=partitions, settings=checked)
-    described = view(s, topic_made.name)
-    emit(output, described, _show)
+    made = create_topic(s, name, partitions=partitions, settings=checked)
+    emit(output, altered_view(s, made.name, resolve(topic={}, server=s.server)), _show_altered)
 
 
 @app.command()
@@ -107,10 +107,10 @@ def alter(
     by: Annotated[str | None, option("--by", "NAME", "Who gives that word.")] = None,
     output: OutputOption = Output.text,
 ) -> None:
-    """Change a topic's settings; what is set to remove more waits for a person's word, once."""
+    """Change a topic's settings, and say what a run would remove by them now; what is set to remove more waits for a person's word, once."""
     from message_lifecycle.app.services import policy_of
     from message_lifecycle.app.topics import alter_topic
-    from message_lifecycle.app.views.topics import describe as view
+    from message_lifecycle.app.views.topics import altered_view
 
     changes = changes_of(settings, unset, "--set")
     if not changes and accept is None:
@@ -119,11 +119,12 @@ def alter(
         raise typer.BadParameter("--accept TEXT and --by NAME belong together: a person's word has a name")
     s = services(ctx)
     name = topic_of(s, topic)
+    before = policy_of(s, name)
     alter_topic(s, name, changes, accept=(by, accept) if by is not None and accept is not None else None)
     accepted = s.ledger.accepted(name)
     asks = () if accepted is None else policy_of(s, name).tightened_since(accepted)
-    described = {**view(s, name), "asks": list(asks)}
-    emit(output, described, _show)
+    altered = {**altered_view(s, name, before), "asks": list(asks)}
+    emit(output, altered, _show_altered)
 
 
 @app.command()
@@ -287,6 +288,20 @@ def _show(screen: Screen, topic: View) -> None:
         ],
         right=("partition", "first", "compacted up to", "end", "messages", "segments"),
     )
+    _asks(screen, topic)
+
+
+def _show_altered(screen: Screen, topic: View) -> None:
+    screen.line(topic["topic"], style="bold")
+    screen.table(
+        ("setting", "from", "to", "unit", "origin"),
+        [(s["setting"], said(s["from"]), said(s["to"]), s["unit"], s["to_origin"]) for s in topic["changed"]],
+        right=("from", "to"),
+        none="no setting is another one now",
+    )
+    means = topic["means"]["told"]
+    screen.sentence(f"{means[0].upper()}{means[1:]}.")
+    screen.line(f"Every setting: lifecycle topic describe {topic['topic']}", style="dim")
     _asks(screen, topic)
 
 

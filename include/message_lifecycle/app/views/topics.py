@@ -20,7 +20,7 @@ from message_lifecycle.app.views.plans import plan_view
 from message_lifecycle.app.views.state import View, holds_view, runs, when
 from message_lifecycle.app.views.status import last_compaction, topic_status
 from message_lifecycle.model.document import Change, DocumentState, Synced
-from message_lifecycle.model.errors import CompactedTableMissing
+from message_lifecycle.model.errors import CompactedTableMissing, LifecycleError
 from message_lifecycle.model.facts import LogState, Progress
 from message_lifecycle.model.instants import Instant, is_dead
 from message_lifecycle.model.message import ViewState
@@ -84,6 +84,47 @@ def _described(s: Services, name: TopicName) -> View:
         "partitions": _partitions(log, view),
         "settings": settings_view(resolve(topic=topic.settings, server=s.server)),
     }
+
+
+def altered_view(s: Services, name: TopicName, before: Policy) -> View:
+    """A topic that was made or altered, with the settings that are others than `before`, and what a run would do by them now."""
+    described, after = describe(s, name), policy_of(s, name)
+    then = dict(before.settings)
+    changed = [
+        {
+            "setting": setting,
+            "from": then[setting].value,
+            "from_origin": then[setting].origin,
+            "to": now.value,
+            "to_origin": now.origin,
+            "unit": BY_NAME[setting].unit,
+        }
+        for setting, now in after.settings
+        if now != then[setting]
+    ]
+    return {**described, "changed": changed, "means": _means(s, name, after, described.get("past_expiry"))}
+
+
+def _means(s: Services, name: TopicName, policy: Policy, past: View | None) -> View:
+    """What a run would remove now, recorded nowhere; `messages` None: it cannot be told why, and the settings stand all the same."""
+    try:
+        would = preview(s, name, as_of=s.ledger.now(), work="snapshot_with_purge" if policy.of_documents else "message_cleaner")
+    except LifecycleError as error:
+        return {
+            "messages": None,
+            "would_remove": None,
+            "held": None,
+            "told": f"what a run would remove now is not known: {error.code}: {error}",
+        }
+    things, expected, held = "changes" if policy.of_documents else "messages", would.expected, sum(entry.rows for entry in would.held)
+    told = [
+        f"a run now would remove {expected.removed_rows:,} of {expected.rows_in:,} {things}"
+        if expected.rows_in
+        else f"it holds no {things} now"
+    ]
+    told += [f"{held:,} more are overdue and held"] if held else []
+    told += [past["told"]] if past is not None and past["told"] is not None else []
+    return {"messages": expected.rows_in, "would_remove": expected.removed_rows, "held": held, "told": "; ".join(told)}
 
 
 def settings_view(policy: Policy) -> list[View]:
