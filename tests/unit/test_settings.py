@@ -16,6 +16,7 @@ from message_lifecycle.model.setting_list import SETTINGS, Value
 from message_lifecycle.model.settings import (
     BY_NAME,
     Policy,
+    Resolved,
     parse_topic_settings,
     property_text,
     resolve,
@@ -23,7 +24,7 @@ from message_lifecycle.model.settings import (
     topic_changes,
     topic_settings,
 )
-from message_lifecycle.model.topic import created
+from message_lifecycle.model.topic import created, given_when_made
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,6 +72,13 @@ def test_topic_wins_over_server_wins_over_built_in() -> None:
     assert origins["interval"] == (60, "built in")
     own = {name: (r.value, r.origin) for name, r in resolve(topic={"message_expiry": 0}, server=server).settings}
     assert own["message_expiry"] == (0, "topic"), "an explicit 0 is never, not the server's default"
+
+
+def test_what_a_topic_gets_when_it_is_made_is_not_given_to_one_that_is_there() -> None:  # EXP-3
+    server = server_settings({"system": {"segment": {"max_seconds": 60}}}, where="t")
+    assert dict(resolve(topic={}, server=server).settings)["segment_max_seconds"] == Resolved(value=0, origin="built in")
+    assert given_when_made(server, {"message_expiry": 5}) == {"segment_max_seconds": 60}
+    assert given_when_made(server, {"segment_max_seconds": 0}) == given_when_made(server, {"fold": "yjs"}) == {}
 
 
 def test_the_hash_is_of_values_not_of_origins() -> None:
