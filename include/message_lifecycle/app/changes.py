@@ -5,18 +5,24 @@ Each kind of change has its store, and all stores have the same words (`ports.Ch
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from message_lifecycle.app import archiving
 from message_lifecycle.app.operations.registry import of_plan, stores
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import latest_view
-from message_lifecycle.model.errors import PlanConflict
+from message_lifecycle.model.errors import PlanConflict, code_of
 from message_lifecycle.model.instants import Instant, seconds
+from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import OutcomeName, PlanRecord, Published, Staged
 from message_lifecycle.model.plan import PLAN_FORMAT, Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.verdict import Verdict
+
+logger = logging.getLogger(__name__)
 
 
 def make(s: Services, plan: Plan) -> Staged:
@@ -46,12 +52,39 @@ def commit(s: Services, verdict: Verdict) -> Published:
     return operation.published(plan, done)
 
 
-def drop(s: Services, plan: Plan) -> None:
-    """Forget what was made; what is committed stays."""
+def drop(s: Services, plan: Plan, *, ended: OutcomeName | None = None) -> None:
+    """Forget what was made; what is committed stays. `ended`: how the plan has, where that was long ago, and the log may have forgotten."""
     for store in stores(s, plan):
         store.discard(plan)
-    if plan.archives and s.stores.log.published(plan) is None:
+    if plan.archives and ended not in ("published", "failed") and s.stores.log.published(plan) is None:
         archiving.forget(plan)
+
+
+def sweep(s: Services, name: TopicName) -> None:
+    """Drop what a run that died, or could not reach its store, has left of the topic's closed plans. Under the topic's lock.
+
+    What the ledger does not know, or has as open, stays: another ledger's plans, questions, commits of which nobody knows how they ended.
+    What cannot be dropped now hinders no plan: it is told, and tried again when the topic is next planned.
+    """
+    for plan_id in s.ledger.uncleared(name):
+        try:
+            record = s.ledger.record(plan_id)
+            with _nobody_stages(s, record.plan):
+                drop(s, record.plan, ended=None if record.outcome is None else record.outcome.name)
+        except Exception as error:  # noqa: BLE001 - of any engine or disk: what it hinders is named, and stays the next planning's
+            logger.warning("%s: what plan %s has staged is not taken away yet: %s: %s", name, plan_id, code_of(error), error)
+        else:
+            s.ledger.record_cleared(plan_id)
+
+
+@contextmanager
+def _nobody_stages(s: Services, plan: Plan) -> Iterator[None]:
+    """Keep out, under the topic's lock, who stages beside it (CMP-10). Raises TopicBusy."""
+    if not plan.is_beside:
+        yield
+        return
+    with s.ledger.lock(plan.topic, wait_seconds=0, purpose=plan.operation):
+        yield
 
 
 def published(s: Services, plan: Plan) -> Published | None:

@@ -43,6 +43,7 @@ def plan(
         s.ledger.check(name, topic.ledger)
     with s.ledger.lock(name):
         operation.prepare(s, name)
+        changes.sweep(s, name)
         earlier = s.ledger.open_plan(name)
         same = earlier is not None and operation.is_of(earlier.plan, work)
         if earlier is not None and changes.is_committed(s, earlier.plan):
@@ -335,6 +336,8 @@ def close(
     )
     recorded = s.ledger.record_outcome(operation.counted(outcome, plan, published) if published else outcome)
     changes.drop(s, plan)
+    if published is not None and not plan.is_beside:  # else another run may stage for it still, and the next planning looks again
+        s.ledger.record_cleared(plan.plan_id)
     return recorded
 
 

@@ -239,6 +239,17 @@ class Plans(Part):
             _set(connection, row, state="closed", outcome_name=outcome.name, outcome_event=event)
         return outcome
 
+    def uncleared(self, topic: TopicName) -> Sequence[str]:
+        """Ids of its closed plans of which something that was staged may be left, oldest first."""
+        query = select(_plans.c.plan_id).where(_plans.c.topic == key_of(topic), _plans.c.state == "closed", _plans.c.cleared_at.is_(None))
+        return [str(row.plan_id) for row in self._rows(query.order_by(_plans.c.event))]
+
+    def record_cleared(self, plan_id: str) -> None:
+        """Nothing is left of what was staged for the plan, which is closed, and nobody stages for it any more."""
+        with self._database.writing() as connection:
+            row = _locked(connection, plan_id)
+            _set(connection, row, cleared_at=self._database.now(connection))
+
     def _load(self, query: Select[Any]) -> list[PlanRecord]:
         return [record_of(row, plan_from_json(row.document, row.plan_id, row.text_id)) for row in self._rows(query)]
 

@@ -74,11 +74,14 @@ plans = Table(
     _number("outcome_event", null=True),
     _text("requested_by", null=True),
     _number("format", null=True),
+    _number("cleared_at", null=True),
 )
-"""`format`: of the plan's document; null: an earlier one than 5, or the plan was closed before this was kept."""
+"""`format`: of the plan's document; null: an earlier one than 5, or the plan was closed before this was kept. `cleared_at`: when nothing was
+left any more of what was staged for it; null: something may be."""
 # DEL-1, should two writers ever get past the topic's row lock.
 Index("lifecycle_one_open_plan", plans.c.topic, unique=True, postgresql_where=text("state <> 'closed'"), sqlite_where=text("state <> 'closed'"))  # fmt: skip
 Index("lifecycle_plans_by_as_of", plans.c.topic, plans.c.operation, plans.c.as_of)
+Index("lifecycle_uncleared_plans", plans.c.topic, postgresql_where=text("state = 'closed' and cleared_at is null"), sqlite_where=text("state = 'closed' and cleared_at is null"))  # fmt: skip
 
 plan_documents = Table("lifecycle_plan_documents", metadata, _key("plan_id"), _text("document"), _text("text_id", null=True))
 """Apart, because a plan may name 60,000 files (8 MB) and lists need none of it. `text_id`: what the plan's id would be by the text as it is

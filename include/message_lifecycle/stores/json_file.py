@@ -89,7 +89,7 @@ class JsonFileLog:
     def replace(self, head: Head, removal: Removal | None = None) -> None:
         seen = self._look()
         removal = removal or Removal(plan_id=None, offsets={})
-        new = self._file.with_name(f"{self._file.name}.new")
+        new = self._new
         damaged = frozenset(entry.position for entry in seen.found.damaged)
         with named_failures(), self._open() as file:
             first = read_head(file, of=self._name)
@@ -108,7 +108,10 @@ class JsonFileLog:
             commit(self._disk, new, self._file)
 
     def drop_leftovers(self) -> None:
-        """There are none that hold more than the log: every change of it takes an older `.new` away first."""
+        if os.path.lexists(self._new):
+            with self.lock(), named_failures():
+                self._disk.unlink(self._new)
+                self._disk.sync_folder(self._new.parent)
 
     def telling(self, tells: Callable[[bytes], bool]) -> int:
         held = self._quarantine.held()
@@ -121,6 +124,11 @@ class JsonFileLog:
             self.replace(self.head())  # into quarantine with them
         with named_failures():
             self._quarantine.erase(tells)
+
+    @property
+    def _new(self) -> Path:
+        """Where a change writes the log anew; what a crash leaves there, the next change takes away as well."""
+        return self._file.with_name(f"{self._file.name}.new")
 
     def _open(self) -> BinaryIO:
         """Raises UnknownTopic, UnsafePath."""

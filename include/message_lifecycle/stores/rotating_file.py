@@ -87,8 +87,11 @@ def write_manifest(folder: Path, manifest: Manifest, disk: Disk) -> None:
 
 
 def leftovers(folder: Path, manifest: Manifest) -> list[Path]:
-    """Files of lines that a crash has left behind: not yet in the manifest, or not any more."""
-    return sorted(path for path in folder.iterdir() if _LINES.fullmatch(path.name) and path.name not in manifest.files)
+    """What a crash has left behind: files of lines that are not yet in the manifest, or not any more, and the next manifest."""
+    new = f"{NAME}.new"
+    return sorted(
+        path for path in folder.iterdir() if path.name == new or (_LINES.fullmatch(path.name) and path.name not in manifest.files)
+    )
 
 
 # One topic in a folder of files: appends go to the last one, until it has `max_bytes`; then the next one begins.

@@ -122,11 +122,13 @@ _MISLEADING = re.compile(r"(?:^|/)\.{0,2}(?:/|$)")
 _ONE_SCHEME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasbs": "wasb", "gcs": "gs"}
 _THIS_MACHINE = ("", "localhost")
 _ERASED = "erased-"
+ID_IN_NAMES = 16
+"""So many first characters of a plan's id are in the names of files and branches that are made for it."""
 
 
 def erased_copy(plan_id: str, number: int) -> str:
     """Name of a data file that an erasure writes in place of another, without its ending."""
-    return f"{_ERASED}{plan_id[:16]}-{number:05}"
+    return f"{_ERASED}{plan_id[:ID_IN_NAMES]}-{number:05}"
 
 
 def is_erased_copy(name: str) -> bool:

@@ -266,7 +266,8 @@ class MemoryStore(ChangeStore):
         return table.publish(_with_markers(version, kept, Policy.of_values(plan.policy)), done, files=plan.selection.files)
 
     def discard(self, plan: Plan) -> None:
-        self.of(plan.topic).log.staged.pop(plan.plan_id, None)
+        if plan.topic in self.tables:
+            self.of(plan.topic).log.staged.pop(plan.plan_id, None)
 
 
 def _applied(table: Table[Version], snapshot_id: int | None, plan: Plan, staged: Staged | None = None) -> Version:

@@ -325,6 +325,8 @@ class MemoryDocuments:
         return table.publish(after, done)
 
     def discard(self, plan: Plan) -> None:
+        if plan.topic not in self._store.tables:
+            return
         tables = self.of(plan.topic)
         tables.changes.staged.pop(plan.plan_id, None)
         tables.snapshots.staged.pop(plan.plan_id, None)

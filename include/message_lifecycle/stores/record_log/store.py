@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from uuid import uuid4
 
 from message_lifecycle.model.change import Effect, Range, Returning
 from message_lifecycle.model.erasure import KeyMatch
-from message_lifecycle.model.errors import PlanConflict, invalid_append, log_replaced, not_undoable
+from message_lifecycle.model.errors import PlanConflict, UnknownTopic, invalid_append, log_replaced, not_undoable
 from message_lifecycle.model.facts import ActiveSegment, LogState
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import Message, NewMessage, RowAnswer, RowQuestion
@@ -26,7 +27,7 @@ from message_lifecycle.ports import NOTHING_GIVEN, ChangeStore, Given, Topic
 from message_lifecycle.stores.memory.evidence import evidence_of
 from message_lifecycle.stores.memory.rows import due_rows, requested_rows
 from message_lifecycle.stores.memory.tables import Version, segments
-from message_lifecycle.stores.record_log import Commit, Head, RecordLogs, Removal
+from message_lifecycle.stores.record_log import Commit, DamagedRecords, Head, RecordLogs, Removal
 
 # A record log as the reference store sees one, so that its rules and its evidence serve both.
 
@@ -325,6 +326,13 @@ class RecordLogStore(ChangeStore):
             after = replace(head, generation=head.generation + 1, ledger=given.ledger(), commits=commits)
             log.replace(after, removal_of(plan, sum(rows for _, rows in removed)))
         return published_by(plan.plan_id, commits[-1])
+
+    def discard(self, plan: Plan) -> None:
+        """Nothing is made before its commit; what a commit that died has written beside the log goes."""
+        with suppress(UnknownTopic):
+            log = self._logs.open(plan.topic)
+            if isinstance(log, DamagedRecords):
+                log.drop_leftovers()
 
 
 def require(plan: Plan, head: Head) -> None:

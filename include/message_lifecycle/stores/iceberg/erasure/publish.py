@@ -6,7 +6,6 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,20 +14,23 @@ from message_lifecycle.model.erasure import Matches
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING, Rewriting, read_going
-from message_lifecycle.stores.iceberg.erasure.rewrite import Manifests, NewFile, from_json, opened, remove, rewrite, rows_with, to_json
+from message_lifecycle.stores.iceberg.erasure.rewrite import Manifests, NewFile, from_json, opened, rewrite, rows_with, to_json
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, ancestors, search
 from message_lifecycle.stores.iceberg.history import reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.table_folder import (
+    ID_IN_NAMES,
     Deleted,
     Within,
     absolute,
     delete_files,
     erased_copy,
     is_absolute,
+    listed,
     location_prefix,
+    owner_of,
     reading,
     with_checksums,
 )
@@ -78,7 +80,7 @@ class TableErasure:
         return Rewriting(
             io=self.io,
             plan_id=self.plan_id,
-            attempt=secrets.token_hex(8),
+            attempt=f"{self.plan_id[:ID_IN_NAMES]}-{secrets.token_hex(8)}",
             files=self.files,
             held=self.held,
             summary=summary,
@@ -316,25 +318,14 @@ def stage_table(catalog: Catalog, place: Place, io: FileIO, plan: Plan, action: 
     _write(io, f"{document['location']}/{stage_name(plan.plan_id)}", json.dumps(told).encode())
 
 
-def drop_stage(io: FileIO, document: Document, plan_id: str, *, keep_files: bool) -> None:
-    """Take away what staging left; `keep_files`: the data files are the table's now. Nothing there is success."""
+def drop_stage(io: FileIO, document: Document, plan_id: str) -> None:
+    """Take away what the plan's work has left, whole or broken off: files that carry its id and that no snapshot is read through. Nothing
+    there is success. What a published plan has put into the table is read, and stays. Raises UnsafePath, StorageRefused."""
     location = str(document["location"])
-    staged = read_stage(io, document, plan_id)
-    # What is not there was never staged, or another run that ends the same plan takes it away just now.
-    only, kinds = set[str](), ("list", "manifest")
-    with suppress(FileNotFoundError):
-        with io.new_input(f"{location}/{metadata_name(plan_id)}").open() as stream:
-            as_staged = json.loads(stream.read())
-        only = {file.name for file in reachable(io, as_staged, snapshot_ids(as_staged)) if file.kind in kinds}
-    if only:
-        only -= {file.name for file in reachable(io, document, snapshot_ids(document))}
-        delete_files(io, location, with_checksums(sorted(only)))
-    if staged is not None and not keep_files:
-        remove(io, staged.files)
-    left = [metadata_name(plan_id), stage_name(plan_id)]
-    if document["properties"].get(ERASING) != going_name(plan_id):
-        left.append(going_name(plan_id))
-    delete_files(io, location, with_checksums(left))
+    own = [file.name for file in listed(io, location) if plan_id[:ID_IN_NAMES] in file.name.rpartition("/")[2]]
+    if own:
+        read = {file.name for file in reachable(io, document, snapshot_ids(document))} | {str(document["properties"].get(ERASING))}
+        delete_files(io, location, (name for name in own if owner_of(name) not in read))
 
 
 def _memories(io: FileIO, path: str, positions: Positions) -> int:

@@ -419,18 +419,3 @@ def from_json(text: bytes) -> tuple[NewFile, ...]:
     return tuple(
         NewFile(**{**fields, "vectors": tuple(NewVector(**vector) for vector in fields["vectors"])}) for fields in json.loads(text)
     )
-
-
-def remove(io: FileIO, files: Iterable[NewFile]) -> None:
-    """Take away what was written; nothing there is success."""
-    for file in files:
-        for path in {path for path in (file.path, *(vector.puffin for vector in file.vectors)) if path is not None}:
-            delete_if_there(io, path)
-
-
-def delete_if_there(io: FileIO, path: str) -> None:
-    if is_local(path):
-        local_path(path).unlink(missing_ok=True)
-        return
-    if io.new_input(path).exists():
-        io.delete(path)

@@ -167,12 +167,11 @@ class IcebergEraser(ChangeStore):
                 except UnknownTopic:
                     continue  # the table was dropped meanwhile, and all that lay in it
                 document = load(self._tables.catalog, place, io)
-                published = is_done(document, plan.plan_id)
-                if published:
+                if is_done(document, plan.plan_id):
                     self._part(plan, action).finish()
                     forget(self._tables.catalog, place, io)
                     document = load(self._tables.catalog, place, io)
-                drop_stage(io, document, plan.plan_id, keep_files=published)
+                drop_stage(io, document, plan.plan_id)
 
     def _documents(self, name: TopicName) -> Iterator[tuple[TableKind, FileIO, Mapping[str, Any], Collection[str]]]:
         for kind in _KINDS:
