@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from message_lifecycle.stores.iceberg.catalog import beside, ledger_text
 from message_lifecycle.stores.iceberg.fence import Ancestor, Walk, fenced_commit, main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.incoming import CutRules, count_opened, number
 from message_lifecycle.stores.iceberg.java import Java, each, entries
-from message_lifecycle.stores.iceberg.layout import CATALOG, INGEST_ID, LEDGER, PARTITIONS_PROPERTY, SPAN_SECONDS, LogSummary
+from message_lifecycle.stores.iceberg.layout import INGEST_ID, LEDGER, PARTITIONS_PROPERTY, SPAN_SECONDS, LogSummary
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
 
 if TYPE_CHECKING:
@@ -355,15 +354,6 @@ def merged(base: LogSummary, ours: LogSummary, now: LogSummary) -> LogSummary:
 
 
 KIND = "quarantine"
-_COLUMNS = """
-    at timestamp NOT NULL,
-    batch string NOT NULL,
-    file string NOT NULL,
-    position bigint NOT NULL,
-    code string NOT NULL,
-    reason string,
-    raw string
-"""
 _PROPERTIES: Mapping[str, str] = {
     "format-version": "3",
     "commit.retry.num-retries": "20",
@@ -412,16 +402,11 @@ def quarantined(session: SparkSession, name: TopicName, batch_id: str) -> dict[s
 
 
 def _create(session: SparkSession, name: TopicName) -> None:
+    """Where there is none. Raises CommitUnknown where nobody knows whether it was made."""
+    from message_lifecycle.stores.iceberg import columns, new_table
+
     if session.catalog.tableExists(sql_table(name, kind=KIND)):
         return
     properties = {**_PROPERTIES, **beside(name, entries(java_table(session, name).properties()))}
-    listed = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in properties.items())
-    warehouse = session.conf.get(f"spark.sql.catalog.{CATALOG}.warehouse", None)
-    # Named by a fresh uuid, so that a topic made again never meets the files of its predecessor.
-    place = "" if warehouse is None else "location " + _text(f"{warehouse.rstrip('/')}/{uuid.uuid4()}")
-    session.sql(f"create table if not exists {sql_table(name, kind=KIND)} ({_COLUMNS}) using iceberg {place} tblproperties ({listed})")
-
-
-def _text(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    # False: another process made it meanwhile
+    new_table.create((name.namespace, name.table(KIND)), columns.QUARANTINE_SHAPE, properties=properties, summary={})

@@ -1,5 +1,5 @@
 """The tables of a topic in Iceberg's terms: columns, their field ids, and the shape of a new table. One of messages; two of documents, their
-changes and, beside it, their snapshots."""
+changes and, beside it, their snapshots; and one of what was refused."""
 
 from __future__ import annotations
 
@@ -97,6 +97,24 @@ SNAPSHOTS_PROPERTIES: Mapping[str, str] = {
     **_PROPERTIES,
     **{f"{_BOUNDS}{column}": "full" for column in ("document", "server_seq")},
 }
+
+
+# The quarantine beside a topic: rows that broke a rule.
+
+QUARANTINE_SHAPE = TableShape(
+    schema=Schema(
+        NestedField(1, "at", TimestamptzType(), required=True),
+        NestedField(2, "batch", StringType(), required=True),
+        NestedField(3, "file", StringType(), required=True),
+        NestedField(4, "position", LongType(), required=True),
+        NestedField(5, "code", StringType(), required=True),
+        NestedField(6, "reason", StringType(), required=False),
+        NestedField(7, "raw", StringType(), required=False),
+        schema_id=0,
+    ),
+    spec=PartitionSpec(spec_id=0),
+    order=SortOrder(order_id=0),
+)
 
 
 _bucket = BucketTransform(BUCKETS).transform(StringType())

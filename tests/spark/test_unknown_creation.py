@@ -1,0 +1,100 @@
+"""The answer to the making of a table is lost: what the catalog names stays whole, what nobody knows is said, for every table of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from secrets import token_hex
+
+import pytest
+from py4j.protocol import Py4JError
+from tests.spark.documents import SETTINGS
+from tests.spark.lake import LEDGER, Lake
+from tests.spark.test_unknown_commit import EACH, LOST, TAKEN, UNKNOWN, Begun
+
+from message_lifecycle.model.errors import CommitUnknown
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.setting_list import Value
+from message_lifecycle.stores.iceberg import append, new_table
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.compaction import view_table
+from message_lifecycle.stores.iceberg.documents import tables as of_documents
+from message_lifecycle.stores.iceberg.layout import COMPACTED, SNAPSHOTS
+from message_lifecycle.stores.iceberg.table_folder import local_path
+
+pytestmark = pytest.mark.spark
+
+Make = Callable[[Lake, TopicName], object]
+
+
+def topic(**settings: Value) -> Make:
+    return lambda lake, name: lake.topics.create(name, partitions=1, settings=settings, ledger=LEDGER)
+
+
+DOCUMENTS = topic(**SETTINGS)
+TABLES: dict[str, tuple[str, Make | None, Make]] = {
+    "log": ("", None, topic()),
+    "documents": ("", None, DOCUMENTS),
+    "view": (COMPACTED, topic(), lambda _, name: view_table.create(Tables(), name)),
+    "snapshots": (SNAPSHOTS, DOCUMENTS, lambda _, name: of_documents.create(Tables(), name)),
+    "quarantine": (append.KIND, topic(), lambda lake, name: append._create(lake.session, name)),
+}
+"""By title: the table's kind, what is made before it, how it is made."""
+
+
+class Case:
+    def __init__(self, lake: Lake, title: str) -> None:
+        self.kind, before, self._make = TABLES[title]
+        self.lake, self.name = lake, TopicName.parse(f"{lake.stream}/made {title} {token_hex(4)}")
+        if before is not None:
+            before(lake, self.name)
+
+    def make(self) -> None:
+        self._make(self.lake, self.name)
+
+    def unheard(self, *, made: bool, by: str) -> None:
+        """The same, on a catalog that loses the answer."""
+        real = new_table._begun
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(new_table, "_begun", lambda *asked: Begun(self.lake.session, real(*asked), made=made, by=by))
+            self.make()
+
+    def is_whole(self) -> bool:
+        """Every file that the catalog leads to is there and can be read."""
+        table = Tables().load(self.name, kind=self.kind)
+        snapshot = table.current_snapshot()
+        assert local_path(table.metadata_location).is_file()
+        return snapshot is not None and snapshot.manifests(table.io) == [] and table.scan().plan_files() is not None
+
+    def is_there(self) -> bool:
+        return Tables().pointers.one((self.name.namespace, self.name.table(self.kind))) is not None
+
+
+@pytest.fixture(params=TABLES)
+def case(request: pytest.FixtureRequest, lake: Lake) -> Case:
+    return Case(lake, request.param)
+
+
+@pytest.mark.parametrize("word", [UNKNOWN, LOST, TAKEN])
+def test_a_table_that_was_made_though_the_answer_was_lost_is_whole(case: Case, word: str) -> None:
+    case.unheard(made=True, by=word)
+    assert case.is_whole()
+
+
+@EACH
+def test_a_table_that_may_have_been_made_is_not_told_as_made_and_is_made_by_the_next(case: Case, word: str) -> None:
+    with pytest.raises(CommitUnknown, match="making the table"):
+        case.unheard(made=False, by=word)
+    assert not case.is_there()
+    case.make()
+    assert case.is_whole()
+
+
+@pytest.mark.parametrize("word", [UNKNOWN, LOST, TAKEN])
+def test_a_table_that_cannot_be_looked_up_stays_unknown_and_loses_no_file(case: Case, word: str) -> None:
+    def gone(*_: object) -> str:
+        raise Py4JError("the line is dead")
+
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(CommitUnknown, match="making the table"):
+        patched.setattr(new_table, "uuid_at", gone)
+        case.unheard(made=True, by=word)
+    assert case.is_whole()
