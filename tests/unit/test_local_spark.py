@@ -17,6 +17,7 @@ import pytest
 
 from message_lifecycle.local import environment
 from message_lifecycle.local.environment import (
+    DURABLE_FILES,
     LOG_SETTINGS,
     build_py_files,
     find_archive,
@@ -67,7 +68,7 @@ def test_options_survive_a_path_with_spaces(layout: Layout, conf: dict[str, str]
     options = shlex.split(conf["spark.driver.extraJavaOptions"])
     assert f"-XX:SharedArchiveFile={layout.class_archives / 'x.jsa'}" in options
     assert any(option.startswith("-Dlog4j2.configurationFile=file:///") and "%20" in option for option in options)
-    assert conf["spark.driver.extraClassPath"] == f"{layout.jars / 'a.jar'}:{layout.jars / 'b.jar'}"
+    assert conf["spark.driver.extraClassPath"] == f"{layout.jars / 'a.jar'}:{layout.jars / 'b.jar'}:{DURABLE_FILES}"
 
 
 def test_the_password_stands_in_the_catalogs_settings_and_nowhere_else(conf: dict[str, str]) -> None:

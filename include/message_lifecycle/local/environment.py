@@ -13,7 +13,7 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from threading import Event
 
-from message_lifecycle.local.java import Java, ensure_base_archive, starts
+from message_lifecycle.local.java import Java, ensure_base_archive, sha256_of, starts
 from message_lifecycle.local.layout import Layout, StackBusy, find_layout, spark_home, venv_bin, venv_python, write_private
 from message_lifecycle.local.postgres import ROLE, Address
 from message_lifecycle.local.processes import end, find_process, only_one
@@ -68,6 +68,7 @@ RECORD_SECONDS = 600.0
 RECORD_POLL_SECONDS = 0.2
 PACKAGE = Path(__file__).resolve().parents[1]
 # A zip holds times of day; with one fixed time equal code gives equal bytes. It is the earliest that the format knows.
+DURABLE_FILES = Path(__file__).with_name("durable_files.jar")
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -95,7 +96,7 @@ def catalog_settings(name: str, address: Address, warehouse: Path) -> dict[str, 
 
 def session_settings(layout: Layout, jars: tuple[Path, ...], options: str) -> dict[str, str]:
     """What every session has, whatever its catalogs."""
-    class_path = ":".join(map(str, jars))
+    class_path = ":".join(map(str, (*jars, DURABLE_FILES)))
     return {
         "spark.master": MASTER,
         "spark.driver.memory": DRIVER_MEMORY,
@@ -118,7 +119,8 @@ def session_settings(layout: Layout, jars: tuple[Path, ...], options: str) -> di
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Hadoop's own starts a process, `chmod`, for each local file that Java writes: twenty and more of a commit, at ten milliseconds each.
-        "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+        # `BareLocalFileSystem` does not, and ours, made of it, has each on disk when it is closed: a catalog is about to name it.
+        "spark.hadoop.fs.file.impl": "message_lifecycle.DurableFiles",
         "spark.python.daemon.module": "message_lifecycle.stores.iceberg.worker_daemon",
     }
 
@@ -152,7 +154,15 @@ def write_pyiceberg_conf(layout: Layout, address: Address) -> None:
 def archive_path(layout: Layout, java: Java, jars: tuple[Path, ...]) -> Path:
     """Where the archive for this combination is; its name is a hash of all that an archive is tied to."""
     identity = "\n".join(
-        [java.version, str(java.runtime), str(spark_home()), *map(str, jars), *JVM_OPTIONS, APPLICATION.read_text(encoding="utf-8")]
+        [
+            java.version,
+            str(java.runtime),
+            str(spark_home()),
+            *map(str, jars),
+            sha256_of(DURABLE_FILES),
+            *JVM_OPTIONS,
+            APPLICATION.read_text(encoding="utf-8"),
+        ]
     )
     return layout.class_archives / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.jsa"
 

@@ -25,7 +25,7 @@ from message_lifecycle.stores.iceberg.data_rows import Positions, read_rows, vec
 from message_lifecycle.stores.iceberg.java import Java, each
 from message_lifecycle.stores.iceberg.puffin import write_vectors as write_vectors_at
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table
-from message_lifecycle.stores.iceberg.table_folder import absolute, is_local, local_path, location_prefix
+from message_lifecycle.stores.iceberg.table_folder import absolute, is_local, local_path, location_prefix, on_disk
 from message_lifecycle.stores.iceberg.tasks import NewFile, NewVector, Written
 
 if TYPE_CHECKING:
@@ -263,6 +263,7 @@ def commit(
 
 def data_file(session: SparkSession, table: Java, place: str, new: NewFile) -> Java:
     """A file as Iceberg describes it. `place`: its partition, as `name=value`."""
+    on_disk(new.path)
     jvm: Java = session._jvm
     iceberg = jvm.org.apache.iceberg
     # Its footer gives counts and bounds in the units of the table's own settings.
@@ -276,6 +277,7 @@ def vector_files(session: SparkSession, table: Java, vectors: Iterable[NewVector
     jvm: Java = session._jvm
     build = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder
     for puffin, group in groupby(vectors, key=lambda vector: vector.puffin):
+        on_disk(puffin.path)
         file = build(table.spec()).ofPositionDeletes().withFormat("puffin").withPath(puffin.path).withFileSizeInBytes(puffin.bytes)
         for new in group:
             file = file.withPartitionPath(places[new.data_file]).withReferencedDataFile(new.data_file)

@@ -7,11 +7,10 @@ metadata costs. Reading messages still goes through PyArrow.
 from __future__ import annotations
 
 import io
-import os
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
-from message_lifecycle.stores.iceberg.table_folder import local_path
+from message_lifecycle.stores.iceberg.table_folder import local_path, on_disk
 
 
 class _LocalFile(InputFile, OutputFile):
@@ -28,7 +27,7 @@ class _LocalFile(InputFile, OutputFile):
     def create(self, overwrite: bool = False) -> OutputStream:
         path = local_path(self.location)
         path.parent.mkdir(parents=True, exist_ok=True)
-        return _DurableFile(io.FileIO(path, "wb" if overwrite else "xb"))
+        return _DurableFile(io.FileIO(path, "wb" if overwrite else "xb"), self.location)
 
     def to_input_file(self) -> InputFile:
         return self
@@ -37,11 +36,14 @@ class _LocalFile(InputFile, OutputFile):
 class _DurableFile(io.BufferedWriter):
     """On disk when it is closed: the catalog is about to point at it."""
 
+    def __init__(self, raw: io.FileIO, location: str) -> None:
+        super().__init__(raw)
+        self._location = location
+
     def close(self) -> None:
         if not self.closed:
-            self.flush()
-            os.fsync(self.fileno())
-        super().close()
+            super().close()
+            on_disk(self._location)
 
 
 class LocalFileIO(FileIO):

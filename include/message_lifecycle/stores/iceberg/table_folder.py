@@ -35,6 +35,36 @@ def local_path(location: str) -> Path:
     return Path(unquote(parts.path)) if parts.scheme == "file" else Path(location)
 
 
+# Folders whose own names are on disk.
+_named: set[Path] = set()
+
+
+def on_disk(location: str) -> None:
+    """Bring a closed local file to disk, its name, and the names of the folders that were made for it: a catalog is about to name it, and its
+    database keeps that through a loss of power. What is not local is the store's own care."""
+    if not is_local(location):
+        return
+    file = local_path(location)
+    _sync(file)
+    _sync(file.parent)
+    for folder in file.parents[:-1]:
+        if folder in _named:
+            return
+        try:
+            _sync(folder.parent)
+        except PermissionError:
+            return  # whoever may not read a folder has not made this one in it
+        _named.add(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDocument:
     """One version of a table's metadata."""
