@@ -92,14 +92,14 @@ class Approval(HITLOperator):
     that the half which asked has ended, takes that word to speak of the other half, and fails it (event `state mismatch`).
     """
 
-    template_fields = (*HITLOperator.template_fields, "answer_within", "plan_id")
+    template_fields = (*HITLOperator.template_fields, "answer_within", "plan_id", "gate_id")
     operator_extra_links = (Results(),)
 
-    def __init__(self, *, answer_within: Any, plan_id: Any, **options: Any) -> None:
-        """`answer_within`: seconds, by topic, so known only when the task runs."""
+    def __init__(self, *, answer_within: Any, plan_id: Any, gate_id: Any, **options: Any) -> None:
+        """`answer_within`: seconds, by topic, so known only when the task runs. `gate_id`: the report of the gate that the question shows."""
         super().__init__(options=[APPROVE, REJECT], retries=2, retry_delay=timedelta(seconds=1), **options)
         self.answer_within = answer_within
-        self.plan_id = plan_id
+        self.plan_id, self.gate_id = plan_id, gate_id
 
     def execute(self, context: Context) -> Any:
         self.response_timeout = timedelta(seconds=self.answer_within)
@@ -110,6 +110,8 @@ class Approval(HITLOperator):
             return None
         answer = super().execute_complete(context, event)
         return {
+            "plan_id": self.plan_id,
+            "gate_id": self.gate_id,
             "granted": answer["chosen_options"] == [APPROVE],
             "by": answer["responded_by_user"]["name"],
             "text": str(answer["params_input"].get("text") or ""),

@@ -261,6 +261,7 @@ def waiting(window: str, **context: Any) -> list[dict[str, Any]]:
     return [
         {
             "plan_id": plan["plan_id"],
+            "gate_id": plan["gate_id"],
             "subject": plan["subject"],
             "body": f"{plan['body']}\n\nTime of this run: {window}",
             "answer_within": plan["answer_within"],
@@ -271,14 +272,14 @@ def waiting(window: str, **context: Any) -> list[dict[str, Any]]:
 
 @task(**READ_AGAIN)
 def record(plan_id: str, answer: dict[str, Any] | None) -> bool:
-    """Write the person's word to the ledger, a refusal too; whether the plan may go on."""
+    """Write the person's word to the ledger, a refusal too; whether the plan may go on. Red where the word is void: it is asked again."""
     from message_lifecycle.app import tasks
 
     if answer is None:
         log.info("nobody answered in time: plan %s lapses", plan_id)
         return False
     with _named_errors():
-        tasks.record_approval(plan_id=plan_id, **answer)
+        tasks.record_approval(**answer)
     log.info("%s %s plan %s", answer["by"], "approved" if answer["granted"] else "refused", plan_id)
     return bool(answer["granted"])
 
@@ -314,7 +315,14 @@ def verify(operation: Any, plan_id: str | None = None, topics: list[str] | None 
 
 @task_group
 def approval(
-    operation: str, application: Application, outlets: Sequence[Asset], plan_id: str, subject: str, body: str, answer_within: int
+    operation: str,
+    application: Application,
+    outlets: Sequence[Asset],
+    plan_id: str,
+    gate_id: str,
+    subject: str,
+    body: str,
+    answer_within: int,
 ) -> None:
     """One plan that needs a person. Each goes on as soon as its own question is answered."""
     why = Param("", type="string", title="Why", description_md="Kept in the ledger beside your name.")
@@ -324,6 +332,7 @@ def approval(
         body=body,
         answer_within=answer_within,
         plan_id=plan_id,
+        gate_id=gate_id,
         params={"text": why},
         map_index_template="{{ task.subject }}",
     )

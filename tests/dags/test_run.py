@@ -37,7 +37,8 @@ class Stage:
     def asks(self, *answers: dict[str, Any]) -> None:
         self.answers = list(answers)
         self.plans = [
-            {"plan_id": f"p{number}", "topic": f"a/{number}", "subject": f"a/{number}: remove?", "body": "**much**", "answer_within": 60}
+            {"plan_id": f"p{number}", "gate_id": f"g{number}", "topic": f"a/{number}", "subject": f"a/{number}: remove?"}
+            | {"body": "**much**", "answer_within": 60}
             for number in range(len(answers))
         ]
 
@@ -149,8 +150,8 @@ def test_each_plan_goes_its_own_way_after_its_answer(stage: Stage) -> None:
     for task in ("ask", "record", "verify"):
         assert {states[f"approval.{task}[{index}]"] for index in range(3)} == {"success"}
     assert sorted(stage.named("record_approval"), key=itemgetter("plan_id")) == [
-        {"plan_id": "p0", "granted": True, "by": "ada", "text": "go"},
-        {"plan_id": "p1", "granted": False, "by": "bob", "text": "stop"},
+        {"plan_id": "p0", "gate_id": "g0", "granted": True, "by": "ada", "text": "go"},
+        {"plan_id": "p1", "gate_id": "g1", "granted": False, "by": "bob", "text": "stop"},
     ]
     name = stage.named("due")[0]["run"]
     assert stage.named("approval.publish") == [["--run", name, "--plan", "p0"]]

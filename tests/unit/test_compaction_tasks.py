@@ -59,7 +59,7 @@ def test_a_run_of_the_purge_follows(lake: Lake) -> None:
     assert outcome["outcome"] == "needs_approval", "a log that is emptied is asked about"
     (question,) = tasks.waiting(run="purge_compacted/1")
     assert question["subject"] == "shop/prices: remove 2 of 2 messages?"
-    tasks.record_approval(plan_id=question["plan_id"], granted=True, by="ada", text="the view has them")
+    tasks.record_approval(plan_id=question["plan_id"], gate_id=question["gate_id"], granted=True, by="ada", text="the view has them")
     applications.publish_all(run="purge_compacted/1", plan_id=question["plan_id"])
     (outcome,) = tasks.verify(run="purge_compacted/1", plan_id=question["plan_id"], work="purge_compacted")
     assert (outcome["outcome"], outcome["removed"]) == ("published", {"compacted": 2})

@@ -51,7 +51,7 @@ def test_a_run_asks_and_takes_it(lake: Lake, plan_id: str) -> None:
     (question,) = tasks.waiting(run=RUN)
     assert plan_id in question["body"] and "all that is left" in question["body"] and "2 message(s)" in question["body"]
     assert tasks.due(run="storage_reclaim/r2", as_of=AS_OF, topics=[], work="reclaim") == []
-    tasks.record_approval(plan_id=question["plan_id"], granted=True, by="ann", text="it may go")
+    tasks.record_approval(plan_id=question["plan_id"], gate_id=question["gate_id"], granted=True, by="ann", text="it may go")
     assert applications.publish_all(run=RUN, plan_id=question["plan_id"]) == 0
     (told,) = tasks.verify(run=RUN, plan_id=question["plan_id"], work="reclaim")
     assert (told["outcome"], told["plan_id"]) == ("published", question["plan_id"])
@@ -62,7 +62,7 @@ def test_a_run_asks_and_takes_it(lake: Lake, plan_id: str) -> None:
 def test_a_refusal_stands_for_a_while_and_holds_up_no_topic_of_the_name(lake: Lake, plan_id: str) -> None:
     planned_and_judged(tasks.due(run=RUN, as_of=AS_OF, topics=[], work="reclaim"))
     (question,) = tasks.waiting(run=RUN)
-    tasks.record_approval(plan_id=question["plan_id"], granted=False, by="ann", text="not yet")
+    tasks.record_approval(plan_id=question["plan_id"], gate_id=question["gate_id"], granted=False, by="ann", text="not yet")
     assert tasks.due(run="storage_reclaim/r2", as_of=AS_OF, topics=["shop/orders"], work="reclaim") == []
     lake.topic("shop/orders")
     applications.plan_and_stage(run="storage_reclaim/r3", as_of=AS_OF, topics=["shop/orders"], work="reclaim")
@@ -75,7 +75,7 @@ def test_a_refusal_stands_for_a_while_and_holds_up_no_topic_of_the_name(lake: La
 def test_a_run_whose_publish_died_half_way_is_finished_by_its_verify(lake: Lake, plan_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     planned_and_judged(tasks.due(run=RUN, as_of=AS_OF, topics=[], work="reclaim"))
     (question,) = tasks.waiting(run=RUN)
-    tasks.record_approval(plan_id=question["plan_id"], granted=True, by="ann", text="it may go")
+    tasks.record_approval(plan_id=question["plan_id"], gate_id=question["gate_id"], granted=True, by="ann", text="it may go")
     with monkeypatch.context() as dying:
         dying.setattr(lake.services.stores.gone, "finish", _dies)
         assert applications.publish_all(run=RUN, plan_id=question["plan_id"]) != 0

@@ -101,6 +101,14 @@ def test_no_approval_publishes_what_is_blocked() -> None:
 # Left to a person.
 
 
+def test_a_yes_to_another_report_is_no_word_and_a_no_is() -> None:
+    about = report_of(MUCH).gate_id
+    assert isinstance(decided(MUCH, replace(word(MUCH), gate_id=about)), Verdict)
+    other = withheld(decided(MUCH, replace(word(MUCH), gate_id="f" * 32)))
+    assert other == ("lapsed", f"ada answered for gate report {'f' * 32}, and what is staged has report {about}")
+    assert withheld(decided(MUCH, replace(word(MUCH, granted=False), gate_id="f" * 32)))[0] == "refused"
+
+
 def test_a_question_waits_for_its_time_and_lapses_after_it() -> None:
     limits = "share of messages that goes: 0.38, expected at most 0.3; share of bytes that goes: 0.31, expected at most 0.3"
     assert withheld(decided(MUCH, after=TTL)) == ("needs_approval", limits)

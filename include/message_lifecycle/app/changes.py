@@ -14,12 +14,12 @@ from message_lifecycle.app import archiving
 from message_lifecycle.app.operations.registry import of_plan, stores
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import latest_view
-from message_lifecycle.model.errors import PlanConflict, code_of
+from message_lifecycle.model.errors import PlanConflict, UnknownTopic, code_of
 from message_lifecycle.model.instants import Instant, seconds
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import OutcomeName, PlanRecord, Published, Staged
 from message_lifecycle.model.plan import PLAN_FORMAT, Plan
-from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.settings import Policy, from_to
 from message_lifecycle.operations.verdict import Verdict
 
 logger = logging.getLogger(__name__)
@@ -162,11 +162,29 @@ def is_under_way(s: Services, record: PlanRecord, run: str | None) -> bool:
 
 
 def waits(s: Services, record: PlanRecord) -> bool:
-    """The gate left it to a person, and the question still stands or has been granted. One of an earlier version is asked again."""
+    """The gate left it to a person, and the question still stands or has been granted. One of an earlier version, or of other settings, is
+    asked again."""
     if record.report is None or record.reported_at is None or record.report.judgement != "needs_approval" or record.plan.is_older:
         return False
+    if record.approval is not None:
+        return True
     ttl_us = Policy.of_values(record.plan.policy).approval_ttl_us
-    return record.approval is not None or s.ledger.now() <= record.reported_at + ttl_us
+    return s.ledger.now() <= record.reported_at + ttl_us and not _is_void(s, record.plan)
+
+
+def _is_void(s: Services, plan: Plan) -> bool:
+    """Whether nobody can say yes any more, because settings were changed since."""
+    try:
+        return bool(settings_changed(s, plan))
+    except (UnknownTopic, PlanConflict):  # of a topic that is gone nothing was changed
+        return False
+
+
+def settings_changed(s: Services, plan: Plan) -> tuple[str, ...]:
+    """Settings that have another value now than the plan was made with: from and to, in words. Raises UnknownTopic, PlanConflict of a
+    deleted topic whose tables are gone."""
+    before, now = dict(plan.policy), of_plan(s, plan).settings_now(s, plan)
+    return tuple(from_to(name, before, now.values) for name in now.changed_since(before))
 
 
 def asked_by_itself(record: PlanRecord, by: str) -> bool:

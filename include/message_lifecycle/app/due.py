@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar, cast, get_args
 
-from message_lifecycle.app.changes import belongs_to_another
+from message_lifecycle.app.changes import belongs_to_another, waits
 from message_lifecycle.app.known import holds_documents, of_it_alone
 from message_lifecycle.app.operations import registry
-from message_lifecycle.app.services import Services, policy_of
+from message_lifecycle.app.services import Services
 from message_lifecycle.app.sparing import readers_of, spared_state
-from message_lifecycle.model.errors import LifecycleError, UnknownTopic
+from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.facts import READERS
 from message_lifecycle.model.hold import SparedBy
 from message_lifecycle.model.instants import Instant, format_instant
@@ -101,12 +101,12 @@ class Asked:
         return cast(Found, self._read[read])
 
     def question(self, name: TopicName) -> Due | None:
-        """That a plan of the topic waits for a person. Nobody is asked any more once a question has lapsed; the next plan closes it."""
+        """That a plan of the topic waits for a person. Nobody is asked any more once a question has lapsed, or settings were changed; the next
+        plan closes it."""
         question = self.once(_waiting).get(name)
         if question is None:
             return None
-        asked_at = question.reported_at or question.recorded_at
-        if self.once(_now) > asked_at + self._policy_of(question).approval_ttl_us:
+        if not waits(self._s, self._s.ledger.record(question.plan_id)):
             return None
         return Due(topic=name, due=False, reason=f"plan {question.plan_id} waits for a person's approval", waits=True)
 
@@ -121,19 +121,9 @@ class Asked:
             return Due(topic=made.topic, due=False, reason=refused, waits=True)
         return Due(topic=made.topic, due=True, reason=reason)
 
-    def _policy_of(self, question: PlanSummary) -> Policy:
-        try:
-            return policy_of(self._s, question.topic)
-        except UnknownTopic:  # it is about a deleted topic, and has its settings
-            return Policy.of_values(self._s.ledger.record(question.plan_id).plan.policy)
-
 
 def _waiting(s: Services) -> dict[TopicName, PlanSummary]:
     return {plan.topic: plan for plan in s.ledger.waiting()}
-
-
-def _now(s: Services) -> Instant:
-    return s.ledger.now()
 
 
 def of_messages(s: Services, names: Iterable[TopicName]) -> list[TopicName]:

@@ -14,7 +14,7 @@ from message_lifecycle.app.archiving import with_frame
 from message_lifecycle.app.changes import asked_by_itself, belongs_to_another, is_under_way, replaced, require_todays, waits
 from message_lifecycle.app.operations.registry import Work, of_plan, of_work, preview, suite_of
 from message_lifecycle.app.services import Services
-from message_lifecycle.model.errors import CompactionRunning, NotReady, OpenPlan, PlanConflict, TopicBusy, own_request
+from message_lifecycle.model.errors import CompactionRunning, NotReady, OpenPlan, PlanConflict, TopicBusy, own_request, void_answer
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, OutcomeName, PlanRecord, Published, Staged
@@ -190,15 +190,23 @@ def gate(s: Services, plan_id: str) -> GateReport:
     return report
 
 
-def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str) -> Approval:
-    """Record a person's word; a refusal closes the plan (DEL-3). Raises OwnRequest, and the plan still waits; PlanConflict of one that is
-    asked again."""
+def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gate_id: str | None = None) -> Approval:
+    """Record a person's word; a refusal closes the plan (DEL-3). `gate_id`: the report that the person was shown; None: the one that stands.
+
+    Raises OwnRequest, and the plan still waits; PlanConflict of one that is asked again; VoidAnswer where a yes is about another report than
+    the one that waits by now, or where settings were changed since, by which the plan is closed. A no keeps data, so it always stands."""
     record = s.ledger.record(plan_id)
+    standing = None if record.report is None else record.report.gate_id
     if granted and record.outcome is None:
         require_todays(s, record.plan)
+        changed = () if record.approval is not None else changes.settings_changed(s, record.plan)
+        if changed:
+            why = f"settings were changed after it was planned: {', '.join(changed)}"
+            close(s, record.plan, "superseded", why)
+            raise void_answer(record.plan.plan_id, why)
     if granted and asked_by_itself(record, by):
         raise own_request(record.plan.plan_id, by)
-    approval = Approval(plan_id=record.plan.plan_id, granted=granted, by=by, at=s.ledger.now(), text=text)
+    approval = Approval(plan_id=record.plan.plan_id, granted=granted, by=by, at=s.ledger.now(), text=text, gate_id=gate_id or standing)
     s.ledger.record_approval(approval)
     if not granted:
         close(s, record.plan, "refused", f"{by} refused: {text or 'no reason given'}")
@@ -227,7 +235,7 @@ def _publish(s: Services, record: PlanRecord) -> Published | Outcome | None:
         raise NotReady(plan.plan_id, record.state, "a plan that the gate has judged")
     if not changes.is_decided(s, plan):
         require_todays(s, plan)
-        if operation.settings_now(s, plan).changed_since(dict(plan.policy)):
+        if changes.settings_changed(s, plan):
             raise PlanConflict(plan.plan_id, "the topic's settings were changed after it was planned")
         sparing.require_heeded(s, plan)
     verdict = decide(

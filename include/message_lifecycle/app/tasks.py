@@ -161,7 +161,8 @@ def waiting(*, run: str) -> list[dict[str, Any]]:
         if record.approval is None and not record.plan.is_older:
             subject = safe(f"{entry.topic}: {views.question_of(record)}")
             body = "\n".join(map(safe, views.approval_text(record).split("\n")))
-            question = {"plan_id": entry.plan_id, "topic": str(entry.topic), "subject": subject}
+            assert record.report is not None, "what was judged has a report"
+            question = {"plan_id": entry.plan_id, "gate_id": record.report.gate_id, "topic": str(entry.topic), "subject": subject}
             questions.append({**question, "body": body, "answer_within": _answer_within(s, record)})
     return questions
 
@@ -171,9 +172,10 @@ def _answer_within(s: Services, record: PlanRecord) -> int:
     return 1 if until is None else max(1, (until - s.ledger.now()) // MICROS_PER_SECOND + 1)
 
 
-def record_approval(*, plan_id: str, granted: bool, by: str, text: str) -> None:
-    """Write down a person's answer; a refusal closes the plan."""
-    steps.approve(lake(), plan_id, granted=granted, by=by, text=text)
+def record_approval(*, plan_id: str, gate_id: str, granted: bool, by: str, text: str) -> None:
+    """Write down a person's answer to what they were shown: this plan, as this report of the gate judged it. A refusal closes the plan.
+    Raises VoidAnswer."""
+    steps.approve(lake(), plan_id, granted=granted, by=by, text=text, gate_id=gate_id)
 
 
 def verify(*, run: str, plan_id: str | None = None, work: Operation = "message_cleaner") -> list[dict[str, Any]]:
@@ -217,7 +219,7 @@ def _outcome(s: Services, run: str, entry: RunEntry, work: Operation, *, answere
     if judgement == "needs_approval" and not (answered and record.approval is not None):
         if changes.waits(s, record):
             return steps.outcome_of(plan, "needs_approval", detail="waits for a person")
-        return steps.close(s, plan, "lapsed", "nobody answered in time")
+        return steps.close(s, plan, "lapsed", "nobody answered in time, or settings were changed meanwhile")
     said = entry.outcome.detail if entry.outcome else f"its run ended while the plan was {entry.state}; the logs of the Spark tasks say why"
     return steps.close(s, plan, "failed", said)
 

@@ -16,7 +16,7 @@ from message_lifecycle.ledger import tables
 from message_lifecycle.ledger.codec import from_json, plan_from_json, plan_id_of, to_json
 from message_lifecycle.ledger.database import Part, add_rows, claim_topic, key_of, next_event, topic_of
 from message_lifecycle.ledger.runs import link, write_outcome
-from message_lifecycle.model.errors import NotReady, OpenPlan, UnknownPlan, already_answered, ambiguous_plan, unnamed_approval
+from message_lifecycle.model.errors import NotReady, OpenPlan, UnknownPlan, already_answered, ambiguous_plan, unnamed_approval, void_answer
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, PlanRecord, PlanSummary, Staged
@@ -193,7 +193,7 @@ class Plans(Part):
 
     def record_approval(self, approval: Approval) -> Approval:
         """Keep a person's word; the same word again returns the first. Raises NotReady where no question waits, AlreadyAnswered
-        where it differs from the first, UnnamedApproval."""
+        where it differs from the first, VoidAnswer where another report than its own has come, UnnamedApproval."""
         if not approval.by.strip():
             raise unnamed_approval(approval.plan_id)
         with self._database.writing() as connection:
@@ -205,6 +205,10 @@ class Plans(Part):
                 return first
             if row.state != "gated" or row.judgement != "needs_approval":
                 raise NotReady(approval.plan_id, _found(row), "a plan that waits for a person")
+            standing = from_json(GateReport, row.report).gate_id
+            if approval.granted and approval.gate_id not in (None, standing):
+                why = f"it is about gate report {approval.gate_id}, and what is staged now has report {standing}"
+                raise void_answer(approval.plan_id, why)
             _set(connection, row, approval=to_json(approval))
         return approval
 

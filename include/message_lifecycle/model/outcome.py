@@ -123,13 +123,14 @@ class GateReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """A person's word on one plan (DEL-3)."""
+    """A person's word on one plan, as one report of the gate judged it (DEL-3). `gate_id` None: earlier versions did not keep it."""
 
     plan_id: str
     granted: bool
     by: str
     at: Instant
     text: str
+    gate_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from message_lifecycle.model.errors import InvalidSetting
-from message_lifecycle.model.instants import MICROS_PER_SECOND, seconds
+from message_lifecycle.model.instants import MICROS_PER_SECOND, seconds, span
 from message_lifecycle.model.rules import SCOPES, Limits
 from message_lifecycle.model.setting_list import DOCUMENT_SETTINGS as DOCUMENT_SETTINGS
 from message_lifecycle.model.setting_list import OWN_SETTINGS as OWN_SETTINGS
@@ -304,6 +304,47 @@ class Policy:
             # A setting that was not known then did what its default does.
             and tightness(resolved.value) > tightness(earlier.get(name, BY_NAME[name].default))
         )
+
+
+def from_to(name: str, before: Mapping[str, Value | None], after: Mapping[str, Value | None]) -> str:
+    """A changed setting as a person reads it: `message_expiry from 2,592,000 s = 30 d to 86,400 s = 1 d`. One that is not known has its default."""
+    setting = BY_NAME.get(name)
+    if setting is None:
+        return name
+    return " ".join(
+        (name, *(f"{word} {told(values.get(name, setting.default), setting.unit)}" for word, values in (("from", before), ("to", after))))
+    )
+
+
+_MINUTE = 60
+_SIZE_STEP = 1000
+
+
+def told(value: Value | None, unit: str) -> str:
+    """A value as a person reads it: spans and sizes beside the number that is typed."""
+    if value is None:
+        return "unset"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return json.dumps(value) if isinstance(value, bool) else str(value)
+    # Where a setting may have decimals, whole numbers are kept with one, too.
+    value = int(value) if value == int(value) else value
+    if unit == "seconds" and value:
+        return f"{value:,} s = {span(int(value))}" if value >= _MINUTE else f"{value} s"
+    if unit == "bytes" and value:
+        return f"{value:,} B = {size(int(value))}"
+    return f"{value:,}{f' {unit}' if unit else ''}"
+
+
+def size(value: int | None) -> str:
+    """Bytes as a person reads them; unknown is said, never 0."""
+    if value is None:
+        return "unknown"
+    amount = float(value)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < _SIZE_STEP:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= _SIZE_STEP
+    return f"{amount:,.1f} TB"
 
 
 def server_settings(document: Mapping[str, object], *, where: str) -> dict[str, Value]:

@@ -113,8 +113,8 @@ def _tightened(facts: CompactionFacts, policy: Policy) -> tuple[str, ...]:
     """The view may be all that is left of a message, so what removes more of it than before is asked about (DEL-3)."""
     if facts.accepted is None:
         return ("everything: no earlier compaction of this topic is known",)
-    names = (name for name in policy.tightened_since(dict(facts.accepted)) if name in ACTS_ON_VIEW)
-    return tuple(map(tightened_text, names))
+    accepted = dict(facts.accepted)
+    return tuple(tightened_text(name, accepted, policy) for name in policy.tightened_since(accepted) if name in ACTS_ON_VIEW)
 
 
 def _bounds(facts: CompactionFacts) -> list[Bound]:
@@ -166,7 +166,7 @@ def plan_purge(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_
                     )
                 )
     rows = sum(segment.rows for segment in going)
-    asks = () if facts.accepted is None else policy.tightened_since(facts.accepted)
+    accepted = facts.accepted or policy.values
     made = empty_plan_of_log("purge_compacted", facts, policy, as_of=as_of)
     return replace(
         made,
@@ -184,7 +184,9 @@ def plan_purge(facts: Facts, policy: Policy, horizons: Mapping[int, int], *, as_
             segments=len(going),
         ),
         held=tuple(held),
-        asks=tuple(tightened_text(name) for name in asks if name == "cleanup_policy") if going else (),
+        asks=tuple(
+            tightened_text(name, accepted, policy) for name in policy.tightened_since(accepted) if name == "cleanup_policy" and going
+        ),
         reasons=("compacted",),
     )
 

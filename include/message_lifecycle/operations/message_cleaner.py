@@ -148,11 +148,11 @@ def below(partitions: Iterable[int], readers: Barriers, *, of_ttl: bool) -> dict
 
 def _asks(facts: Facts, policy: Policy, answer: RowAnswer) -> Iterator[str]:
     """Why a person's word is needed whatever the counts (DEL-3, RET-3)."""
-    tightened = (
-        policy.tightened_since(facts.accepted) if facts.accepted is not None else ("everything: no earlier run of this topic is known",)
-    )
-    for name in tightened:
-        yield tightened_text(name)
+    accepted = policy.values if facts.accepted is None else facts.accepted
+    if facts.accepted is None:
+        yield "everything: no earlier run of this topic is known"
+    for name in policy.tightened_since(accepted):
+        yield tightened_text(name, accepted, policy)
     if answer.emptied:
         yield (
             f"nothing is kept of {answer.emptied} group(s) of retention_scope {policy['retention_scope']}: the newest message alone is "

@@ -19,7 +19,7 @@ from message_lifecycle.model.message import DueRows, RowAnswer, ViewState, range
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Expected, Operation, Plan, Requirements, Selection, ViewRequirements
 from message_lifecycle.model.setting_list import Value
-from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.settings import Policy, from_to
 
 
 def empty_plan(operation: Operation, topic: TopicName, policy: Policy, requirements: Requirements, *, as_of: Instant) -> Plan:
@@ -52,14 +52,16 @@ def empty_plan_of_log(operation: Operation, facts: Facts, policy: Policy, *, as_
     return replace(made, expected=replace(made.expected, rows_in=rows, bytes_in=size), spared=spared)
 
 
-def tightened_text(name: str) -> str:
-    return f"tightened since the last accepted run: {name}"
+def tightened_text(name: str, before: Mapping[str, Value | None], policy: Policy) -> str:
+    """`before`: the settings under which a removal was last accepted."""
+    return f"tightened since the last accepted run: {from_to(name, before, policy.values)}"
 
 
 def asks_where_shorter(name: str, policy: Policy, accepted: Mapping[str, Value | None] | None) -> tuple[str, ...]:
     """A span of time that was shortened takes back what was promised: a person's word (DEL-3)."""
-    before, now = None if accepted is None else accepted.get(name), policy[name]
-    return (tightened_text(name),) if isinstance(before, int) and isinstance(now, int) and now < before else ()
+    before, now = (accepted or {}).get(name), policy[name]
+    shorter = isinstance(before, int) and isinstance(now, int) and now < before
+    return (tightened_text(name, accepted or {}, policy),) if shorter else ()
 
 
 def not_back(what: str, *, taken: int, back: int, present: int) -> Iterator[str]:

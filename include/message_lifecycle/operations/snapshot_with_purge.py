@@ -275,9 +275,10 @@ def _tightened(facts: DocumentFacts, policy: Policy, losing: Sequence[SnapshotDo
     if facts.accepted is None:
         yield "everything: no earlier run of this topic is known"
         return
-    for name, documents in sorted(tightened(policy, facts.policies, facts.accepted, facts.accepted_own).items()):
+    for _, documents in sorted(tightened(policy, facts.policies, facts.accepted, facts.accepted_own).items()):
+        where, told = documents[0]
         others = f" and {len(documents) - 1} more" if len(documents) > 1 else ""
-        yield f"{tightened_text(name)} ({documents[0]}{others})"
+        yield f"{told} ({where}{others})"
 
 
 def tightened(
@@ -285,14 +286,15 @@ def tightened(
     policies: Mapping[str, Policy],
     accepted: Mapping[str, Value | None],
     accepted_own: Mapping[str, Mapping[str, Value | None]],
-) -> dict[str, list[str]]:
-    """Setting -> where it is tighter than it was accepted: the topic, or a document that has or had settings of its own."""
-    found: dict[str, list[str]] = {name: ["topic"] for name in policy.tightened_since(accepted) if name in OWN_SETTINGS}
+) -> dict[str, list[tuple[str, str]]]:
+    """Setting -> where it is tighter than it was accepted, and from what to what in words: the topic, or a document that has or had settings
+    of its own."""
+    found = {name: [("topic", tightened_text(name, accepted, policy))] for name in policy.tightened_since(accepted) if name in OWN_SETTINGS}
     for document in sorted(policies.keys() | accepted_own.keys()):
-        earlier = {**accepted, **accepted_own.get(document, {})}
-        for name in policies.get(document, policy).tightened_since(earlier):
+        earlier, own = {**accepted, **accepted_own.get(document, {})}, policies.get(document, policy)
+        for name in own.tightened_since(earlier):
             if name in OWN_SETTINGS:
-                found.setdefault(name, []).append(f"document {document}")
+                found.setdefault(name, []).append((f"document {document}", tightened_text(name, earlier, own)))
     return found
 
 

@@ -58,6 +58,9 @@ def decide(
         )
     if approval is not None and approval.plan_id != plan.plan_id:
         return Withheld(outcome="blocked", reason="the approval belongs to another plan")
+    if approval is not None and approval.granted and approval.gate_id not in (None, report.gate_id):
+        told = f"{approval.by} answered for gate report {approval.gate_id}, and what is staged has report {report.gate_id}"
+        return Withheld(outcome="lapsed", reason=told)
     match report.judgement:
         case "blocked":
             failed = ", ".join(check.id for check in report.blocking)

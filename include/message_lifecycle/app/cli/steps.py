@@ -126,10 +126,21 @@ def gate(ctx: typer.Context, plan: PlanArgument, output: OutputOption = Output.t
     return waiting_or(report.judgement)
 
 
-def approve(ctx: typer.Context, plan: PlanArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> None:
-    """Let a plan go that the gate left to a person."""
-    told = _answer(ctx, plan, granted=True, by=by, text=text)
-    emit(output, told, f"plan {told['plan_id']} is approved by {told['by']}. Next: {drawing.goes_on(told)}")
+def approve(
+    ctx: typer.Context,
+    plan: PlanArgument,
+    by: ByOption,
+    text: TextOption,
+    report: Annotated[
+        str | None, typer.Option(metavar="ID", help="The gate report that you have read; where another stands by now, nothing is approved.")
+    ] = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Let a plan go that the gate left to a person, as its report says. Settings that were changed since make it void."""
+    told = _answer(ctx, plan, granted=True, by=by, text=text, report=report)
+    emit(
+        output, told, f"plan {told['plan_id']} is approved by {told['by']}, as gate report {told['gate_id']}. Next: {drawing.goes_on(told)}"
+    )
 
 
 def refuse(ctx: typer.Context, plan: PlanArgument, by: ByOption, text: TextOption, output: OutputOption = Output.text) -> None:
@@ -175,12 +186,14 @@ def _recorded(ctx: typer.Context, beginning: str) -> tuple[Services, str]:
     return s, s.ledger.record(beginning).plan.plan_id
 
 
-def _answer(ctx: typer.Context, beginning: str, *, granted: bool, by: str, text: str) -> View:
+def _answer(ctx: typer.Context, beginning: str, *, granted: bool, by: str, text: str, report: str | None = None) -> View:
     from message_lifecycle.app import steps
     from message_lifecycle.app.views.plans import approval_view
 
     _, by, text = word_of(by, text, "an answer")
     s = services(ctx)
-    plan = s.ledger.record(beginning).plan
-    approval = steps.approve(s, plan.plan_id, granted=granted, by=by, text=text)
+    record = s.ledger.record(beginning)
+    plan, standing = record.plan, "" if record.report is None else record.report.gate_id
+    read = standing if report and standing.startswith(report) else report
+    approval = steps.approve(s, plan.plan_id, granted=granted, by=by, text=text, gate_id=read)
     return {"plan_id": plan.plan_id, "topic": str(plan.topic), "operation": plan.operation, **approval_view(approval)}

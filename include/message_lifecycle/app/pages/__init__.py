@@ -7,7 +7,6 @@ No key is shown, nor a held key's digest: whoever may read a page and has a dige
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -18,7 +17,8 @@ from jinja2 import DictLoader, Environment, StrictUndefined, select_autoescape
 
 from message_lifecycle.model.instants import span
 from message_lifecycle.model.names import safe
-from message_lifecycle.model.settings import BY_NAME
+from message_lifecycle.model.settings import BY_NAME, told
+from message_lifecycle.model.settings import size as size
 
 View = Mapping[str, Any]
 
@@ -37,10 +37,8 @@ _TONES = {
     "needs_approval": "wait", "refused": "wait", "lapsed": "wait",
     "blocked": "bad", "starved": "bad", "failed": "bad",
 }  # fmt: skip
-_SIZE_STEP = 1000
 # A topic may have 100,000 documents; the command line lists all.
 _DOCUMENTS_SHOWN = 200
-_MINUTE = 60
 
 
 def overview(*, base: str, status: Sequence[View], runs: Sequence[View]) -> str:
@@ -88,17 +86,6 @@ def count(value: float | None) -> str:
     return "unknown" if value is None else f"{value:,}"
 
 
-def size(value: int | None) -> str:
-    if value is None:
-        return "unknown"
-    amount = float(value)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < _SIZE_STEP:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= _SIZE_STEP
-    return f"{amount:,.1f} TB"
-
-
 def share(value: float | None) -> str:
     return "unknown" if value is None else f"{100 * value:.1f} %"
 
@@ -109,19 +96,8 @@ def moment(text: str | None) -> str:
 
 
 def setting_value(setting: View) -> str:
-    """A value as a person reads it: spans and sizes beside the number that is typed."""
-    value, unit = setting["value"], setting["unit"]
-    if value is None:
-        return "unset"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return json.dumps(value) if isinstance(value, bool) else str(value)
-    # Where a setting may have decimals, whole numbers are kept with one, too.
-    value = int(value) if value == int(value) else value
-    if unit == "seconds" and value:
-        return f"{value:,} s = {span(int(value))}" if value >= _MINUTE else f"{value} s"
-    if unit == "bytes" and value:
-        return f"{value:,} B = {size(int(value))}"
-    return f"{value:,}{f' {unit}' if unit else ''}"
+    """See `told`."""
+    return told(setting["value"], setting["unit"])
 
 
 def own_value(own: View) -> str:

@@ -95,7 +95,8 @@ def gate_view(report: GateReport, at: Instant | None) -> View:
 
 
 def approval_view(approval: Approval) -> View:
-    return {"granted": approval.granted, "by": approval.by, "at": when(approval.at), "text": approval.text}
+    told: View = {"granted": approval.granted, "by": approval.by, "at": when(approval.at), "text": approval.text}
+    return {**told, "gate_id": approval.gate_id}
 
 
 def waits_until(record: PlanRecord) -> Instant | None:

@@ -40,6 +40,15 @@ def already_answered(plan_id: str, granted: bool, by: str, at: str) -> Refused:
     )
 
 
+def void_answer(plan_id: str, why: str) -> Refused:
+    """DEL-3: a yes is about one plan as one report of the gate judged it, under the settings of that time."""
+    return Refused(
+        f"the approval of plan {plan_id} is void: {why}. Nothing was removed. What is due is planned and asked again by the next run; "
+        "what a person asked for, when they ask again.",
+        code="VoidAnswer",
+    )
+
+
 def own_request(plan_id: str, by: str) -> Refused:
     """The setting `approver_is_not_requester`: nobody approves what they asked for."""
     return Refused(

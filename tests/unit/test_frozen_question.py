@@ -1,0 +1,115 @@
+"""A question to a person is frozen at what the gate judged: the answer names plan and report, and other settings make it void (DEL-3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from message_lifecycle.app import steps, tasks
+from message_lifecycle.app.due import due
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import GateReport
+from tests.errors import raises
+from tests.worlds import NOW, Lake, make_lake
+
+DAY = 86_400
+
+
+@pytest.fixture
+def lake(capsys: pytest.CaptureFixture[str]) -> Lake:
+    return make_lake(capsys)
+
+
+@pytest.fixture
+def asked(lake: Lake) -> str:
+    """The plan of four old messages of five, which waits for a person."""
+    lake.append(lake.topic("shop/audit", message_expiry=DAY), 40, 35, 30, 25, 1)
+    return str(lake.say("run", "shop/audit", "-o", "json").document["plan_id"])
+
+
+def report_of(lake: Lake, plan_id: str) -> GateReport:
+    report = lake.services.ledger.record(plan_id).report
+    assert report is not None
+    return report
+
+
+def judged_anew(lake: Lake, plan_id: str) -> GateReport:
+    """By another run, with other figures."""
+    report = report_of(lake, plan_id)
+    lake.services.ledger.record_report(replace(report, figures=(*report.figures, ("looked_at", 2))))
+    return report
+
+
+def test_an_answer_names_the_report_that_it_is_about(lake: Lake, asked: str) -> None:
+    gate_id = report_of(lake, asked).gate_id
+    told = lake.say("approve", asked, "--report", gate_id[:8], "--by", "ada", "--text", "fine", "-o", "json").document
+    assert (told["plan_id"], told["gate_id"]) == (asked, gate_id)
+    approval = lake.services.ledger.record(asked).approval
+    assert approval is not None and approval.gate_id == gate_id
+    assert lake.say("publish", asked).status == 0
+
+
+def test_without_a_report_it_is_about_the_one_that_stands(lake: Lake, asked: str) -> None:
+    assert steps.approve(lake.services, asked, granted=True, by="ada", text="").gate_id == report_of(lake, asked).gate_id
+
+
+def test_a_yes_to_a_report_that_stands_no_more_is_void_and_the_plan_waits(lake: Lake, asked: str) -> None:
+    shown = judged_anew(lake, asked)
+    refused = lake.say("approve", asked, "--report", shown.gate_id, "--by", "ada", "--text", "fine")
+    assert refused.status == 3
+    assert f"VoidAnswer: the approval of plan {asked} is void: it is about gate report {shown.gate_id}" in refused.err.replace("\n", " ")
+    record = lake.services.ledger.record(asked)
+    assert (record.state, record.approval, record.outcome) == ("gated", None, None)
+    assert lake.say("approve", asked, "--by", "ada", "--text", "read again").status == 0
+
+
+def test_a_no_to_it_stands_for_it_keeps_data(lake: Lake, asked: str) -> None:
+    shown = judged_anew(lake, asked)
+    steps.approve(lake.services, asked, granted=False, by="ada", text="no", gate_id=shown.gate_id)
+    outcome = lake.services.ledger.record(asked).outcome
+    assert outcome is not None and outcome.name == "refused"
+
+
+def test_a_setting_that_is_changed_meanwhile_makes_a_yes_void_and_it_is_asked_again(lake: Lake, asked: str) -> None:
+    name = TopicName.parse("shop/audit")
+    lake.services.topics.alter(name, {"message_expiry": DAY // 2})
+    with raises("VoidAnswer", match="message_expiry from 86,400 s = 1 d to 43,200 s = 12 h"):
+        steps.approve(lake.services, asked, granted=True, by="ada", text="fine")
+    record = lake.services.ledger.record(asked)
+    assert record.approval is None
+    assert record.outcome is not None and record.outcome.name == "superseded"
+    assert lake.stored(name) == [0, 1, 2, 3, 4]
+    again = steps.run(lake.services, name, as_of=NOW, run="next")
+    assert (again.name, again.plan_id != asked) == ("needs_approval", True)
+    with pytest.MonkeyPatch.context() as of_tasks:
+        of_tasks.setattr(tasks, "lake", lambda: lake.services)
+        (question,) = tasks.waiting(run="next")
+    assert question["plan_id"] == again.plan_id
+    assert question["gate_id"] == report_of(lake, again.plan_id or "").gate_id
+    assert "tightened since the last accepted run: message_expiry from 86,400 s = 1 d to 43,200 s = 12 h" in question["body"]
+
+
+def test_a_question_of_other_settings_holds_up_no_run(lake: Lake, asked: str) -> None:
+    name = TopicName.parse("shop/audit")
+    (waits,) = due(lake.services, [name], as_of=NOW)
+    assert (waits.due, waits.reason) == (False, f"plan {asked} waits for a person's approval")
+    lake.services.topics.alter(name, {"message_expiry": 2 * DAY})
+    (goes_on,) = due(lake.services, [name], as_of=NOW)
+    assert not goes_on.due, "nothing is older than two days"
+    lake.services.topics.alter(name, {"message_expiry": DAY + DAY // 3})
+    (goes_on,) = due(lake.services, [name], as_of=NOW)
+    assert goes_on.due, goes_on.reason
+    outcome = steps.run(lake.services, name, as_of=NOW)
+    assert (outcome.name, dict(outcome.removed)) == ("published", {"expiry": 2}), "less than half of it needs no word"
+    closed = lake.services.ledger.record(asked).outcome
+    assert closed is not None and closed.name == "lapsed"
+
+
+def test_what_airflow_hands_over_is_the_answer_to_what_was_shown(lake: Lake, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "lake", lambda: lake.services)
+    shown = judged_anew(lake, asked)
+    with raises("VoidAnswer"):
+        tasks.record_approval(plan_id=asked, gate_id=shown.gate_id, granted=True, by="ada", text="fine")
+    tasks.record_approval(plan_id=asked, gate_id=report_of(lake, asked).gate_id, granted=True, by="ada", text="fine")
+    assert steps.publish(lake.services, asked) is not None
