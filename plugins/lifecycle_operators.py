@@ -25,17 +25,19 @@ LONGEST_APPLICATION = timedelta(hours=2)
 APPROVE, REJECT = "Approve", "Reject"
 
 
+def page(path: str) -> str:
+    """The address of a page of ours, below Airflow's own."""
+    return f"{conf.get('api', 'base_url', fallback='').rstrip('/')}/lifecycle/{path}"
+
+
 class Results(BaseOperatorLink):
     """From a task to what it came to: its plan's page, or the page of the run."""
 
     name = "Results"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        base = conf.get("api", "base_url", fallback="").rstrip("/")
         plan_id = getattr(operator, "plan_id", None)
-        if plan_id:
-            return f"{base}/lifecycle/plans/{plan_id}"
-        return f"{base}/lifecycle/runs?dag_id={quote(ti_key.dag_id)}&run_id={quote(ti_key.run_id, safe='')}"
+        return page(f"plans/{plan_id}" if plan_id else f"runs?dag_id={quote(ti_key.dag_id)}&run_id={quote(ti_key.run_id, safe='')}")
 
 
 class SparkApplication(SparkSubmitOperator):

@@ -31,7 +31,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import Asset, Param, task, task_group
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from lifecycle_operators import Approval, PlainApplication, SparkApplication
+from lifecycle_operators import Approval, PlainApplication, SparkApplication, page
 
 if TYPE_CHECKING:
     from message_lifecycle.app.windows import Window
@@ -263,7 +263,7 @@ def waiting(window: str, **context: Any) -> list[dict[str, Any]]:
             "plan_id": plan["plan_id"],
             "gate_id": plan["gate_id"],
             "subject": plan["subject"],
-            "body": f"{plan['body']}\n\nTime of this run: {window}",
+            "body": f"{plan['body']}\n\n[All of it: the plan's page]({page('plans/' + plan['plan_id'])})\n\nTime of this run: {window}",
             "answer_within": plan["answer_within"],
         }
         for plan in plans

@@ -160,8 +160,9 @@ def test_each_plan_goes_its_own_way_after_its_answer(stage: Stage) -> None:
     assert [(subject, within, plan_id) for subject, _, within, plan_id in asked] == [
         (f"a/{number}: remove?", timedelta(seconds=60), f"p{number}") for number in range(3)
     ]
-    for _, body, _, _ in asked:
+    for number, (_, body, _, _) in enumerate(asked):
         assert body.startswith("**much**")
+        assert f"/lifecycle/plans/p{number})" in body
         assert "the end of the data interval" in body
 
 

@@ -63,7 +63,7 @@ def test_all_that_was_recorded_is_shown(old: Upgraded, capsys: pytest.CaptureFix
         assert (page["plan_id"], page["topic"]) == (plan_id, topic)
         record = s.ledger.record(plan_id)
         if record.report is not None:
-            assert approval_text(record) and views.question_of(record)
+            assert approval_text(s, record) and views.question_of(record)
         assert main(["explain", plan_id[:12]], wiring=Wiring(lake=lambda: s)) == 0
     assert {plan.plan_id for plan in s.ledger.plans()} >= set(old.ids.values())
     for name in s.topics.list():

@@ -91,9 +91,10 @@ def test_an_erasure_shows_where_the_key_was_and_nothing_of_it(lake: Lake, orders
     outcome = run(s, orders, EraseKey(request_id=request.request_id), word=word)
     record = s.ledger.record(outcome.plan_id or "")
     assert views.question_of(record) == "erase a key for good, with 2 of 4 messages?"
-    assert "2 of 4 messages would go, with every row of one key in the topic's tables and their history, judged" in views.approval_text(
-        record
-    )
+    text = views.approval_text(s, record)
+    assert "2 of 4 messages would go (50 %)" in text
+    assert ", with every row of one key in the topic's tables and their history, judged" in text
+    assert "It cannot be taken back: " in text
     told = plan_page(s, outcome)
     assert "2 rows of the key in all tables and their history" in told
     assert re.search(r"\d+ snapshots end, and time travel to them", told)
@@ -103,7 +104,7 @@ def test_an_erasure_shows_where_the_key_was_and_nothing_of_it(lake: Lake, orders
         "plan": pages.plan(base=BASE, page=views.plan_page(s, record.plan.plan_id)),
         "topic": pages.topic(base=BASE, page=views.topic_page(s, orders)),
         "overview": pages.overview(base=BASE, status=views.status(s), runs=views.runs(s)),
-        "question": views.approval_text(record),
+        "question": views.approval_text(s, record),
     }
     for name, text in shows.items():
         (tmp_path / name).write_text(text)

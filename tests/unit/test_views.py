@@ -8,6 +8,7 @@ import pytest
 
 from message_lifecycle.app import views
 from message_lifecycle.app.cli.screen import count, share, size
+from message_lifecycle.app.operations.registry import percent
 from message_lifecycle.model.change import RemoveRows, SealSegment
 from message_lifecycle.model.instants import Instant, span
 from message_lifecycle.model.names import safe
@@ -44,11 +45,32 @@ def test_a_question_tells_what_a_person_must_know(lake: Lake) -> None:
     lake.say("run", "shop/audit")
     record = lake.services.ledger.open_plan(topic)
     assert record is not None
-    text = views.approval_text(record)
-    assert "4 of 5 messages would go" in text
-    assert "share of messages that goes: 0.8, expected at most 0.5" in text
-    assert f"Plan `{record.plan.plan_id}`" in text
-    assert "The question lapses at 2026-11-22T12:00:00Z." in text
+    text = views.approval_text(lake.services, record)
+    assert "4 of 5 messages would go (80 %), 32 B of 40 B (80 %), 4 whole segment(s), judged as of 2026-11-21T12:00:00Z." in text
+    assert "share of messages that goes: 80 %, expected at most 50 %" in text
+    assert "The oldest of it is of 2026-11-19, the newest of 2026-11-20, by the segments that have it." in text
+    plan_id = record.plan.plan_id
+    assert f"Once published it can be taken back for 7 d, if that is now until 2026-11-28T12:00:00Z: `lifecycle undo {plan_id}`." in text
+    assert f"Plan `{plan_id}`" in text
+    assert record.report is not None
+    assert f"as gate report `{record.report.gate_id}` judged it: a setting that is changed before makes it void." in text
+    assert "If nobody answers, the question lapses at 2026-11-22T12:00:00Z: nothing is removed, and the next run asks again." in text
+
+
+def test_a_question_about_what_was_asked_for_says_who_asks_again(lake: Lake) -> None:
+    topic = lake.topic("shop/audit", approver_is_not_requester=True)
+    lake.append_at(topic, None)
+    lake.say("message", "delete", "shop/audit", "0:0", "--by", "ada", "--text", "please")
+    record = lake.services.ledger.open_plan(topic)
+    assert record is not None
+    text = views.approval_text(lake.services, record)
+    assert "The oldest of it is of an unknown day" in text
+    assert "nothing is removed, and whoever asked for it asks again." in text
+
+
+@pytest.mark.parametrize(("part", "told"), [(0, "0 %"), (4, "under 1 %"), (833, "83 %"), (999, "over 99 %"), (1_000, "100 %")])
+def test_a_share_is_whole_percents_and_never_all_or_nothing_by_rounding(part: int, told: str) -> None:
+    assert percent(part, 1_000) == told
 
 
 def test_a_question_takes_others_words_as_words(lake: Lake) -> None:
@@ -59,7 +81,7 @@ def test_a_question_takes_others_words_as_words(lake: Lake) -> None:
     lake.say("run", "shop/audit")
     record = lake.services.ledger.open_plan(topic)
     assert record is not None
-    text = views.approval_text(record)
+    text = views.approval_text(lake.services, record)
     assert "see # !\\[x](https://elsewhere.example/p) \\[yes](https://elsewhere.example) &lt;img src=x> \\\\\\[no](x)" in text
 
 

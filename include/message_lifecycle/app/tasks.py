@@ -160,7 +160,7 @@ def waiting(*, run: str) -> list[dict[str, Any]]:
         record = s.ledger.record(entry.plan_id)
         if record.approval is None and not record.plan.is_older:
             subject = safe(f"{entry.topic}: {views.question_of(record)}")
-            body = "\n".join(map(safe, views.approval_text(record).split("\n")))
+            body = "\n".join(map(safe, views.approval_text(s, record).split("\n")))
             assert record.report is not None, "what was judged has a report"
             question = {"plan_id": entry.plan_id, "gate_id": record.report.gate_id, "topic": str(entry.topic), "subject": subject}
             questions.append({**question, "body": body, "answer_within": _answer_within(s, record)})

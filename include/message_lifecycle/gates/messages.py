@@ -275,13 +275,13 @@ def _limits(plan: Plan, policy: Policy) -> Suite:
             "much_rows",
             "No more than the allowed share of the log's messages goes.",
             "share of messages that goes",
-            Within(frame=FIGURES, column="fraction_rows", minimum=None, maximum=share),
+            Within(frame=FIGURES, column="fraction_rows", minimum=None, maximum=share, shown_as="share"),
         ),
         limit(
             "much_bytes",
             "No more than the allowed share of the log's bytes goes.",
             "share of bytes that goes",
-            Within(frame=FIGURES, column="fraction_bytes", minimum=None, maximum=share),
+            Within(frame=FIGURES, column="fraction_bytes", minimum=None, maximum=share, shown_as="share"),
         ),
         limit(
             "emptied",
@@ -346,7 +346,7 @@ def compaction_suite(plan: Plan, staged: Staged, policy: Policy) -> Suite:
             "much_lost",
             "No more than the allowed share of the view goes for another reason than a newer message.",
             "share of the view that goes",
-            Within(frame=FIGURES, column="fraction_lost", minimum=None, maximum=policy.max_removed_fraction),
+            Within(frame=FIGURES, column="fraction_lost", minimum=None, maximum=policy.max_removed_fraction, shown_as="share"),
         ),
         limit(
             "emptied",

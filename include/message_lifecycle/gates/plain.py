@@ -122,6 +122,8 @@ def _range(minimum: Number | None, maximum: Number | None, shown_as: ShownAs = "
 def _shown(value: Number | None, shown_as: ShownAs = "number") -> str:
     if value is None:
         return "unknown"
+    if shown_as == "share":
+        return f"{100 * value:.2f}".rstrip("0").rstrip(".") + " %"
     if isinstance(value, float):
         return f"{value + 0.0:.8g}"  # minus zero is zero
     return format_instant(value) if shown_as == "instant" else f"{value:,}"

@@ -13,7 +13,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 
 Number = int | float
-ShownAs = Literal["number", "instant"]
+ShownAs = Literal["number", "instant", "share"]
 Asks = Literal["rows", "known", "in_set", "sum", "min", "max"]
 
 

@@ -125,7 +125,7 @@ def reclaim_suite(plan: Plan, policy: Policy) -> Suite:
             "much_bytes",
             "No more than the allowed share of the bytes in the tables' folders goes.",
             "share of bytes that goes",
-            Within(frame=FIGURES, column="fraction_bytes", minimum=None, maximum=policy.max_removed_fraction),
+            Within(frame=FIGURES, column="fraction_bytes", minimum=None, maximum=policy.max_removed_fraction, shown_as="share"),
         ),
         asked("tightened", "The undo window was not shortened since a removal was last accepted.", plan),
     )

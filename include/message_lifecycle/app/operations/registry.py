@@ -20,7 +20,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, Outcome, PlanRecord, Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted, Request, UndoPlan
-from message_lifecycle.model.settings import Policy
+from message_lifecycle.model.settings import Policy, size
 from message_lifecycle.model.topic import check_operation
 from message_lifecycle.ports import ChangeStore, Given, Topic
 
@@ -88,10 +88,26 @@ def question_of_space(plan: Plan) -> str:
 
 
 def first_line(plan: Plan, where: str, going: Removed) -> str:
-    return (
-        f"**{plan.topic}**: {sum(count for _, count in going):,} of {plan.expected.rows_in:,} {plan.things} would go, "
-        f"{where}, judged as of {format_instant(plan.as_of)}."
-    )
+    """How much goes, as counts and as shares of messages and bytes."""
+    rows, expected = sum(count for _, count in going), plan.expected
+    share = f" ({percent(rows, expected.rows_in)})" if rows and expected.rows_in else ""
+    return f"**{plan.topic}**: {rows:,} of {expected.rows_in:,} {plan.things} would go{share}{_bytes(plan)}, {where}, judged as of {format_instant(plan.as_of)}."
+
+
+def _bytes(plan: Plan) -> str:
+    """None where what goes has no bytes of its own: what comes back, what a view leaves out."""
+    gone, there = plan.expected.removed_bytes, plan.expected.bytes_in
+    if gone is None:
+        return ", how many bytes is not known"
+    return f", {size(gone)} of {size(there)} ({percent(gone, there)})" if gone and there else ""
+
+
+def percent(part: int, whole: int) -> str:
+    """Whole percents; what is not all or nothing is not told as that."""
+    share = 100 * part / whole
+    if 0 < share < 0.5 or 99.5 <= share < 100:  # where it would be rounded to all or nothing
+        return "under 1 %" if share < 1 else "over 99 %"
+    return f"{share:.0f} %"
 
 
 def last_line(plan: Plan) -> str:

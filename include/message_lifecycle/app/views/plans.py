@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from message_lifecycle.app.operations.registry import kind_of
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.state import View, held_view, outcome_view, when
 from message_lifecycle.model.change import ByKind, Change, Commit, Forget, Move, QuarantinedFile, Rewrite, Rows
-from message_lifecycle.model.instants import Instant, format_instant
+from message_lifecycle.model.errors import LifecycleError
+from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, format_instant, span
 from message_lifecycle.model.outcome import Approval, GateReport, PlanRecord, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
@@ -118,11 +119,56 @@ def question_of(record: PlanRecord) -> str:
     return kind_of(record.plan).question(record.plan, sum(count for _, count in removal_of(record)))
 
 
-def approval_text(record: PlanRecord) -> str:
-    """What a person should know to decide, as Markdown."""
-    failed = [check for check in record.report.checks if not check.passed] if record.report else []
-    lines, until = kind_of(record.plan).lines(record.plan, removal_of(record), failed), waits_until(record)
-    return "\n".join([*lines, *([f"The question lapses at {format_instant(until)}."] if until is not None else [])])
+def approval_text(s: Services, record: PlanRecord) -> str:
+    """What a person should know to decide, as Markdown: what goes, why they are asked, until when it comes back and how, what a yes is
+    about, and what happens without an answer."""
+    plan, report, until = record.plan, record.report, waits_until(record)
+    operation = kind_of(plan)
+    failed = [check for check in report.checks if not check.passed] if report else []
+    told = [line for line in (_days(s, plan) if until is not None else "", _way_back(s, plan)) if line]
+    if report is not None:
+        told.append(
+            f"A yes is about this plan as gate report `{report.gate_id}` judged it: a setting that is changed before makes it void."
+        )
+    if until is not None:
+        then = "whoever asked for it asks again" if operation.by_request else "the next run asks again"
+        told.append(f"If nobody answers, the question lapses at {format_instant(until)}: nothing is removed, and {then}.")
+    return "\n".join([*operation.lines(plan, removal_of(record), failed), *(line for one in told for line in ("", one))])
+
+
+def _days(s: Services, plan: Plan) -> str:
+    """Between which days lies what goes, by its segments or files; empty where it has no days of its own: what comes back, documents."""
+    times: list[tuple[Instant | None, Instant | None]] = [(file.oldest_at, file.newest_at) for file in plan.on_quarantine.files]
+    if plan.on_log.drop or plan.on_log.mark or plan.moved("away"):
+        going = {(rows.partition, rows.base_offset) for rows in plan.on_log.mark}
+        try:
+            segments = s.reader.log(plan.topic).segments
+        except LifecycleError as error:
+            return f"How old it is cannot be told: {error.code}."
+        times += [
+            (one.oldest_at, one.newest_at)
+            for one in segments
+            if plan.moved("away") or plan.drops(one.partition, one.base_offset) or (one.partition, one.base_offset) in going
+        ]
+    if not times:
+        return ""
+    oldest, newest = [at for at, _ in times], [at for _, at in times]
+    return f"The oldest of it is of {_day(oldest, min)}, the newest of {_day(newest, max)}, by the segments that have it."
+
+
+def _day(times: Sequence[Instant | None], end: Callable[[Sequence[Instant]], Instant]) -> str:
+    known = [at for at in times if at is not None]
+    return format_instant(end(known)).partition("T")[0] if len(known) == len(times) else "an unknown day"
+
+
+def _way_back(s: Services, plan: Plan) -> str:
+    why_not = kind_of(plan).why_not_undone()
+    if why_not is not None:
+        return f"It cannot be taken back: {why_not}."
+    window_us = Policy.of_values(plan.policy).undo_window_us
+    until = format_instant(Instant(min(s.ledger.now() + window_us, INT64_MAX)))
+    lasts = span(window_us // MICROS_PER_SECOND)
+    return f"Once published it can be taken back for {lasts}, if that is now until {until}: `lifecycle undo {plan.plan_id}`."
 
 
 def _documents(plan: Plan) -> View:
