@@ -4,7 +4,9 @@ Whoever may read a DAG of ours may read its pages; the dependency stands on the 
 """
 
 # No `from __future__ import annotations`: FastAPI would take the parameters of functions made inside a function for queries.
+from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 from airflow.plugins_manager import AirflowPlugin
 
@@ -14,13 +16,18 @@ DAG_ID = "message_cleaner"
 STATUS_OF_EXIT = {2: 404, 3: 409, 4: 503}
 PREVIEW_DAG_ID = "preview"
 RUNS_SHOWN = 20
+UNKNOWN_VISITOR, SEE_OTHER = HTTPStatus.UNAUTHORIZED, HTTPStatus.SEE_OTHER
+# Airflow's own way to the log-in of whichever manager of users it has; it goes on to `next` where that is a page of its own.
+LOGIN = "/api/v2/auth/login"
 
 
 def application() -> Any:
     """The FastAPI application. Called by the api-server alone, so that no other component imports what it needs."""
     from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_authenticated
     from fastapi import Depends, FastAPI, HTTPException, Request
-    from fastapi.responses import HTMLResponse
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.responses import HTMLResponse, RedirectResponse
+    from starlette.exceptions import HTTPException as AnyHTTPException
 
     from message_lifecycle.app import pages
     from message_lifecycle.model.errors import LifecycleError
@@ -46,6 +53,21 @@ def application() -> Any:
     def refused(request: Request, error: LifecycleError) -> HTMLResponse:
         status = STATUS_OF_EXIT.get(error.exit_code, 500)
         return answer(pages.error(base=base(request), kind=error.code, message=str(error)), status)
+
+    @app.exception_handler(AnyHTTPException)
+    def not_answered(request: Request, error: AnyHTTPException) -> HTMLResponse | RedirectResponse:
+        """Nobody of a browser who has not logged in does so first, and then sees what they asked for; any other program reads the status."""
+        if error.status_code == UNKNOWN_VISITOR and "text/html" in request.headers.get("accept", ""):
+            asked = quote(f"{request.url.path}?{request.url.query}".removesuffix("?"), safe="")
+            return RedirectResponse(f"{base(request).removesuffix(PREFIX)}{LOGIN}?next={asked}", SEE_OTHER, headers=pages.HEADERS)
+        told = HTTPStatus(error.status_code).phrase
+        return answer(pages.error(base=base(request), kind=told, message=str(error.detail)), error.status_code)
+
+    @app.exception_handler(RequestValidationError)
+    def not_whole(request: Request, error: RequestValidationError) -> HTMLResponse:
+        lacking = ", ".join(sorted({str(one["loc"][-1]) for one in error.errors()}))
+        message = f"the address of this page lacks, or has wrong: {lacking}"
+        return answer(pages.error(base=base(request), kind=HTTPStatus.BAD_REQUEST.phrase, message=message), HTTPStatus.BAD_REQUEST)
 
     @app.get("/")
     def overview(request: Request) -> HTMLResponse:
@@ -79,7 +101,7 @@ def application() -> Any:
     # Without this, a path that does not exist would be answered before anybody is asked who they are.
     @app.get("/{path:path}")
     def nothing_here(path: str) -> HTMLResponse:
-        raise HTTPException(404, f"no page {path!r}")
+        raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no page {path!r} here.")
 
     return app
 

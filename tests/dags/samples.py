@@ -230,8 +230,12 @@ def plan(**changes: Any) -> dict[str, Any]:
             "figures": {},
             "took_ms": 1_234,
         },
-        "approval": {"granted": True, "by": "admin", "at": "2026-11-21T15:01:00Z", "text": EVIL},
+        "approval": {"granted": True, "by": "admin", "at": "2026-11-21T15:01:00Z", "text": EVIL, "gate_id": "b" * 32},
         "waits_until": None,
+        "runs": [{"dag_id": "message_cleaner", "run_id": f"scheduled__2026-11-21T15:00:00Z{EVIL}"}, {"dag_id": None, "run_id": EVIL}],
+        "successor": None,
+        "undone_by": None,
+        "undo_until": "2026-11-28T15:01:00Z",
         "outcome": outcome(),
         **changes,
     }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -85,7 +86,8 @@ def test_a_page_is_whole_and_asks_nothing_of_anybody(name: str) -> None:
     reader.feed(html)
     assert reader.open == []
     assert reader.seen.isdisjoint({"script", "link", "img", "iframe", "form", "button"})
-    assert all(address.startswith(f"{BASE}/") for address in reader.addresses)
+    # Of Airflow's own pages a run's alone is named.
+    assert all(address.startswith((f"{BASE}/", "/dags/")) for address in reader.addresses)
     assert not re.search(r"https?://|@import|url\(", html)
 
 
@@ -134,7 +136,7 @@ def test_of_very_many_documents_some_are_shown_and_the_others_counted() -> None:
 
 def test_a_plan_of_documents_shows_what_goes_why_and_who_is_left_out() -> None:
     html = DOCUMENTS["plan of documents"]()
-    for said in ("900 – 1,899", "purged_synced", "synced 1,900", "the first change", "<td>poem</td>", "changes go"):
+    for said in ("900 – 1,899", "purged_synced", "synced 1,900", "the first change", "<td>poem</td>", "changes went"):
         assert said in html
     assert "blocked" not in DOCUMENTS["new plan of documents"]().partition("What happens")[0].partition("</style>")[2]
 
@@ -182,4 +184,84 @@ def test_nobody_is_let_in_unasked(plugins: None) -> None:
     assert lifecycle_pages.LifecyclePages.fastapi_apps[0]["url_prefix"] == BASE
     client = TestClient(create_app(), raise_server_exceptions=False)
     for path in ("/", "/topics/a/b", "/plans/x", "/runs?dag_id=message_cleaner&run_id=x", "/nowhere", "/docs", "/openapi.json"):
-        assert client.get(f"{BASE}{path}").status_code == 401, path
+        refused = client.get(f"{BASE}{path}")
+        assert refused.status_code == 401, path
+        assert "Unauthorized" in refused.text
+        assert refused.headers["content-security-policy"] == pages.HEADERS["Content-Security-Policy"]
+        browser = client.get(f"{BASE}{path}", headers={"Accept": "text/html,*/*;q=0.8"}, follow_redirects=False)
+        asked = quote(f"{BASE}{path}", safe="")
+        assert (browser.status_code, browser.headers["location"]) == (303, f"/api/v2/auth/login?next={asked}")
+        went_on = client.get(browser.headers["location"], follow_redirects=False)
+        assert (went_on.status_code, went_on.headers["location"].partition("?next=")[2]) == (307, asked), (
+            "Airflow takes it for a page of its own"
+        )
+
+
+@pytest.mark.airflow
+def test_a_page_that_is_not_there_is_told_on_a_page(plugins: None) -> None:
+    from airflow.api_fastapi.core_api.security import get_user
+    from fastapi.testclient import TestClient
+
+    import lifecycle_pages
+
+    app = lifecycle_pages.application()
+    for dependency in app.router.dependencies:
+        app.dependency_overrides[dependency.dependency] = lambda: None
+    app.dependency_overrides[get_user] = lambda: None
+    client = TestClient(app, raise_server_exceptions=False)
+    for path, status, told in (
+        ("/nowhere<b>", 404, "There is no page &#39;nowhere&lt;b&gt;&#39; here."),
+        ("/runs?dag_id=x", 400, "lacks, or has wrong: run_id"),
+    ):
+        found = client.get(path)
+        assert (found.status_code, found.headers["content-type"]) == (status, "text/html; charset=utf-8")
+        assert told in found.text
+        assert all(found.headers[name] == value for name, value in pages.HEADERS.items())
+
+
+def test_checks_that_hold_are_folded_and_the_others_shown() -> None:
+    html = DOCUMENTS["plan"]()
+    folded = html.partition("<details")[2].partition("</details>")[0]
+    assert "1 of 3 checks hold" in folded
+    assert "rows_exact" in folded
+    assert "share" not in folded
+    assert "never" in html.partition("What the gate found")[2].partition("<details")[0]
+
+
+def test_a_plan_says_in_which_state_it_is() -> None:
+    told = {
+        "is asked": samples.plan(state="gated", approval=None, outcome=None, waits_until="2026-11-22T15:00:00Z", asks=["whether"]),
+        "was asked": samples.plan(asks=["whether"]),
+        "will be asked": samples.plan(state="staged", gate=None, approval=None, outcome=None, asks=["whether"]),
+    }
+    for words, page in told.items():
+        assert re.findall(r"A person (\w+ \w+(?: \w+)?): whether", pages.plan(base=BASE, page=page)) == [words]
+    assert "admin has approved it, 2026-11-21 15:01:00; it is not published yet." in pages.plan(
+        base=BASE, page=samples.plan(state="gated", outcome=None)
+    )
+
+
+def test_a_plan_links_to_its_run_and_to_what_came_of_it() -> None:
+    html = pages.plan(base=f"/air{BASE}", page=samples.plan(successor="5" * 32, undone_by="6" * 32))
+    run = "scheduled__2026-11-21T15%3A00%3A00Z"
+    assert f'href="/air/lifecycle/runs?dag_id=message_cleaner&amp;run_id={run}' in html
+    assert f'href="/air/dags/message_cleaner/runs/{run}' in html
+    for other in ("5" * 32, "6" * 32):
+        assert f'href="/air/lifecycle/plans/{other}"' in html
+
+
+def test_a_time_within_a_sentence_is_shown_as_those_that_stand_alone() -> None:
+    html = pages.overview(
+        base=BASE, status=[samples.status(ok=False, problems=["9 messages are overdue since 2026-11-20T12:00:00.5Z, and nothing"])], runs=[]
+    )
+    assert "overdue since 2026-11-20 12:00:00.5, and nothing" in html
+    assert "T12:00:00" not in html
+    assert "scheduled__2026-11-21T15:00:00Z" in DOCUMENTS["plan"](), "a name stays as it is"
+
+
+def test_a_partition_that_never_had_a_message_has_no_full_bar() -> None:
+    empty = {**samples.topic()["partitions"][0], "start_offset": 0, "end_offset": 0, "messages": 0, "segments": 0}
+    html = pages.topic(base=BASE, page=samples.topic(partitions=[empty]))
+    assert html.count('class="bar none"') == 1
+    assert 'aria-label="no message was ever there"' in html
+    assert "bar none" not in DOCUMENTS["topic"]()

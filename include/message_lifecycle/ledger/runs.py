@@ -101,6 +101,10 @@ class Runs(Part):
         with self._database.reading() as connection:
             return [entry for _, entry in _entries(connection, _met.c.run_id == run)]
 
+    def runs_of(self, plan_id: str) -> Sequence[str]:
+        """Names of the runs that have worked on the plan, the first first."""
+        return [str(row.run_id) for row in self._rows(select(_met.c.run_id).where(_met.c.plan_id == plan_id).order_by(_met.c.event))]
+
     def runs(self, run: str | None = None, *, limit: int = 50) -> Sequence[Run]:
         """Newest first; or the one of that name, if there is one."""
         query = select(tables.runs).order_by(tables.runs.c.event.desc()).limit(limit)

@@ -7,6 +7,7 @@ No key is shown, nor a held key's digest: whoever may read a page and has a dige
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -95,6 +96,14 @@ def moment(text: str | None) -> str:
     return "unknown" if text is None else text.removesuffix("Z").replace("T", " ").partition(".")[0]
 
 
+def above(base: str) -> str:
+    """Where Airflow's own pages begin, as a path."""
+    return base.rpartition("/")[0]
+
+
+_INSTANT = re.compile(r"(?<![\w:-])(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d+)?)Z(?!\w)")
+
+
 def setting_value(setting: View) -> str:
     """See `told`."""
     return told(setting["value"], setting["unit"])
@@ -105,9 +114,12 @@ def own_value(own: View) -> str:
     return setting_value({"value": own["value"], "unit": BY_NAME[own["setting"]].unit})
 
 
-def _written_out(value: object) -> object:
-    """What a macro has made is markup of ours, and its values have come by here."""
-    return safe(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+def _shown(value: object) -> object:
+    """A text with what is not printable written out, and times within it as `moment` shows those that stand alone; ids that hold a time stay
+    as they are. What a macro has made is markup of ours, and its values have come by here."""
+    if isinstance(value, str) and not hasattr(value, "__html__"):
+        return _INSTANT.sub(r"\1 \2", safe(value))
+    return value
 
 
 @cache
@@ -119,11 +131,11 @@ def _environment() -> Environment:
         loader=DictLoader(sources),
         autoescape=select_autoescape(default=True, default_for_string=True, enabled_extensions=("html",), disabled_extensions=("css",)),
         undefined=StrictUndefined,
-        finalize=_written_out,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for helper in (count, size, share, span, moment, tone, topic_path, setting_value, own_value):
+    for helper in (count, size, share, span, moment, tone, topic_path, above, setting_value, own_value):
         environment.filters[helper.__name__] = helper
     return environment
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from message_lifecycle.app.operations.registry import kind_of
+from message_lifecycle.app.operations.registry import kind_of, of_plan
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.state import View, held_view, outcome_view, when
 from message_lifecycle.model.change import ByKind, Change, Commit, Forget, Move, QuarantinedFile, Rewrite, Rows
@@ -76,8 +76,44 @@ def record_view(record: PlanRecord) -> View:
 
 
 def plan_page(s: Services, plan_id: str) -> View:
-    """By id or a unique beginning of one. Raises UnknownPlan."""
-    return record_view(s.ledger.record(plan_id))
+    """By id or a unique beginning of one, with what came before and after it. Raises UnknownPlan."""
+    record = s.ledger.record(plan_id)
+    undone = s.ledger.undoing(record.plan.plan_id)
+    return {
+        **record_view(record),
+        "runs": [_run(name) for name in s.ledger.runs_of(record.plan.plan_id)],
+        "successor": _successor(s, record),
+        "undone_by": None if undone is None else undone.undone_by,
+        "undo_until": None if undone is not None else when(_undo_until(s, record)),
+    }
+
+
+def _run(name: str) -> View:
+    """Of Airflow by its DAG; any other name is one that a person gave."""
+    dag_id, slash, run_id = name.partition("/")
+    return {"dag_id": dag_id if slash else None, "run_id": run_id if slash else name}
+
+
+def _successor(s: Services, record: PlanRecord) -> str | None:
+    """The next plan of the operation where this one gave way; None: there is none yet, or it is too long ago."""
+    if record.outcome is None or record.outcome.name not in ("superseded", "lapsed"):
+        return None
+    of_topic = [plan.plan_id for plan in s.ledger.plans(record.plan.topic) if plan.operation == record.plan.operation]
+    at = of_topic.index(record.plan.plan_id) if record.plan.plan_id in of_topic else 0
+    return of_topic[at - 1] if at else None
+
+
+def _undo_until(s: Services, record: PlanRecord) -> Instant | None:
+    """Until when it can be taken back; None: it cannot, any more or at all."""
+    published_at = s.ledger.published_at(record.plan.plan_id)
+    if published_at is None or kind_of(record.plan).why_not_undone() is not None:
+        return None
+    try:
+        policy = of_plan(s, record.plan).settings_now(s, record.plan)
+    except LifecycleError:  # the topic cannot be asked: what it promised when it was planned
+        policy = Policy.of_values(record.plan.policy)
+    until = Instant(min(published_at + policy.undo_window_us, INT64_MAX))
+    return until if s.ledger.now() < until else None
 
 
 def gate_view(report: GateReport, at: Instant | None) -> View:
