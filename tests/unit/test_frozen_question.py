@@ -103,7 +103,22 @@ def test_a_question_of_other_settings_holds_up_no_run(lake: Lake, asked: str) ->
     outcome = steps.run(lake.services, name, as_of=NOW)
     assert (outcome.name, dict(outcome.removed)) == ("published", {"expiry": 2}), "less than half of it needs no word"
     closed = lake.services.ledger.record(asked).outcome
-    assert closed is not None and closed.name == "lapsed"
+    assert closed is not None and closed.name == "superseded", "nobody has failed to answer"
+    assert closed.detail.endswith("settings were changed after it was planned: message_expiry from 86,400 s = 1 d to 115,200 s = 1 d 8 h")
+
+
+def test_a_run_whose_question_is_void_says_so_at_its_end(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = lake.topic("shop/clicks", message_expiry=DAY)
+    lake.append(name, 40, 35, 30, 25, 1)
+    assert steps.run(lake.services, name, as_of=NOW, run="first").name == "needs_approval"
+    monkeypatch.setattr(tasks, "lake", lambda: lake.services)
+    assert [outcome["outcome"] for outcome in tasks.verify(run="first")] == ["needs_approval"]
+    lake.services.topics.alter(name, {"message_expiry": 2 * DAY})
+    (told,) = tasks.verify(run="first")
+    assert (told["outcome"], told["detail"]) == (
+        "superseded",
+        "settings were changed after it was planned: message_expiry from 86,400 s = 1 d to 172,800 s = 2 d",
+    )
 
 
 def test_what_airflow_hands_over_is_the_answer_to_what_was_shown(lake: Lake, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:

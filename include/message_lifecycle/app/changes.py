@@ -169,15 +169,16 @@ def waits(s: Services, record: PlanRecord) -> bool:
     if record.approval is not None:
         return True
     ttl_us = Policy.of_values(record.plan.policy).approval_ttl_us
-    return s.ledger.now() <= record.reported_at + ttl_us and not _is_void(s, record.plan)
+    return s.ledger.now() <= record.reported_at + ttl_us and not outdated(s, record.plan)
 
 
-def _is_void(s: Services, plan: Plan) -> bool:
-    """Whether nobody can say yes any more, because settings were changed since."""
+def outdated(s: Services, plan: Plan) -> str:
+    """Why nobody can say yes to it any more, in words; empty: they can."""
     try:
-        return bool(settings_changed(s, plan))
+        changed = settings_changed(s, plan)
     except (UnknownTopic, PlanConflict):  # of a topic that is gone nothing was changed
-        return False
+        return ""
+    return f"settings were changed after it was planned: {', '.join(changed)}" if changed else ""
 
 
 def settings_changed(s: Services, plan: Plan) -> tuple[str, ...]:
@@ -201,10 +202,12 @@ def require_todays(s: Services, plan: Plan) -> None:
         raise PlanConflict(plan.plan_id, _of_earlier_version(plan))
 
 
-def replaced(record: PlanRecord, by: str) -> tuple[OutcomeName, str]:
-    """How an open plan ends whose place another takes: the outcome and its words."""
+def replaced(s: Services, record: PlanRecord, by: str) -> tuple[OutcomeName, str]:
+    """How an open plan ends whose place another takes: the outcome and its words. Of an outdated one nobody has failed to answer."""
     if record.plan.is_older:
         return "superseded", f"{by} took its place: {_of_earlier_version(record.plan)}"
+    if told := outdated(s, record.plan):
+        return "superseded", f"{by} took its place: {told}"
     asked = record.report is not None and record.report.judgement == "needs_approval"
     return "lapsed" if asked else "superseded", f"{by} took its place"
 

@@ -72,7 +72,7 @@ def plan(
         with sparing.refusals_recorded(s, name, operation.name, as_of, run):
             made = preview(s, name, as_of=as_of, work=work)  # anew: of an undo that was finished just now nothing is left to do
         if earlier is not None and earlier.plan.plan_id != made.plan_id:
-            close(s, earlier.plan, *replaced(earlier, by=f"plan {made.plan_id}"))
+            close(s, earlier.plan, *replaced(s, earlier, by=f"plan {made.plan_id}"))
         if made.erasure is not None:
             requested_by = requested_by or s.ledger.erasure(made.erasure.request_id).requested_by
         return s.ledger.add_plan(made, run=run, requested_by=requested_by)
@@ -199,9 +199,8 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gat
     standing = None if record.report is None else record.report.gate_id
     if granted and record.outcome is None:
         require_todays(s, record.plan)
-        changed = () if record.approval is not None else changes.settings_changed(s, record.plan)
-        if changed:
-            why = f"settings were changed after it was planned: {', '.join(changed)}"
+        why = "" if record.approval is not None else changes.outdated(s, record.plan)
+        if why:
             close(s, record.plan, "superseded", why)
             raise void_answer(record.plan.plan_id, why)
     if granted and asked_by_itself(record, by):

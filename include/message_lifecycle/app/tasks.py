@@ -219,7 +219,8 @@ def _outcome(s: Services, run: str, entry: RunEntry, work: Operation, *, answere
     if judgement == "needs_approval" and not (answered and record.approval is not None):
         if changes.waits(s, record):
             return steps.outcome_of(plan, "needs_approval", detail="waits for a person")
-        return steps.close(s, plan, "lapsed", "nobody answered in time, or settings were changed meanwhile")
+        outdated = changes.outdated(s, plan)
+        return steps.close(s, plan, "superseded" if outdated else "lapsed", outdated or "nobody answered in time")
     said = entry.outcome.detail if entry.outcome else f"its run ended while the plan was {entry.state}; the logs of the Spark tasks say why"
     return steps.close(s, plan, "failed", said)
 
