@@ -8,7 +8,7 @@ import pytest
 
 from message_lifecycle.app import views
 from message_lifecycle.app.cli.screen import count, share, size
-from message_lifecycle.app.operations.registry import percent
+from message_lifecycle.app.operations.questions import percent
 from message_lifecycle.model.change import RemoveRows, SealSegment
 from message_lifecycle.model.instants import Instant, span
 from message_lifecycle.model.names import safe

@@ -27,7 +27,7 @@ from message_lifecycle.app.document_facts import (
 from message_lifecycle.app.due import Asked, Due, due_states
 from message_lifecycle.app.holds import held_documents, holds_of, ids_of
 from message_lifecycle.app.known import holds_documents
-from message_lifecycle.app.operations import registry
+from message_lifecycle.app.operations import questions
 from message_lifecycle.app.operations.registry import Frames, Operation, Work
 from message_lifecycle.app.operations.undo import Undo, check, later, remember
 from message_lifecycle.app.services import Services
@@ -126,8 +126,8 @@ class SnapshotWithPurge(OfDocuments):
         purged = sum(action.purged > 0 for action in plan.on_snapshots.documents)
         return f"of {purged:,} document(s), each covered by a snapshot that is proved"
 
-    def lines(self, plan: Plan, going: registry.Removed, failed: Sequence[Check]) -> list[str]:
-        return registry.of_documents(plan, self.where(plan), going, failed)
+    def lines(self, plan: Plan, going: questions.Removed, failed: Sequence[Check]) -> list[str]:
+        return questions.of_documents(plan, self.where(plan), going, failed)
 
     def given(self, s: Services, plan: Plan, staged: Staged) -> Given:
         return replace(super().given(s, plan, staged), behind=lambda: unsynced(s, plan, staged))

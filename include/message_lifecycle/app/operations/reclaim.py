@@ -11,7 +11,7 @@ from typing import cast
 from message_lifecycle.app.archiving import with_figures
 from message_lifecycle.app.due import Asked, Due
 from message_lifecycle.app.holds import holds_of, ids_of
-from message_lifecycle.app.operations import registry
+from message_lifecycle.app.operations import questions
 from message_lifecycle.app.operations.registry import Frames, OfSpace, Work, accept_one, kind_of, undoable
 from message_lifecycle.app.operations.topics import deleted_by, policy_of_deleted, undo_until
 from message_lifecycle.app.services import Services
@@ -89,8 +89,8 @@ class DeletedReclaim(OfSpace):
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return deleted_reclaim_suite(plan, policy)
 
-    def lines(self, plan: Plan, going: registry.Removed, failed: Sequence[Check]) -> list[str]:
-        return registry.of_space(plan, "They are all that is left of the topic that was deleted", failed)
+    def lines(self, plan: Plan, going: questions.Removed, failed: Sequence[Check]) -> list[str]:
+        return questions.of_space(plan, "They are all that is left of the topic that was deleted", failed)
 
     def settings_now(self, s: Services, plan: Plan) -> Policy:
         """The deleted topic's. Raises PlanConflict where it is not there any more."""
@@ -301,8 +301,8 @@ class Reclaim(OfSpace):
     def checks(self, plan: Plan, staged: Staged, policy: Policy) -> Suite:
         return reclaim_suite(plan, policy)
 
-    def lines(self, plan: Plan, going: registry.Removed, failed: Sequence[Check]) -> list[str]:
-        return registry.of_space(plan, "What it had removed longer ago than the undo window could then not be taken back any more", failed)
+    def lines(self, plan: Plan, going: questions.Removed, failed: Sequence[Check]) -> list[str]:
+        return questions.of_space(plan, "What it had removed longer ago than the undo window could then not be taken back any more", failed)
 
     def differences(self, s: Services, record: PlanRecord, published: Published) -> list[str]:
         """What went and was not listed."""

@@ -1,0 +1,101 @@
+"""What a person is told of a plan that waits for a word, line by line, as Markdown: how much goes, and why they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from message_lifecycle.model.instants import format_instant
+from message_lifecycle.model.outcome import Check
+from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.settings import size
+
+Removed = Sequence[tuple[str, int]]
+"""Counts by reason."""
+
+
+def of_messages(plan: Plan, where: str, going: Removed, failed: Sequence[Check]) -> list[str]:
+    held = "rows of the quarantine" if plan.on_quarantine.files or plan.on_quarantine.files_back else "messages of partition {}"
+    return [
+        first_line(plan, where, going),
+        "",
+        *(f"* why you are asked: {limit}" for limit in limits(plan, failed)),
+        *(f"* {count:,} by {reason}" for reason, count in going),
+        *(f"* stays: {entry.rows:,} overdue {held.format(entry.partition)}: {_plain(entry.detail)}" for entry in plan.held),
+        *(f"* note: {_plain(warning)}" for warning in plan.warnings),
+        "",
+        last_line(plan),
+    ]
+
+
+def of_documents(plan: Plan, where: str, going: Removed, failed: Sequence[Check]) -> list[str]:
+    """No document is named: whoever asks the question keeps it, and an erasure reaches the ledger alone."""
+    told = [("question", plan.asks), ("held document", plan.held), ("note", plan.warnings)]
+    return [
+        first_line(plan, where, going),
+        "",
+        *(f"* why you are asked: not so: {check.says}" for check in failed),
+        *(f"* {count:,} by {reason}" for reason, count in going),
+        *(f"* {len(entries):,} {what}(s), in words: `lifecycle ledger show {plan.plan_id}`" for what, entries in told if entries),
+        "",
+        last_line(plan),
+    ]
+
+
+def of_space(plan: Plan, lost: str, failed: Sequence[Check]) -> list[str]:
+    """`lost`: what can then not be had any more, as a sentence."""
+    return [
+        f"**{plan.topic}**: {question_of_space(plan)} {lost}, judged as of {format_instant(plan.as_of)}.",
+        "",
+        *(f"* why you are asked: {limit}" for limit in limits(plan, failed)),
+        *(f"* {len(action.snapshots):,} snapshots of {action.table or 'the log'}" for action in plan.forgets),
+        *(
+            f"* {len(r.files):,} files of {change.table or 'the log'}: {r.role}, {r.size_bytes:,} bytes"
+            for change in plan.forgets
+            for r in change.files
+        ),
+        "",
+        f"Plan `{plan.plan_id}`.",
+    ]
+
+
+def question_of_space(plan: Plan) -> str:
+    files = sum(len(removal.files) for removal in plan.file_removals)
+    return f"remove {files:,} files of {plan.expected.removed_bytes:,} bytes for good?"
+
+
+def first_line(plan: Plan, where: str, going: Removed) -> str:
+    """How much goes, as counts and as shares of messages and bytes."""
+    rows, expected = sum(count for _, count in going), plan.expected
+    share = f" ({percent(rows, expected.rows_in)})" if rows and expected.rows_in else ""
+    return f"**{plan.topic}**: {rows:,} of {expected.rows_in:,} {plan.things} would go{share}{_bytes(plan)}, {where}, judged as of {format_instant(plan.as_of)}."
+
+
+def _bytes(plan: Plan) -> str:
+    """None where what goes has no bytes of its own: what comes back, what a view leaves out."""
+    gone, there = plan.expected.removed_bytes, plan.expected.bytes_in
+    if gone is None:
+        return ", how many bytes is not known"
+    return f", {size(gone)} of {size(there)} ({percent(gone, there)})" if gone and there else ""
+
+
+def percent(part: int, whole: int) -> str:
+    """Whole percents; what is not all or nothing is not told as that."""
+    share = 100 * part / whole
+    if 0 < share < 0.5 or 99.5 <= share < 100:  # where it would be rounded to all or nothing
+        return "under 1 %" if share < 1 else "over 99 %"
+    return f"{share:.0f} %"
+
+
+def last_line(plan: Plan) -> str:
+    return f"Plan `{plan.plan_id}`. {plan.things.capitalize()} that arrived after it was made are not touched."
+
+
+def limits(plan: Plan, failed: Sequence[Check]) -> list[str]:
+    """Why a person is asked. The plan's own questions are one check, and a line each."""
+    own = "; ".join(plan.asks)
+    return [_plain(line) for check in failed for line in (plan.asks if check.found == own else (check.found,))]
+
+
+def _plain(text: str) -> str:
+    """Others' text, such as the reason of a hold, that it makes no link, image, element or line of its own where Markdown is shown."""
+    return " ".join(text.replace("\\", "\\\\").replace("[", "\\[").replace("<", "&lt;").split())
