@@ -43,7 +43,7 @@ def judged_anew(lake: Lake, plan_id: str) -> GateReport:
 
 def test_an_answer_names_the_report_that_it_is_about(lake: Lake, asked: str) -> None:
     gate_id = report_of(lake, asked).gate_id
-    told = lake.say("approve", asked, "--report", gate_id[:8], "--by", "ada", "--text", "fine", "-o", "json").document
+    told = lake.say("approve", asked, "--report", gate_id[:8], "--by", "ada", "--why", "fine", "-o", "json").document
     assert (told["plan_id"], told["gate_id"]) == (asked, gate_id)
     approval = lake.services.ledger.record(asked).approval
     assert approval is not None and approval.gate_id == gate_id
@@ -56,12 +56,12 @@ def test_without_a_report_it_is_about_the_one_that_stands(lake: Lake, asked: str
 
 def test_a_yes_to_a_report_that_stands_no_more_is_void_and_the_plan_waits(lake: Lake, asked: str) -> None:
     shown = judged_anew(lake, asked)
-    refused = lake.say("approve", asked, "--report", shown.gate_id, "--by", "ada", "--text", "fine")
+    refused = lake.say("approve", asked, "--report", shown.gate_id, "--by", "ada", "--why", "fine")
     assert refused.status == 3
     assert f"VoidAnswer: the approval of plan {asked} is void: it is about gate report {shown.gate_id}" in refused.err.replace("\n", " ")
     record = lake.services.ledger.record(asked)
     assert (record.state, record.approval, record.outcome) == ("gated", None, None)
-    assert lake.say("approve", asked, "--by", "ada", "--text", "read again").status == 0
+    assert lake.say("approve", asked, "--by", "ada", "--why", "read again").status == 0
 
 
 def test_a_no_to_it_stands_for_it_keeps_data(lake: Lake, asked: str) -> None:

@@ -60,7 +60,7 @@ def test_a_question_tells_what_a_person_must_know(lake: Lake) -> None:
 def test_a_question_about_what_was_asked_for_says_who_asks_again(lake: Lake) -> None:
     topic = lake.topic("shop/audit", approver_is_not_requester=True)
     lake.append_at(topic, None)
-    lake.say("message", "delete", "shop/audit", "0:0", "--by", "ada", "--text", "please")
+    lake.say("message", "delete", "shop/audit", "0:0", "--by", "ada", "--why", "please")
     record = lake.services.ledger.open_plan(topic)
     assert record is not None
     text = views.approval_text(lake.services, record)
