@@ -78,7 +78,7 @@ def status(**changes: Any) -> dict[str, Any]:
         "problems": [],
         "as_of": "2026-11-21T15:00:00Z",
         "messages": 176_022,
-        "overdue": {"messages": 0, "since": None, "for_seconds": None, "max_overdue": 90_000},
+        "overdue": {"messages": 0, "since": None, "for_seconds": None, "max_overdue": 86_400},
         "held": [held()],
         "obligations": [obligation(), obligation(kind="question", state="late", problems=[EVIL])],
         "past_expiry": {"messages": 0, "segments": 0, "until": None, "last_until": None, "never": 0, "told": None},

@@ -302,9 +302,9 @@ SETTINGS: tuple[Setting, ...] = (
         help="How far clocks may differ before a time counts as lying in the future.", reason="as NTP allows, with room",
     ),
     Setting(
-        name="max_overdue", section="status", on_topic=True, kind="int", default=90_000, maximum=U32_MAX, unit="seconds",
-        help="`lifecycle status` fails when anything that the topic obliges is due for longer, unless a legal hold or an undone plan keeps all of it.",
-        reason="25 hours: longer than a day, the longest interval, and what a scheduler needs",
+        name="max_overdue", section="status", on_topic=True, kind="int", default=86_400, maximum=U32_MAX, unit="seconds",
+        help="`lifecycle status` fails when anything that the topic obliges is due for longer, unless a legal hold or an undone plan keeps all of it. At least the cleaner's interval and 300 s; what is looked at less often than that may be due for its own interval and 300 s.",
+        reason="a day: a cleaner that is green and does nothing is then noticed",
     ),
     Setting(
         name="quarantine_max_age", section="quarantine", on_topic=True, kind="int", default=2_592_000, minimum=1, maximum=U32_MAX, unit="seconds",
