@@ -120,13 +120,13 @@ def figure(lake: Lake, topic: TopicName) -> dict[str, object]:
 
 
 def test_alter_tells_what_changed_and_what_it_means_now(lake: Lake) -> None:
-    topic = lake.topic("shop/fifty", max_overdue=60)
+    topic = lake.topic("shop/fifty", max_overdue=600)
     fill(lake, topic, *(age - 0.5 for age in range(50, 0, -1)))
     arguments = ("topic", "alter", "shop/fifty", "--set", f"message_expiry={10 * DAY_S}", "--unset", "max_overdue")
     said = lake.say(*arguments).out
     assert f"A run now would remove 0 of 50 messages; {TOLD}." in " ".join(said.split())
     table = [line.split() for line in said.splitlines() if line.startswith(("message_expiry", "max_overdue"))]
-    assert table == [["message_expiry", "0", "864000", "seconds", "topic"], ["max_overdue", "60", "86400", "seconds", "built", "in"]]
+    assert table == [["message_expiry", "0", "864000", "seconds", "topic"], ["max_overdue", "600", "86400", "seconds", "built", "in"]]
     assert "approval_ttl" not in said
     again = lake.say(*arguments[:5])
     assert "no setting is another one now" in again.out
