@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import dag
 
-from lifecycle_tasks import erasure_form, requested_deletion
+from lifecycle_tasks import OURS, erasure_form, requested_deletion
 
 
 @dag(
@@ -27,7 +27,8 @@ from lifecycle_tasks import erasure_form, requested_deletion
     max_active_runs=1000,
     params=erasure_form(),
     doc_md=__doc__,
-    tags=["message-lifecycle"],
+    tags=["message-lifecycle", "on request"],
+    default_args=OURS,
 )
 def erasure() -> None:
     requested_deletion("erasure")

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DeltaDataIntervalTimetable, dag
 
-from lifecycle_tasks import COMPACTED, form, gated_deletion, interval
+from lifecycle_tasks import COMPACTED, OURS, form, gated_deletion, interval
 
 
 @dag(
@@ -28,7 +28,8 @@ from lifecycle_tasks import COMPACTED, form, gated_deletion, interval
     max_active_runs=1000,
     params=form(),
     doc_md=__doc__,
-    tags=["message-lifecycle"],
+    tags=["message-lifecycle", "2 compacted topics"],
+    default_args=OURS,
 )
 def log_compaction() -> None:
     gated_deletion("compaction", outlets=[COMPACTED])

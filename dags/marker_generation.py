@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DeltaDataIntervalTimetable, dag
 
-from lifecycle_tasks import form, gated_deletion, interval
+from lifecycle_tasks import OURS, form, gated_deletion, interval
 
 
 @dag(
@@ -24,7 +24,8 @@ from lifecycle_tasks import form, gated_deletion, interval
     max_active_runs=1000,
     params=form(),
     doc_md=__doc__,
-    tags=["message-lifecycle"],
+    tags=["message-lifecycle", "2 topics with markers"],
+    default_args=OURS,
 )
 def marker_generation() -> None:
     gated_deletion("marker_generation")

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DeltaDataIntervalTimetable, dag
 
-from lifecycle_tasks import form, gated_deletion, interval
+from lifecycle_tasks import OURS, form, gated_deletion, interval
 
 
 @dag(
@@ -32,7 +32,8 @@ from lifecycle_tasks import form, gated_deletion, interval
     max_active_runs=1000,
     params=form(),
     doc_md=__doc__,
-    tags=["message-lifecycle"],
+    tags=["message-lifecycle", "1 every topic of messages"],
+    default_args=OURS,
 )
 def message_cleaner() -> None:
     gated_deletion("message_cleaner", copies_and_marks=True)

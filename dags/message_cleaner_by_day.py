@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DeltaDataIntervalTimetable, dag
 
-from lifecycle_tasks import about_a_day, form, gated_deletion
+from lifecycle_tasks import OURS, about_a_day, form, gated_deletion
 
 
 @dag(
@@ -27,7 +27,8 @@ from lifecycle_tasks import about_a_day, form, gated_deletion
     max_active_runs=1000,
     params=form(),
     doc_md=__doc__,
-    tags=["message-lifecycle"],
+    tags=["message-lifecycle", "1 past days"],
+    default_args=OURS,
 )
 def message_cleaner_by_day() -> None:
     gated_deletion("message_cleaner", copies_and_marks=True, by_hand=True)

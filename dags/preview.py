@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import dag
 
-from lifecycle_tasks import preview_form, would_go
+from lifecycle_tasks import OURS, preview_form, would_go
 
 
 @dag(
@@ -26,7 +26,8 @@ from lifecycle_tasks import preview_form, would_go
     is_paused_upon_creation=False,
     params=preview_form(),
     doc_md=__doc__,
-    tags=["message-lifecycle"],
+    tags=["message-lifecycle", "0 look first: takes nothing"],
+    default_args=OURS,
 )
 def preview() -> None:
     would_go()

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import AssetOrTimeSchedule, DeltaDataIntervalTimetable, dag
 
-from lifecycle_tasks import COMPACTED, form, gated_deletion, interval
+from lifecycle_tasks import COMPACTED, OURS, form, gated_deletion, interval
 
 
 @dag(
@@ -23,7 +23,8 @@ from lifecycle_tasks import COMPACTED, form, gated_deletion, interval
     max_active_runs=1000,
     params=form(),
     doc_md=__doc__,
-    tags=["message-lifecycle"],
+    tags=["message-lifecycle", "3 compacted topics"],
+    default_args=OURS,
 )
 def purge_compacted() -> None:
     gated_deletion("purge_compacted")

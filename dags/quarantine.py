@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DeltaDataIntervalTimetable, dag
 
-from lifecycle_tasks import form, gated_deletion, interval
+from lifecycle_tasks import OURS, form, gated_deletion, interval
 
 
 @dag(
@@ -22,7 +22,8 @@ from lifecycle_tasks import form, gated_deletion, interval
     max_active_runs=1000,
     params=form(),
     doc_md=__doc__,
-    tags=["message-lifecycle"],
+    tags=["message-lifecycle", "3 refused rows"],
+    default_args=OURS,
 )
 def quarantine() -> None:
     gated_deletion("quarantine")

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DeltaDataIntervalTimetable, dag
 
-from lifecycle_tasks import form, gated_deletion, interval
+from lifecycle_tasks import OURS, form, gated_deletion, interval
 
 
 @dag(
@@ -29,7 +29,8 @@ from lifecycle_tasks import form, gated_deletion, interval
     max_active_runs=1000,
     params=form(),
     doc_md=__doc__,
-    tags=["message-lifecycle"],
+    tags=["message-lifecycle", "2 topics of documents"],
+    default_args=OURS,
 )
 def snapshot_with_purge() -> None:
     gated_deletion("snapshot_with_purge")

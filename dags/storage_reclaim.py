@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from airflow.sdk import DeltaDataIntervalTimetable, dag
 
 from lifecycle_operators import PlainApplication
-from lifecycle_tasks import form, gated_deletion, interval
+from lifecycle_tasks import OURS, form, gated_deletion, interval
 
 
 @dag(
@@ -29,7 +29,8 @@ from lifecycle_tasks import form, gated_deletion, interval
     max_active_runs=1000,
     params=form(),
     doc_md=__doc__,
-    tags=["message-lifecycle"],
+    tags=["message-lifecycle", "4 last: space"],
+    default_args=OURS,
 )
 def storage_reclaim() -> None:
     gated_deletion("reclaim", application=PlainApplication)

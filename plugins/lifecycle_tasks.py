@@ -46,6 +46,9 @@ AFTER_A_FAILURE_TOO = "all_done_min_one_success"
 COMPACTED = Asset("compacted")
 """Topics have new compacted views. Each event's extra: `as_of`, the instant they were judged by, and `topics`."""
 
+OURS: dict[str, Any] = {"owner": "message lifecycle"}
+"""What every task of these DAGs has. The second tag of each DAG begins with its place in the order of use."""
+
 _LOOK_FIRST = "The DAG `preview` shows what would go."
 _UNPAUSES = (
     "Where this DAG is paused, this dialog and that of a backfill unpause it: from then on it runs on its schedule, too. Untick "
