@@ -265,3 +265,8 @@ def test_a_partition_that_never_had_a_message_has_no_full_bar() -> None:
     assert html.count('class="bar none"') == 1
     assert 'aria-label="no message was ever there"' in html
     assert "bar none" not in DOCUMENTS["topic"]()
+
+
+def test_a_preview_shows_the_lines_that_the_command_prints() -> None:
+    html = pages.preview(base=BASE, run_id="preview/x", as_of=None, printed="Plan 0123\n  goes at 2026-11-21T15:00:00Z\n\u202e<b>")
+    assert "<pre>Plan 0123\n  goes at 2026-11-21T15:00:00Z\n\\u202e&lt;b&gt;</pre>" in html

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from jinja2 import DictLoader, Environment, StrictUndefined, select_autoescape
+from markupsafe import Markup
 
 from message_lifecycle.model.instants import span
 from message_lifecycle.model.names import safe
@@ -66,7 +67,9 @@ def run(*, base: str, run_id: str, outcomes: Sequence[View], questions: Sequence
 
 def preview(*, base: str, run_id: str, as_of: str | None, printed: str | None) -> str:
     """What a run of the DAG `preview` found that would go, as the command prints it; None: nothing is kept (yet)."""
-    return _render("preview", base=base, run_id=run_id, as_of=as_of, printed=printed)
+    # Line by line, each as the command prints it: of one text the ends of its lines would be written out as well.
+    lines = Markup("\n").join(map(safe, (printed or "").split("\n")))
+    return _render("preview", base=base, run_id=run_id, as_of=as_of, printed=lines if printed else None)
 
 
 def error(*, base: str, kind: str, message: str) -> str:
