@@ -10,7 +10,18 @@ from message_lifecycle.model.change import CompactPartition, ReturningView
 from message_lifecycle.model.errors import PlanConflict, topic_without_keys
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import INT64_MIN, Instant
-from message_lifecycle.model.message import NOTHING, Message, Outlived, StagedView, Tail, ViewReason, ViewRow, ViewState, is_marker
+from message_lifecycle.model.message import (
+    NOTHING,
+    Message,
+    Outlived,
+    StagedView,
+    Tail,
+    ViewReason,
+    ViewRow,
+    ViewState,
+    is_marker,
+    may_stand_for_several,
+)
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Published, Staged
 from message_lifecycle.model.plan import Plan
@@ -126,7 +137,12 @@ class _Part:
             "changed": sum(source.get(row.message.offset) != row.message for row in self._after),
             "disordered": sum(first >= second for first, second in zip(self._offsets, self._offsets[1:], strict=False)),
             "beyond": sum(offset > self._action.through for offset in found),
+            "doubtful": sum(not row.remembered and self._loses_doubtfully(row) for row in self._source),
         }
+
+    def _loses_doubtfully(self, row: ViewRow) -> bool:
+        key = row.message.key
+        return key is not None and may_stand_for_several(key) and self._latest(key) is not row
 
     def _belongs(self, row: ViewRow) -> bool:
         """Whether the message is to be in the view: the latest of its key, alive, and no deletion that need not be kept any more."""

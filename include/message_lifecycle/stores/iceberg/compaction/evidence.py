@@ -146,6 +146,7 @@ class _Evidence:
             "changed": fresh.get("changed", 0) + int(differ),
             "disordered": disordered.get("files", 0),
             "beyond": found.get("beyond", 0),
+            "doubtful": stays.get("doubtful", 0),
         }
 
     def _fresh(self) -> Sums:
@@ -171,7 +172,8 @@ class _Evidence:
         return self._sums(
             f"""SELECT j.partition, count_if(of_view) AS view_rows, count_if(NOT of_view) AS tail_rows,
                 count_if(of_view AND NOT coalesce(newer, false)) AS unreplaced, count_if({old}) AS old,
-                sum(hash({self._identity()})::HUGEINT) FILTER ({old}) AS old_digest
+                sum(hash({self._identity()})::HUGEINT) FILTER ({old}) AS old_digest,
+                count_if(j."offset" <> l.latest AND coalesce(contains(try(decode(j.key)), '\ufffd'), false)) AS doubtful
             FROM judged AS j LEFT JOIN latest AS l ON l.partition = j.partition AND l.key = j.key
             WHERE NOT remembered GROUP BY j.partition"""
         )
