@@ -600,3 +600,21 @@ def test_without_a_schedule_a_topic_that_is_run_by_command_is_well(lake: Lake) -
     lake.say("due")
     run(lake, topic, "compaction")
     assert told(lake).status == 0
+
+
+def test_the_space_of_a_deleted_topic_that_nobody_gives_back_is_late_by_its_name(lake: Lake) -> None:
+    lake.topic(NAME, undo_window=7 * DAY)
+    lake.topic("shop/other")
+    assert lake.say("topic", "delete", NAME, "--by", "ada", "--why", "not needed").status == 0
+    later(lake, 8)
+    assert lake.say("status").status == 0
+    later(lake, 9)
+    found = lake.say("status", "-o", "json")
+    assert (found.status, [(entry["topic"], entry["ok"]) for entry in found.document]) == (1, [("shop/other", True), (NAME, False)])
+    (problem,) = found.document[1]["problems"]
+    assert problem.startswith("reclaim: the topic that plan ")
+    assert problem.endswith("cannot come back since 2026-11-28T12:00:00Z, and its space is not given back")
+    lake.topic(NAME)
+    assert told(lake).document[0]["problems"] == [problem]
+    assert lake.say("hold", "add", NAME, "--by", "ada", "--why", "a trial").status == 0
+    assert told(lake).status == 0

@@ -10,8 +10,10 @@ from itertools import takewhile
 from typing import cast
 
 from message_lifecycle.app.erasures import newest
+from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.known import of_it_alone
 from message_lifecycle.app.operations.registry import OPERATIONS, Operation, Scheduled, named
+from message_lifecycle.app.operations.topics import policy_of_deleted, undo_until
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.errors import LifecycleError
@@ -19,8 +21,8 @@ from message_lifecycle.model.instants import Instant, format_instant, seconds
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import OF_TOPIC, Look, Obligation, Owed, judged
 from message_lifecycle.model.outcome import Outcome, OutcomeName, PlanSummary
+from message_lifecycle.model.plan import Held, Plan
 from message_lifecycle.model.plan import Operation as PlanOperation
-from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.model.topic import SCHEDULER_LATENCY_SECONDS
 
@@ -31,16 +33,19 @@ _ENDS_SEARCHED = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lake:
-    """What is asked once for all topics: the time, the questions that stand, the erasures that are not done."""
+    """What is asked once for all topics: the time, the questions that stand, the erasures that are not done, and by name the topics that were
+    deleted and cannot come back, whose space is still to be given back."""
 
     now: Instant
     waiting: Sequence[PlanSummary]
     erasures: Sequence[ErasureRequest]
+    deleted: Mapping[TopicName, Sequence[Obligation]]
 
 
 def of_lake(s: Services) -> Lake:
     open_erasures = tuple(request for request in s.ledger.erasures() if request.state == "requested")
-    return Lake(now=s.ledger.now(), waiting=s.ledger.waiting(), erasures=open_erasures)
+    now = s.ledger.now()
+    return Lake(now=now, waiting=s.ledger.waiting(), erasures=open_erasures, deleted=_of_deleted(s, now))
 
 
 def regardless(policy: Policy) -> Policy:
@@ -73,7 +78,12 @@ def of_topic(s: Services, name: TopicName, policy: Policy, made: Mapping[str, Pl
             for one in owed
         ]
     at_work = {one.operation for one in found if one.amount}
-    return [*found, *_of_questions(s, name, policy, lake, ended, at_work), *_of_erasures(s, name, policy, lake, stands)]
+    return [
+        *found,
+        *_of_questions(s, name, policy, lake, ended, at_work),
+        *_of_erasures(s, name, policy, lake, stands),
+        *lake.deleted.get(name, ()),
+    ]
 
 
 def _not_judged(operation: Operation, last: tuple[Instant, OutcomeName] | None, look: Look, error: LifecycleError) -> Obligation:
@@ -190,3 +200,31 @@ def _of_erasures(s: Services, name: TopicName, policy: Policy, lake: Lake, stand
             looked_at=None if ended is None else ended[0],
             problems=(f"erasure: request {request.request_id} of {format_instant(request.requested_at)} {told}",) if late else (),
         )
+
+
+def _of_deleted(s: Services, now: Instant) -> dict[TopicName, list[Obligation]]:
+    found: dict[TopicName, list[Obligation]] = {}
+    operation = named("reclaim of a deleted topic")
+    for deletion in () if s.stores.move is None else s.stores.move.deletions():
+        since, holds = undo_until(s, deletion), holds_of(s, deletion.topic)
+        if now < since:
+            continue
+        late = not holds and now - since > bound_us(s, policy_of_deleted(s, deletion), operation)
+        told = f"reclaim: the topic that plan {deletion.plan_id} deleted cannot come back since {format_instant(since)}, and its space is not given back"
+        found.setdefault(deletion.topic, []).append(
+            Obligation(
+                kind="reclaim",
+                operation="reclaim",
+                amount=0 if holds else 1,
+                unit="deleted topics",
+                due_since=since,
+                held=tuple(
+                    Held(partition=0, first_base=0, last_offset=0, rows=1, overdue_since=since, holder="hold", detail=hold.told)
+                    for hold in holds[:1]
+                ),
+                last_run=None,
+                looked_at=None,
+                problems=(told,) if late else (),
+            )
+        )
+    return found

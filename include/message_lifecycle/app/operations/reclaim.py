@@ -51,6 +51,7 @@ _DELETION: tuple[plans.Operation, ...] = ("topic_delete",)
 class DeletedReclaim(OfSpace):
     """Gives back the space of a topic that was deleted and cannot be brought back any more."""
 
+    interval = "reclaim_interval"
     gives_way = True
 
     def is_of(self, plan: Plan, work: Work) -> bool:

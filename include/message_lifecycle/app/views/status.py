@@ -27,7 +27,16 @@ _PLANS_SEARCHED = 50
 def status(s: Services, names: Iterable[TopicName] | None = None) -> list[View]:
     """Every topic's state now. A topic that cannot be read is reported as such and hides no other."""
     lake = of_lake(s)
-    return [_isolated(s, name, lake) for name in (all_topics(s) if names is None else names)]
+    if names is not None:
+        return [_isolated(s, name, lake) for name in names]
+    standing = all_topics(s)
+    return [*(_isolated(s, name, lake) for name in standing), *_gone(lake, standing)]
+
+
+def _gone(lake: Lake, standing: Sequence[TopicName]) -> list[View]:
+    """Deleted topics, of names that no topic has, whose space should have been given back long ago."""
+    late = ((name, [problem for one in ones for problem in one.problems]) for name, ones in sorted(lake.deleted.items()))
+    return [{"topic": str(name), "ok": False, "problems": problems} for name, problems in late if problems and name not in standing]
 
 
 def _isolated(s: Services, name: TopicName, lake: Lake) -> View:
