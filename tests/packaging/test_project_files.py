@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from fnmatch import fnmatch
 
 from tests.packaging.files import ROOT, project_files, project_texts
 
@@ -14,6 +16,15 @@ HOSTS = [
 MACHINE_PATH = re.compile("|".join(re.escape(f"/{folder}/") + r"\w" for folder in ("home", "root", "Users", "work")))
 PRIVATE_KEY = re.compile("-----BEGIN [A-Z ]*" + "PRIVATE KEY-----")
 MADE_AT_RUN_TIME = (".lifecycle", ".venv", "logs", "__pycache__")
+
+
+def test_what_is_no_code_is_packed_with_the_package() -> None:
+    """An installed package has its pages, its settings and its jar."""
+    packed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["message_lifecycle"]
+    package = ROOT / "include" / "message_lifecycle"
+    files = [str(path.relative_to(package)) for path in project_files() if path.is_relative_to(package) and path.suffix != ".py"]
+    assert any(path.endswith(".jar") for path in files)
+    assert [path for path in files if not any(fnmatch(path, pattern.removeprefix("**/")) for pattern in packed)] == []
 
 
 def found(pattern: re.Pattern[str]) -> list[str]:

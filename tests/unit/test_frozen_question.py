@@ -128,3 +128,45 @@ def test_what_airflow_hands_over_is_the_answer_to_what_was_shown(lake: Lake, ask
         tasks.record_approval(plan_id=asked, gate_id=shown.gate_id, granted=True, by="ada", text="fine")
     tasks.record_approval(plan_id=asked, gate_id=report_of(lake, asked).gate_id, granted=True, by="ada", text="fine")
     assert steps.publish(lake.services, asked) is not None
+
+
+def test_a_yes_to_what_is_published_already_takes_nothing_back(lake: Lake) -> None:
+    """The gate let it pass, its run died before it was verified, and settings were changed since."""
+    name, s = lake.topic("shop/clicks", message_expiry=DAY), lake.services
+    lake.append(name, 30, 3, 2, 1)
+    plan_id = steps.plan(s, name, as_of=NOW).plan.plan_id
+    steps.stage(s, plan_id)
+    steps.mark(s, plan_id)
+    assert steps.gate(s, plan_id).judgement == "passed"
+    steps.publish(s, plan_id)
+    s.topics.alter(name, {"message_expiry": 2 * DAY})
+    with raises("NotReady"):
+        steps.approve(s, plan_id, granted=True, by="ada", text="fine")
+    assert s.ledger.record(plan_id).outcome is None
+    outcome = steps.verify(s, plan_id)
+    assert (outcome.name, outcome.removed_rows) == ("published", 1)
+
+
+def test_a_word_in_advance_is_about_the_settings_that_stand_by_then(lake: Lake) -> None:
+    name, s = lake.topic("shop/audit", message_expiry=DAY), lake.services
+    lake.append(name, 40, 35, 30, 25, 1)
+
+    def changes_mind(_plan: object, _report: object) -> tuple[bool, str, str]:
+        if s.topics.describe(name).settings["message_expiry"] == DAY:
+            s.topics.alter(name, {"message_expiry": DAY + DAY // 2})
+        return True, "ada", "fine"
+
+    outcome = steps.run(s, name, as_of=NOW, approver=changes_mind)
+    assert (outcome.name, outcome.removed_rows) == ("published", 1), "planned again by the settings that stand"
+
+
+def test_a_void_question_waits_for_nobody(lake: Lake, asked: str) -> None:
+    name = TopicName.parse("shop/audit")
+    assert lake.say("status", "shop/audit", "-o", "json").document[0]["waiting"]["plan_id"] == asked
+    lake.services.topics.alter(name, {"message_expiry": DAY // 2})
+    found = lake.say("status", "shop/audit", "-o", "json").document[0]
+    assert (found["waiting"], found["overdue"]["messages"]) == (None, 4)
+    assert all(one["kind"] != "question" for one in found["obligations"])
+    page = lake.say("explain", asked, "-o", "json").document
+    assert page["waits_until"] is None
+    assert page["warnings"][-1].startswith("the question is void, for settings were changed after it was planned: message_expiry from")

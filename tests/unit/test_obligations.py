@@ -18,7 +18,7 @@ from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.app.views.status import topic_status
 from message_lifecycle.model.document import Change
-from message_lifecycle.model.errors import LifecycleError
+from message_lifecycle.model.errors import LifecycleError, storage_refused
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
@@ -598,6 +598,8 @@ def test_without_a_schedule_a_topic_that_is_run_by_command_is_well(lake: Lake) -
     later(lake, 5)
     assert told(lake).status == 1
     lake.say("due")
+    assert told(lake).status == 1, "who only asks has run nothing"
+    run(lake, topic)
     run(lake, topic, "compaction")
     assert told(lake).status == 0
 
@@ -618,3 +620,38 @@ def test_the_space_of_a_deleted_topic_that_nobody_gives_back_is_late_by_its_name
     assert told(lake).document[0]["problems"] == [problem]
     assert lake.say("hold", "add", NAME, "--by", "ada", "--why", "a trial").status == 0
     assert told(lake).status == 0
+
+
+def test_a_question_that_lapsed_with_nothing_due_any_more_is_none(lake: Lake) -> None:
+    topic = lake.topic(NAME, message_expiry=DAY)
+    lake.append(topic, 40, 35, 30, 25, 1)
+    run(lake, topic, word=False)
+    lake.world.writer.foreign_delete(topic, [(0, offset) for offset in range(5)])
+    later(lake, 0.9)
+    lake.services.ledger.set_looks("message_cleaner", {topic: True}, as_of=lake.services.ledger.now())
+    later(lake, 1.1)
+    assert (told(lake).status, [one["kind"] for one in told(lake).document[0]["obligations"]]) == (0, ["expiry", "reclaim"])
+
+
+def test_what_cannot_be_told_of_deleted_topics_hides_no_other(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    expiry_never_ran(lake)
+    assert lake.services.stores.move is not None
+
+    def torn(_self: object) -> None:
+        raise storage_refused("/w/metadata.json", "it cannot be read")
+
+    monkeypatch.setattr(type(lake.services.stores.move), "deletions", torn)
+    found = lake.say("status", "-o", "json")
+    assert (found.status, [entry["topic"] for entry in found.document]) == (1, [NAME, "(deleted topics)"])
+    assert "StorageRefused" in found.document[1]["problems"][0]
+    assert obliged(lake, "expiry")["state"] == "late"
+
+
+def test_markers_that_are_owed_stay_owed_while_the_cleaner_is_disabled(capsys: pytest.CaptureFixture[str]) -> None:
+    lake = make_lake(capsys, enabled=False)
+    markers_owed(lake)
+    topic = TopicName.parse(NAME)
+    swept = lake.services.ledger.swept(topic)
+    look(lake.services, [topic], as_of=lake.services.ledger.now(), work="marker_generation")
+    assert lake.services.ledger.swept(topic) == swept
+    assert obliged(lake, "markers")["amount"] == 1

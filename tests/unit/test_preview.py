@@ -121,10 +121,17 @@ def test_every_operation_with_a_schedule_can_be_looked_at(lake: Lake, work: Sche
     assert recorded(lake) == before
 
 
-def test_a_document_that_is_erased_is_erased_here_too(lake: Lake) -> None:
-    """However long its name: a name that was broken over two lines would not be found."""
-    document = "letter-to-" + "ann" * 40
-    name = lake.topic("shop/letters", fold="last_write", snapshot_interval=10, snapshot_threshold=5)
+@pytest.mark.parametrize(
+    ("topic", "document"),
+    [
+        pytest.param("shop/letters", "letter-to-" + "ann" * 40, id="long"),
+        pytest.param("shop/letters", "an\u200cna", id="joined"),
+        pytest.param("shop/let\u200cters", "anna", id="of a joined topic"),
+    ],
+)
+def test_a_document_that_is_erased_is_erased_here_too(lake: Lake, topic: str, document: str) -> None:
+    """However it is spelled: a name that was broken over two lines, or written out, would not be found."""
+    name = lake.topic(topic, fold="last_write", snapshot_interval=10, snapshot_threshold=5)
     changes = [Change(document=document, server_seq=seq, client="a", at=NOW, payload=b"1") for seq in range(1, 11)]
     add_changes(lake.services, name, changes)
     assert document in kept(work="snapshot_with_purge")

@@ -50,7 +50,8 @@ def test_a_question_tells_what_a_person_must_know(lake: Lake) -> None:
     assert "share of messages that goes: 80 %, expected at most 50 %" in text
     assert "The oldest of it is of 2026-11-19, the newest of 2026-11-20, by the segments that have it." in text
     plan_id = record.plan.plan_id
-    assert f"Once published it can be taken back for 7 d, if that is now until 2026-11-28T12:00:00Z: `lifecycle undo {plan_id}`." in text
+    back = f"`lifecycle undo {plan_id} --by NAME --why WHY`."
+    assert f"Once published it can be taken back for 7 d, if that is now until 2026-11-28T12:00:00Z: {back}" in text
     assert f"Plan `{plan_id}`" in text
     assert record.report is not None
     assert f"as gate report `{record.report.gate_id}` judged it: a setting that is changed before makes it void." in text

@@ -14,7 +14,7 @@ from message_lifecycle.app import archiving
 from message_lifecycle.app.operations.registry import of_plan, stores
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.topics import latest_view
-from message_lifecycle.model.errors import PlanConflict, UnknownTopic, code_of
+from message_lifecycle.model.errors import PlanConflict, TopicBusy, UnknownTopic, code_of
 from message_lifecycle.model.instants import Instant, seconds
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import OutcomeName, PlanRecord, Published, Staged
@@ -71,6 +71,8 @@ def sweep(s: Services, name: TopicName) -> None:
             record = s.ledger.record(plan_id)
             with _nobody_stages(s, record.plan):
                 drop(s, record.plan, ended=None if record.outcome is None else record.outcome.name)
+        except TopicBusy:  # who stages beside it works on that very plan, or on the next
+            logger.info("%s: what plan %s has staged is looked at with the next plan", name, plan_id)
         except Exception as error:  # noqa: BLE001 - of any engine or disk: what it hinders is named, and stays the next planning's
             logger.warning("%s: what plan %s has staged is not taken away yet: %s: %s", name, plan_id, code_of(error), error)
         else:

@@ -14,7 +14,7 @@ from message_lifecycle.app.config import load_config
 from message_lifecycle.app.erasure_secret import forbidden_keys, secret_of_place
 from message_lifecycle.model.erasure import KeySecret
 from message_lifecycle.model.errors import BadInput, InvalidSetting, Refused, batch_not_open, invalid_append
-from message_lifecycle.model.names import TopicName, meant
+from message_lifecycle.model.names import TopicName, meant, safe
 from message_lifecycle.model.outcome import SourceFile
 from message_lifecycle.model.setting_list import Value, check_messages
 from message_lifecycle.model.settings import Policy, resolve
@@ -109,7 +109,7 @@ def _day(text: str | None) -> date | None:
 def describe(result: IngestResult) -> str:
     """What was taken, in a line or a few."""
     before = f"{result.files_before} taken before" if result.files_before else "none before"
-    changed = [f"not taken, changed since they were taken: {', '.join(result.changed)}"] if result.changed else []
+    changed = [f"not taken, changed since they were taken: {', '.join(map(safe, result.changed))}"] if result.changed else []
     if not result.files:
         return "\n".join([f"{result.topic}: nothing new ({before}); the log is as it was", *changed])
     lines = [

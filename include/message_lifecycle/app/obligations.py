@@ -9,6 +9,7 @@ from functools import cache
 from itertools import takewhile
 from typing import cast
 
+from message_lifecycle.app.changes import outdated, waits
 from message_lifecycle.app.erasures import newest
 from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.known import of_it_alone
@@ -40,12 +41,20 @@ class Lake:
     waiting: Sequence[PlanSummary]
     erasures: Sequence[ErasureRequest]
     deleted: Mapping[TopicName, Sequence[Obligation]]
+    unknown: LifecycleError | None
+    """Why nobody can tell which topics were deleted."""
 
 
 def of_lake(s: Services) -> Lake:
     open_erasures = tuple(request for request in s.ledger.erasures() if request.state == "requested")
     now = s.ledger.now()
-    return Lake(now=now, waiting=s.ledger.waiting(), erasures=open_erasures, deleted=_of_deleted(s, now))
+    deleted: Mapping[TopicName, Sequence[Obligation]] = {}
+    unknown = None
+    try:
+        deleted = _of_deleted(s, now)
+    except LifecycleError as error:  # the topics that stand are told all the same
+        unknown = error
+    return Lake(now=now, waiting=s.ledger.waiting(), erasures=open_erasures, deleted=deleted, unknown=unknown)
 
 
 def regardless(policy: Policy) -> Policy:
@@ -143,13 +152,21 @@ def _of_questions(
     at_work: Collection[str],
 ) -> Iterator[Obligation]:
     """Questions that stand, and those that lapsed and that the next run asks again: how often nobody has answered."""
-    standing = {plan.operation: plan for plan in lake.waiting if plan.topic == name and plan.reported_at is not None}
-    lapsed = {ends[0][1].operation for ends in ended.values() if ends[0][1].name == "lapsed" and ends[0][1].operation in at_work}
-    for operation in sorted({*standing, *lapsed}):
-        asked = standing.get(operation)
-        before = [] if named(operation).by_request else list(takewhile(_has_lapsed, _outcomes(s, name, operation)))
-        times = [at for _, at in before] if asked is None else [asked.reported_at, *(at for _, at in before)]
-        since = min(at for at in times if at is not None)
+    asked: dict[PlanOperation, list[Instant]] = {}
+    for plan in lake.waiting:
+        if plan.topic == name and plan.reported_at is not None:
+            record = s.ledger.record(plan.plan_id)
+            # One that has lapsed is closed by the next plan, which may never come where nothing is due any more; one that settings have made
+            # void was not left unanswered.
+            if waits(s, record) or (plan.operation in at_work and not outdated(s, record.plan)):
+                asked[plan.operation] = [plan.reported_at]
+    for ends in ended.values():
+        if ends[0][1].name == "lapsed" and ends[0][1].operation in at_work:
+            asked.setdefault(ends[0][1].operation, [])
+    for operation, times in sorted(asked.items()):
+        if not named(operation).by_request:
+            times += [at for _, at in takewhile(_has_lapsed, _outcomes(s, name, operation))]
+        since = min(times)
         told = f"question: a person was asked about {operation} {len(times)} time(s) since {format_instant(since)}, and nobody has answered"
         late = lake.now - since > bound_us(s, policy, named(operation)) or len(times) > 1
         yield Obligation(

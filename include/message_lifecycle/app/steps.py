@@ -199,7 +199,9 @@ def approve(s: Services, plan_id: str, *, granted: bool, by: str, text: str, gat
     standing = None if record.report is None else record.report.gate_id
     if granted and record.outcome is None:
         require_todays(s, record.plan)
-        why = "" if record.approval is not None else changes.outdated(s, record.plan)
+        # Only a question can be void: what the gate let pass may be on its way by now, or there already.
+        asks = record.state == "gated" and record.report is not None and record.report.judgement == "needs_approval"
+        why = changes.outdated(s, record.plan) if asks and record.approval is None and not changes.is_committed(s, record.plan) else ""
         if why:
             close(s, record.plan, "superseded", why)
             raise void_answer(record.plan.plan_id, why)
@@ -417,6 +419,8 @@ def carry_out(s: Services, record: PlanRecord, approver: Approver | None = None)
         word = approver(record.plan, report)
         # A word given in advance may be the requester's own; the plan then waits for another's.
         if word is not None and not (word[0] and asked_by_itself(record, word[1])):
+            if word[0] and (why := changes.outdated(s, record.plan)):
+                raise PlanConflict(plan_id, why)
             approve(s, plan_id, granted=word[0], by=word[1], text=word[2])
     result = publish(s, plan_id)
     return result if isinstance(result, Outcome) else verify(s, plan_id)

@@ -67,8 +67,8 @@ APPLICATION = Path(__file__).with_name("warm_up.py")
 RECORD_SECONDS = 600.0
 RECORD_POLL_SECONDS = 0.2
 PACKAGE = Path(__file__).resolve().parents[1]
-# A zip holds times of day; with one fixed time equal code gives equal bytes. It is the earliest that the format knows.
 DURABLE_FILES = Path(__file__).with_name("durable_files.jar")
+# A zip holds times of day; with one fixed time equal code gives equal bytes. It is the earliest that the format knows.
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 
 

@@ -46,8 +46,10 @@ def created(given: Mapping[str, object], *, where: str) -> dict[str, Value]:
 
 
 def given_when_made(server: Mapping[str, Value], own: Mapping[str, Value]) -> dict[str, Value]:
-    """What the server gives a topic that is made with these settings of its own (`Setting.when_made`)."""
-    return {name: value for name, value in server.items() if BY_NAME[name].when_made and name not in own and not of_documents(own)}
+    """What the server gives a topic that is made with these settings of its own (`Setting.when_made`). A mirror has its origin's segments."""
+    if of_documents(own) or role_of(own) == "mirror":
+        return {}
+    return {name: value for name, value in server.items() if BY_NAME[name].when_made and name not in own}
 
 
 def altered(before: Mapping[str, Value], given: Mapping[str, object], *, where: str) -> dict[str, Value]:

@@ -34,7 +34,7 @@ PROGRAM = "lifecycle"
 
 def main(arguments: Sequence[str] | None = None, *, wiring: Wiring | None = None) -> int:
     """Run one command and return its exit status; `wiring`: other services than the configured ones, for tests."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = [_of_today(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     as_json = _wants_json(given)
     try:
         status = _run(given, wiring or Wiring())
@@ -53,6 +53,12 @@ def main(arguments: Sequence[str] | None = None, *, wiring: Wiring | None = None
         said = f"{type(error).__name__}: {_beginning(error)}. This is a fault of the program; `lifecycle status` tells what was done.{hint}"
         status = _tell(error, "InternalError", said, EXIT_INTERNAL, as_json=as_json)
     return status
+
+
+def _of_today(word: str) -> str:
+    """A reason is `--why` everywhere; what it was called before is still taken."""
+    name, equals, value = word.partition("=")
+    return f"--why{equals}{value}" if name in ("--text", "--yes") else word
 
 
 def _run(given: list[str], wiring: Wiring) -> int:
@@ -195,16 +201,11 @@ class _Lazy(TyperGroup):
         return self.commands[name] if name in self.commands else None  # noqa: SIM401 - `get` would take a module's own KeyError for no command
 
 
-def _word_of_today(word: str) -> str:
-    """A reason is `--why` everywhere; what it was called before is still taken."""
-    return "why" if word in ("text", "yes") else word
-
-
 app = typer.Typer(
     cls=_Lazy,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": _word_of_today},
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Deletion you can prove, for message logs on the lakehouse.\n\n"
     "Messages go because a setting of their topic says so: planned, checked on a staged copy, published in one commit, verified, explained.",
     epilog="Exit status: 0 done (or nothing to do), 1 something does not hold, 2 wrong input, 3 refused by a rule, "

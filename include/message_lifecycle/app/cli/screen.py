@@ -72,7 +72,11 @@ def emit_long(head: View, name: str, rows: Iterable[Any], tail: Callable[[], Vie
 
 
 class Screen:
-    """Headings, facts, tables and notes on standard output. Texts are taken as they are, never as markup."""
+    """Headings, facts, tables and notes on standard output. Texts are taken as they are, never as markup; what is not printable is `written`
+    out."""
+
+    def __init__(self, written: Callable[[str], str] = safe) -> None:
+        self.written = written
 
     @cached_property
     def console(self) -> Console:
@@ -83,11 +87,11 @@ class Screen:
 
     def line(self, text: str = "", style: str | None = None) -> None:
         """One line, broken by nothing but the terminal's edge: commands and names are copied whole."""
-        self.console.print(safe(text), style=style, soft_wrap=True)
+        self.console.print(self.written(text), style=style, soft_wrap=True)
 
     def sentence(self, text: str, style: str | None = None) -> None:
         """Text that wraps between words."""
-        self.console.print(safe(text), style=style)
+        self.console.print(self.written(text), style=style)
 
     def when(self, time: Any) -> str:
         """A time of a view, for a table's cell."""
@@ -154,7 +158,7 @@ class Screen:
 
         grid.padding = (0, between, 0, 0)
         for row in rows:
-            grid.add_row(*(Text(safe(cell)) for cell in row))
+            grid.add_row(*(Text(self.written(cell)) for cell in row))
         if not grid.row_count:
             return
         if sys.stdout.isatty():
@@ -167,9 +171,9 @@ class Screen:
 
 
 def printed(draw: Callable[[Screen], None]) -> str:
-    """What is drawn, as it would stand in a file."""
+    """What is drawn, as it would stand in a file, names as they are: who keeps it must find them in it, and who shows it writes them out."""
     with redirect_stdout(StringIO()) as text:
-        draw(Screen())
+        draw(Screen(written=str))
     return text.getvalue()
 
 

@@ -43,7 +43,7 @@ def due(
 
     Exit status 0: all could be judged, due or not; else by the kind of error that stands in a topic's line.
     """
-    from message_lifecycle.app.due import look as judge
+    from message_lifecycle.app.due import due as judge
     from message_lifecycle.app.known import all_topics
 
     s = services(ctx)

@@ -478,11 +478,12 @@ class MarkerGeneration(OfMessages):
             return Due(
                 topic=name, due=True, reason=f"another writer removed messages in {len(made.on_log.sweep)} snapshot(s) since the last sweep"
             )
+        if not policy_of(s, name).cleaner_enabled:  # what is owed stays owed
+            return Due(topic=name, due=False, reason="nothing is marked while [message_cleaner] enabled = false", waits=True)
         snapshot_id = made.requirements.snapshot_id
         if snapshot_id is not None and snapshot_id != s.ledger.swept(name):
             s.ledger.set_swept(name, snapshot_id)
-        told = "; ".join(made.warnings) or "nobody else has removed messages"
-        return Due(topic=name, due=False, reason=told, waits=not policy_of(s, name).cleaner_enabled)
+        return Due(topic=name, due=False, reason="; ".join(made.warnings) or "nobody else has removed messages")
 
     def plan_of_log(self, s: Services, log: LogState, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         since = s.ledger.swept(log.topic)

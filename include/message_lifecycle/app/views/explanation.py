@@ -42,7 +42,7 @@ def explain_message(s: Services, name: TopicName, partition: int, offset: int, *
     message = _stored(s, name, partition, offset)
     segment = _segment_of(log, message)
     removal = None if message else _removal(s, name, partition, offset)
-    question = open_question(s.ledger.waiting(), name, policy, s.ledger.now())
+    question = open_question(s, s.ledger.waiting(), name)
     asked = None if question is None else question.plan_id
     # What the limits hide, and only those: what a rule of age hides is told from the message itself.
     beyond = message is not None and message in beyond_limits(s, log, policy, as_of)

@@ -69,7 +69,7 @@ def past_expiry(s: Services, name: TopicName, policy: Policy, as_of: Instant) ->
 def _told(kept: Mapping[Place, KeptBySegment], first: Instant | None, last: Instant | None) -> str:
     total, never = sum(one.messages for one in kept.values()), sum(one.messages for one in kept.values() if one.until is None)
     subject = f"{total:,} messages are" if total != 1 else "1 message is"
-    whose = "their segment" if len(kept) == 1 else f"{len(kept):,} segments"
+    whose = f"{len(kept):,} segments" if len(kept) != 1 else "their segment" if total != 1 else "its segment"
     until = " for ever: a time there is unknown, or beyond all of time" if first is None else f" until {format_instant(first)}"
     if first != last:
         until = f", the first until {format_instant(first)}, the last until {format_instant(last)}"

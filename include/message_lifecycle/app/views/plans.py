@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from message_lifecycle.app.changes import outdated
 from message_lifecycle.app.operations.registry import kind_of, of_plan
 from message_lifecycle.app.services import Services
 from message_lifecycle.app.views.state import View, held_view, outcome_view, when
@@ -79,8 +80,12 @@ def plan_page(s: Services, plan_id: str) -> View:
     """By id or a unique beginning of one, with what came before and after it. Raises UnknownPlan."""
     record = s.ledger.record(plan_id)
     undone = s.ledger.undoing(record.plan.plan_id)
+    shown = record_view(record)
+    if waits_until(record) is not None and (why := outdated(s, record.plan)):
+        told = f"the question is void, for {why}: the next run asks again"
+        shown = {**shown, "waits_until": None, "warnings": [*shown["warnings"], told]}
     return {
-        **record_view(record),
+        **shown,
         "runs": [_run(name) for name in s.ledger.runs_of(record.plan.plan_id)],
         "successor": _successor(s, record),
         "undone_by": None if undone is None else undone.undone_by,
@@ -204,7 +209,7 @@ def _way_back(s: Services, plan: Plan) -> str:
     window_us = Policy.of_values(plan.policy).undo_window_us
     until = format_instant(Instant(min(s.ledger.now() + window_us, INT64_MAX)))
     lasts = span(window_us // MICROS_PER_SECOND)
-    return f"Once published it can be taken back for {lasts}, if that is now until {until}: `lifecycle undo {plan.plan_id}`."
+    return f"Once published it can be taken back for {lasts}, if that is now until {until}: `lifecycle undo {plan.plan_id} --by NAME --why WHY`."
 
 
 def _documents(plan: Plan) -> View:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from message_lifecycle.app.changes import waits
 from message_lifecycle.app.known import all_topics, of_it_alone
 from message_lifecycle.app.obligations import Lake, of_lake, of_topic, regardless
 from message_lifecycle.app.operations.registry import named, names_of
@@ -35,6 +36,9 @@ def status(s: Services, names: Iterable[TopicName] | None = None) -> list[View]:
 
 def _gone(lake: Lake, standing: Sequence[TopicName]) -> list[View]:
     """Deleted topics, of names that no topic has, whose space should have been given back long ago."""
+    if lake.unknown is not None:
+        told = f"which topics were deleted, and what of them is left, cannot be told: {lake.unknown.code}: {lake.unknown}"
+        return [{"topic": "(deleted topics)", "ok": False, "problems": [told]}]
     late = ((name, [problem for one in ones for problem in one.problems]) for name, ones in sorted(lake.deleted.items()))
     return [{"topic": str(name), "ok": False, "problems": problems} for name, problems in late if problems and name not in standing]
 
@@ -61,7 +65,7 @@ def topic_status(s: Services, name: TopicName, lake: Lake | None = None) -> View
 
 
 def _of_messages(s: Services, name: TopicName, policy: Policy, would: Plan, obliged: Sequence[Obligation], lake: Lake) -> View:
-    now, asked = lake.now, open_question(lake.waiting, name, policy, lake.now)
+    now, asked = lake.now, open_question(s, lake.waiting, name)
     last = next(iter(s.ledger.history(name, limit=1, operations=names_of(lambda one: one.removes))), None)
     holder, since = _word_of_a_person(asked, last, policy, now), would.due_since
     problems = [problem for one in obliged for problem in one.problems]
@@ -139,7 +143,7 @@ def _bad_end(what: str, last: tuple[Instant, Outcome] | None) -> list[str]:
 
 def _of_documents(s: Services, name: TopicName, policy: Policy, would: Plan, obliged: Sequence[Obligation], lake: Lake) -> View:
     """A document that cannot be folded is what a person must see, too: nothing of it goes until somebody has mended it (SNP-10)."""
-    asked = open_question(lake.waiting, name, policy, lake.now)
+    asked = open_question(s, lake.waiting, name)
     last = next(iter(s.ledger.history(name, limit=1, operations=[would.operation])), None)
     problems = [*(problem for one in obliged for problem in one.problems), *_bad_end("run", last)]
     if last is not None and last[1].plan_id is not None:
@@ -171,12 +175,9 @@ def _unregistered(s: Services, name: TopicName) -> list[str]:
     return [f"its origin {origin} keeps nothing for it, and no run copies into it: `lifecycle topic copy {name}` registers it again"]
 
 
-def open_question(waiting: Sequence[PlanSummary], name: TopicName, policy: Policy, now: Instant) -> PlanSummary | None:
-    """The plan that a person is asked about; a question that has lapsed is none."""
-    for plan in waiting:
-        if plan.topic == name and plan.reported_at is not None and now <= plan.reported_at + policy.approval_ttl_us:
-            return plan
-    return None
+def open_question(s: Services, waiting: Sequence[PlanSummary], name: TopicName) -> PlanSummary | None:
+    """The plan that a person is asked about; a question that has lapsed, or that other settings have made void, is none."""
+    return next((plan for plan in waiting if plan.topic == name and waits(s, s.ledger.record(plan.plan_id))), None)
 
 
 def _word_of_a_person(asked: PlanSummary | None, last: tuple[Instant, Outcome] | None, policy: Policy, now: Instant) -> str | None:
