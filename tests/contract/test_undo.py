@@ -176,12 +176,14 @@ def test_an_undo_waits_for_a_persons_word(make_world: MakeWorld) -> None:  # DEL
     assert waiting.name == "needs_approval"
     assert [m.offset for m in stored(world, name)] == [0, 2]
     assert waiting.plan_id is not None
-    steps.approve(s, waiting.plan_id, granted=True, by="anna", text="a slip", gate_id=record.report.gate_id)
+    steps.approve(s, waiting.plan_id, granted=True, by="anna", text="a slip")
     steps.publish(s, waiting.plan_id)
     assert steps.verify(s, waiting.plan_id).name == "published"
     record = s.ledger.record(waiting.plan_id)
     assert record.report is not None
-    assert record.approval == Approval(plan_id=waiting.plan_id, granted=True, by="anna", at=Instant(5 * SECOND), text="a slip")
+    assert record.approval == Approval(
+        plan_id=waiting.plan_id, granted=True, by="anna", at=Instant(5 * SECOND), text="a slip", gate_id=record.report.gate_id
+    )
 
 
 def test_the_window_is_of_the_topic_and_by_the_ledgers_clock(make_world: MakeWorld) -> None:
