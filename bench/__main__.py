@@ -1,7 +1,7 @@
 """Every figure that the documents state, each benchmark in a process of its own; exit status 1 when one misses its limit.
 
-The database is started where it does not run, and then stopped again. One alone: `python -m bench compaction --only log`; by name only, for it
-takes long: `python -m bench breakages`.
+The database is started where it does not run, and then stopped again. One alone: `python -m bench compaction --only log`; by name only, for they
+take long: `python -m bench breakages`, `python -m bench faults`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BENCHMARKS = (
     "erasure",
     "reclaim",
 )
-BY_NAME = ("breakages",)
+BY_NAME = ("breakages", "faults")
 """Proofs that are no figures: they start what they need themselves."""
 
 

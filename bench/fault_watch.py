@@ -1,0 +1,398 @@
+"""A process tree held at its boundaries: each call by which it would write a file, a database or a JVM is told before the kernel makes it.
+
+The kernel's own means for it (seccomp's user notifications) sees what Python, Java and libraries in C do alike, in the order in which it
+happens, and holds the caller until it has an answer: the call is made, fails with an error, or is the last thing that the tree came to. Linux
+on x86-64, without any privilege.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import re
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from message_lifecycle.local.processes import Process, end_all, family, find_process, wait_for_end
+
+Kind = Literal["file", "catalog", "database", "java"]
+
+_NO_NEW_PRIVILEGES, _SECCOMP, _GETFD = 38, 317, 438
+_RECEIVE, _SEND = 0xC0502100, 0xC0182101
+_NOTIFY, _ALLOW = 0x7FC00000, 0x7FFF0000
+_X86_64 = 0xC000003E
+_OPEN, _OPENAT = 2, 257
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+# By number: the name, and where its path stands among its arguments; the descriptor of the folder from which it goes stands before it.
+_BY_PATH = {2: ("open", 0), 257: ("open", 1), 82: ("rename", 1), 264: ("rename", 3), 316: ("rename", 3), 87: ("unlink", 0), 263: ("unlink", 1),
+            83: ("mkdir", 0), 258: ("mkdir", 1), 84: ("rmdir", 0), 86: ("link", 1), 265: ("link", 3), 76: ("truncate", 0)}  # fmt: skip
+_FROM_FOLDER = (257, 264, 316, 263, 258, 265)
+_WORKING_FOLDER = -100
+_BY_DESCRIPTOR = {74: "sync", 75: "sync", 77: "truncate", 1: "write", 18: "write", 20: "write", 44: "write", 46: "write", 326: "write"}
+_SCATTERED, _MESSAGE, _COPIED = 20, 46, 326
+_PATH_BYTES, _TEXT_BYTES = 4096, 100_000
+# How long an answer may take whose loss is played; a JVM stages within it.
+_ANSWER_SECONDS = 60.0
+_ENDS_WITHIN_SECONDS = 180.0
+_POLL_MS = 20
+# What stands for a part of a name that is another each time.
+_NAMED_ANEW = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![a-z])[0-9a-f]{12,}|\d+")
+_SQL = re.compile(rb"\b(INSERT INTO|UPDATE|DELETE FROM|FROM|SELECT|BEGIN|COMMIT|ROLLBACK|SET|SHOW)\b[\s\"]*([a-z_]\w*)?", re.IGNORECASE)
+_READS = ("SELECT", "FROM", "SHOW", "SET", "BEGIN", "ROLLBACK")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boundary:
+    """One call before it is made. `what`: the same of each run, names made anew left out. `writes`: something lasting is changed by it, or may
+    be (a call of Java). `process`: whose it is. `path`: of a file."""
+
+    kind: Kind
+    what: str
+    writes: bool
+    process: int = 0
+    path: Path | None = None
+    syncs: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """What the kernel tells of a call."""
+
+    id: int
+    thread: int
+    number: int
+    arguments: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Tree:
+    """A process of ours with all that it starts. `folder`: whose files are looked at; `database`: the port of the server."""
+
+    folder: Path
+    database: int
+    log: Path
+    process: Process = field(init=False)
+    _listener: int = field(init=False)
+    _peers: dict[str, int | None] = field(default_factory=dict)
+    _groups: dict[int, int] = field(default_factory=dict)
+    _members: dict[int, Process] = field(default_factory=dict)
+    _prepared: dict[tuple[str, bytes], bytes] = field(default_factory=dict)
+    _call: _Call | None = None
+
+    def start(self, work: Callable[[], int]) -> None:
+        """Begin the work in a process of its own, which leads a session."""
+        shared = mmap.mmap(-1, 8)
+        pid = os.fork()
+        if pid == 0:
+            self._be_watched(shared, work)
+        while not (number := struct.unpack("i", shared[:4])[0]):
+            time.sleep(0.001)
+        if number < 0:
+            raise SystemExit(f"the kernel refuses to tell calls (seccomp): {os.strerror(-number)}")
+        found = find_process(pid)
+        assert found is not None
+        self.process = found
+        self._listener = _descriptor_of(pid, number)
+        shared[4:8] = struct.pack("i", 1)
+
+    def _be_watched(self, shared: mmap.mmap, work: Callable[[], int]) -> None:
+        status = 70
+        try:
+            os.setsid()
+            out = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            for number in (1, 2):
+                os.dup2(out, number)
+            listener = _filtered()
+            shared[:4] = struct.pack("i", listener)
+            while not struct.unpack("i", shared[4:8])[0]:
+                time.sleep(0.001)
+            os.close(listener)
+            status = work()
+        except BaseException:  # noqa: BLE001  # the end of this process: whatever it is, it is told and goes no further
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(status)
+
+    def boundaries(self) -> Iterator[Boundary]:
+        """Each as it is reached; when the next is asked for it was made, unless something else was done with it meanwhile. Ends with the tree's
+        first process."""
+        deadline = time.monotonic() + _ENDS_WITHIN_SECONDS
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        while time.monotonic() < deadline:
+            if not poll.poll(_POLL_MS) or (call := self._received()) is None:
+                if not self.process.alive():
+                    return
+                continue
+            self._call = call
+            try:
+                boundary = self._boundary(call)
+                if boundary is not None:
+                    yield replace(boundary, process=self._process(call.thread))
+            except (OSError, ValueError):
+                pass  # its process went while it was looked at
+            self._answer()
+        self.kill()
+        raise TimeoutError(f"it did not end within {_ENDS_WITHIN_SECONDS:.0f} s; see {self.log}")
+
+    def fail(self, error: int) -> None:
+        """The call at which the tree is held is not made: it ends with this error."""
+        self._answer(error=-error)
+
+    def lose_answer(self) -> None:
+        """The call at which the tree is held is made, and whoever is asked does it; but the connection breaks before the answer is read."""
+        assert self._call is not None
+        call, self._call = self._call, None
+        payload = self._payload(call, whole=True)
+        with socket.socket(fileno=_descriptor_of(self._process(call.thread), call.arguments[0])) as line:
+            self._deliver(line, payload)
+            line.shutdown(socket.SHUT_RDWR)
+        self._call = call
+        self._answer(value=len(payload))
+
+    def _deliver(self, line: socket.socket, payload: bytes) -> None:
+        """Send it, and wait until all of the answer is there. Java answers by calls that are held as well."""
+        poll, sent = select.poll(), 0
+        poll.register(line, select.POLLOUT)
+        while sent < len(payload):
+            poll.poll(1000)
+            sent += line.send(payload[sent:], socket.MSG_DONTWAIT)
+        poll.modify(line, select.POLLIN)
+        poll.register(self._listener, select.POLLIN)
+        deadline, answer = time.monotonic() + _ANSWER_SECONDS, b""
+        while time.monotonic() < deadline and not _is_whole(answer, of_java=payload[:2] == b"c\n"):
+            ready = {descriptor for descriptor, _ in poll.poll(100)}
+            if self._listener in ready:
+                self._call = self._received()
+                self._answer()
+            elif line.fileno() in ready:
+                part = line.recv(1 << 16, socket.MSG_DONTWAIT)
+                if not part:
+                    return
+                answer += part
+
+    def _received(self) -> _Call | None:
+        """The next call that waits; None: whoever called was killed meanwhile."""
+        buffer = ctypes.create_string_buffer(80)
+        if _libc.ioctl(self._listener, ctypes.c_ulong(_RECEIVE), buffer) < 0:
+            return None
+        identity, thread, _, number, _, _, *arguments = struct.unpack("<QIIiIQ6Q", buffer.raw)
+        return _Call(id=identity, thread=thread, number=number, arguments=tuple(arguments))
+
+    def kill(self) -> None:
+        """SIGKILL of all processes of the tree, at once."""
+        members = self._everybody()
+        for member in (self.process, *members):
+            member.signal(signal.SIGKILL)
+        end_all(members, polite_seconds=0)
+
+    def _everybody(self) -> tuple[Process, ...]:
+        """Also those whose parents have gone."""
+        return tuple(dict.fromkeys(found for one in (self.process, *self._members.values()) for found in family(one)))
+
+    def close(self) -> int:
+        """The tree's first process is waited for, and whatever it has left is ended; its exit status, negative: the signal's number."""
+        left = self._everybody()
+        _, status = os.waitpid(self.process.pid, 0)
+        os.close(self._listener)
+        wait_for_end(left, 5.0)
+        end_all(left, polite_seconds=0)
+        return os.waitstatus_to_exitcode(status)
+
+    def _answer(self, *, value: int = 0, error: int = 0) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            goes_on = 0 if value or error else 1
+            response = struct.pack("<QqiI", call.id, value, error, goes_on)
+            _libc.ioctl(self._listener, ctypes.c_ulong(_SEND), ctypes.create_string_buffer(response, 24))
+
+    def _process(self, thread: int) -> int:
+        if thread not in self._groups:
+            self._groups[thread] = _group(thread)
+            member = find_process(self._groups[thread])
+            if member is not None:
+                self._members[member.pid] = member
+        return self._groups[thread]
+
+    def _boundary(self, call: _Call) -> Boundary | None:
+        if call.number in _BY_PATH:
+            name, at = _BY_PATH[call.number]
+            path = Path(os.fsdecode(_text(call.thread, call.arguments[at])))
+            if not path.is_absolute() and call.number in _FROM_FOLDER:
+                path = Path(_link(call.thread, call.arguments[at - 1])) / path
+            return self._of_file(name, path)
+        name = _BY_DESCRIPTOR[call.number]
+        at = 2 if call.number == _COPIED else 0
+        target = _link(call.thread, call.arguments[at])
+        if target.startswith("/"):
+            return self._of_file(name, Path(target), syncs=name == "sync")
+        if name != "write" or not target.startswith("socket:"):
+            return None
+        if target not in self._peers:
+            self._peers[target] = _peer(self._process(call.thread), call.arguments[0])
+        if self._peers[target] is None:
+            return None
+        payload = self._payload(call)
+        if self._peers[target] == self.database:
+            return _of_statement([*self._statements(target, payload)])
+        return _of_java(payload)
+
+    def _of_file(self, name: str, path: Path, *, syncs: bool = False) -> Boundary | None:
+        if not path.is_relative_to(self.folder):
+            return None
+        told = _NAMED_ANEW.sub("*", str(path.relative_to(self.folder)))
+        return Boundary(kind="file", what=f"{name} {told}", writes=True, path=path, syncs=syncs)
+
+    def _statements(self, connection: str, payload: bytes) -> Iterator[bytes]:
+        """What is told by the messages of PostgreSQL's protocol; a statement prepared before as it was then."""
+        at = 0
+        while at + 5 <= len(payload) and payload[at : at + 1].isalpha():
+            kind, length = payload[at : at + 1], int.from_bytes(payload[at + 1 : at + 5], "big")
+            first, _, rest = payload[at + 5 : at + 1 + length].partition(b"\0")
+            at += 1 + length
+            second = rest.partition(b"\0")[0]
+            if kind == b"Q":
+                yield first
+            elif kind == b"P":
+                self._prepared[connection, first] = second
+            elif kind == b"B":
+                yield self._prepared.get((connection, second), b"")
+
+    def _payload(self, call: _Call, *, whole: bool = False) -> bytes:
+        most = 1 << 30 if whole else _TEXT_BYTES
+        if call.number in (_SCATTERED, _MESSAGE):
+            at, count = call.arguments[1], call.arguments[2]
+            if call.number == _MESSAGE:
+                at, count = struct.unpack("<QQ", _memory(call.thread, call.arguments[1] + 16, 16))
+            parts = [struct.unpack("<QQ", _memory(call.thread, at + 16 * part, 16)) for part in range(count)]
+            return b"".join(_memory(call.thread, start, min(length, most)) for start, length in parts)
+        return _memory(call.thread, call.arguments[1], min(call.arguments[2], most))
+
+
+def _of_statement(statements: Sequence[bytes]) -> Boundary | None:
+    """Of what a client tells PostgreSQL at once: the statement that writes, where one does, as BEGIN goes out together with what follows it."""
+    found = [(verb.decode().upper(), (table or b"").decode().lower()) for text in statements for verb, table in _SQL.findall(text)]
+    if not found:
+        return Boundary(kind="database", what="ask whether it is there", writes=False) if statements else None
+    # `FOR UPDATE` has no table; whoever locks a row is about to write.
+    writing = [one for one in found if one[0] == "COMMIT" or (one[1] and one[0] not in _READS)]
+    verb, table = (writing or [one for one in found if one[0] == "FROM" and one[1] not in ("", "pg_catalog")] or found)[0]
+    what = {"FROM": f"SELECT {table}", "COMMIT": verb, "BEGIN": verb, "ROLLBACK": verb}.get(verb, f"{verb} {table}".strip())
+    of_catalog = any(b"iceberg_" in text for text in statements)
+    return Boundary(kind="catalog" if of_catalog else "database", what=what, writes=bool(writing))
+
+
+def _of_java(payload: bytes) -> Boundary | None:
+    """Of what is told Java by py4j: a method called, or a constructor. What it asks of names and memory is none."""
+    lines = payload.split(b"\n", 3)
+    if lines[0] == b"c" and len(lines) > 2:
+        return Boundary(kind="java", what=f"call {lines[2].decode(errors='replace')}", writes=True)
+    return None
+
+
+def _is_whole(answer: bytes, *, of_java: bool) -> bool:
+    """Whether a line of py4j, or PostgreSQL's word that it is ready for the next, is its end."""
+    return answer.endswith(b"\n") if of_java else answer[-6:-1] == b"Z\x00\x00\x00\x05"
+
+
+# What the kernel is asked.
+
+
+class _Instruction(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint16), ("jt", ctypes.c_uint8), ("jf", ctypes.c_uint8), ("k", ctypes.c_uint32))
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_uint16), ("filter", ctypes.POINTER(_Instruction)))
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_LOAD, _EQUAL, _SET, _RETURN = 0x20, 0x15, 0x45, 0x06
+
+
+def _filtered() -> int:
+    """From now on this process and all below it are told of; the listener's descriptor, negative: the error."""
+    program = [
+        _Instruction(_LOAD, 0, 0, 4),
+        _Instruction(_EQUAL, 1, 0, _X86_64),
+        _Instruction(_RETURN, 0, 0, _ALLOW),
+        _Instruction(_LOAD, 0, 0, 0),
+    ]
+    # Opened for reading alone, a file is nobody's business: the flags are the second argument of one call and the third of the other.
+    for number, argument in ((_OPEN, 1), (_OPENAT, 2)):
+        program += [
+            _Instruction(_EQUAL, 0, 4, number),
+            _Instruction(_LOAD, 0, 0, 16 + 8 * argument),
+            _Instruction(_SET, 0, 1, _WRITES),
+            _Instruction(_RETURN, 0, 0, _NOTIFY),
+            _Instruction(_RETURN, 0, 0, _ALLOW),
+        ]
+    for number in sorted({*_BY_PATH, *_BY_DESCRIPTOR} - {_OPEN, _OPENAT}):
+        program += [_Instruction(_EQUAL, 0, 1, number), _Instruction(_RETURN, 0, 0, _NOTIFY)]
+    program.append(_Instruction(_RETURN, 0, 0, _ALLOW))
+    array = (_Instruction * len(program))(*program)
+    given = _Program(len(program), array)
+    _libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    found: int = _libc.syscall(_SECCOMP, 1, 8, ctypes.byref(given))
+    return found if found > 0 else -ctypes.get_errno()
+
+
+def _descriptor_of(pid: int, number: int) -> int:
+    """Another process's descriptor, as one of ours."""
+    handle = os.pidfd_open(pid)
+    try:
+        found: int = _libc.syscall(_GETFD, handle, number, 0)
+    finally:
+        os.close(handle)
+    if found < 0:
+        raise OSError(ctypes.get_errno(), "a descriptor of another process")
+    return found
+
+
+def _group(thread: int) -> int:
+    """The process of the thread."""
+    found = re.search(r"^Tgid:\s*(\d+)", Path(f"/proc/{thread}/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1])
+
+
+def _link(thread: int, number: int) -> str:
+    number = ctypes.c_int(number & 0xFFFFFFFF).value
+    of = "cwd" if number == _WORKING_FOLDER else f"fd/{number}"
+    return os.readlink(f"/proc/{thread}/{of}")  # noqa: PTH115  # it may be no path: `socket:[7]`
+
+
+def _peer(pid: int, number: int) -> int | None:
+    """The port to which the socket is connected, on this machine; of others None."""
+    with socket.socket(fileno=_descriptor_of(pid, number)) as line:
+        if line.family not in (socket.AF_INET, socket.AF_INET6):
+            return None
+        try:
+            return int(line.getpeername()[1])
+        except OSError:
+            return None
+
+
+def _memory(thread: int, at: int, length: int) -> bytes:
+    descriptor = os.open(f"/proc/{thread}/mem", os.O_RDONLY)
+    try:
+        return os.pread(descriptor, length, at)
+    finally:
+        os.close(descriptor)
+
+
+def _text(thread: int, at: int) -> bytes:
+    """Up to its zero byte; what lies behind the page may not be there."""
+    first = _memory(thread, at, min(_PATH_BYTES, 4096 - at % 4096))
+    return (first if b"\0" in first else first + _memory(thread, at + len(first), _PATH_BYTES)).partition(b"\0")[0]
