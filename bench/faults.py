@@ -312,7 +312,7 @@ def results(file: Path) -> dict[Point, Ran]:
 
 
 def keep(file: Path, ran: Iterable[Ran]) -> None:
-    """All of it, in order, so that two sittings' files can be compared."""
+    """All of it, in order, so that two files can be compared."""
     lines = ["operation\tfault\tboundary\tcommit\tseed\tseconds\tfound"]
     for one in sorted(ran, key=lambda one: one.point):
         point, said = one.point, " ".join(one.found.split())
