@@ -96,7 +96,7 @@ class Tree:
         if pid == 0:
             self._be_watched(shared, work)
         while not (number := struct.unpack("i", shared[:4])[0]):
-            time.sleep(0.001)
+            time.sleep(0.001)  # nothing but the shared page tells that the child has its filter: until then it can be told no other way
         if number < 0:
             raise SystemExit(f"the kernel refuses to tell calls (seccomp): {os.strerror(-number)}")
         found = find_process(pid)
@@ -115,10 +115,10 @@ class Tree:
             listener = _filtered()
             shared[:4] = struct.pack("i", listener)
             while not struct.unpack("i", shared[4:8])[0]:
-                time.sleep(0.001)
+                time.sleep(0.001)  # the same the other way round: a call that waits would be one of those that are watched
             os.close(listener)
             status = work()
-        except BaseException:  # noqa: BLE001  # the end of this process: whatever it is, it is told and goes no further
+        except BaseException:  # noqa: BLE001  # a fork must never return into its parent's code: whatever it is, it is told, and the process ends
             traceback.print_exc()
         finally:
             sys.stdout.flush()

@@ -286,7 +286,7 @@ def in_process(work: Callable[[], object], *, log: Path | None = None) -> None:
                     os.dup2(out, number)
             work()
             status = 0
-        except BaseException:  # noqa: BLE001  # the end of this process
+        except BaseException:  # noqa: BLE001  # a fork must never return into its parent's code: it is told, and the process ends
             traceback.print_exc()
         finally:
             sys.stdout.flush()

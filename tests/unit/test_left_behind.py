@@ -103,4 +103,4 @@ def test_a_stage_in_memory_goes_as_one_on_tables(monkeypatch: pytest.MonkeyPatch
     dies_closing(world, plan, "lapsed", monkeypatch)
     assert world.services.stores.log.of(NAME).log.staged  # type: ignore[attr-defined]  # the memory store's own
     changes.sweep(world.services, NAME)
-    assert not world.services.stores.log.of(NAME).log.staged  # type: ignore[attr-defined]  # as above
+    assert not world.services.stores.log.of(NAME).log.staged  # type: ignore[attr-defined]  # the memory store's own table of what is staged

@@ -11,7 +11,7 @@ import pytest
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.documents import add_changes, sync
-from message_lifecycle.app.due import look
+from message_lifecycle.app.due import due, note_looks
 from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.operations.reclaim import Reclaim
 from message_lifecycle.app.services import policy_of
@@ -478,11 +478,17 @@ def test_what_is_done_once_a_day_is_not_late_within_the_day(lake: Lake) -> None:
     assert (told(lake).status, obliged(lake, "reclaim")["state"]) == (1, "late")
 
 
+def look(lake: Lake, topic: TopicName, work: Any) -> None:
+    """As a run of a schedule does."""
+    now = lake.services.ledger.now()
+    note_looks(lake.services, due(lake.services, [topic], as_of=now, work=work), as_of=now, work=work)
+
+
 def looks_daily(lake: Lake, topic: TopicName, days: int, work: Any = "message_cleaner") -> None:
     """As a schedule does, each day once."""
     for day in range(1, days + 1):
         later(lake, day)
-        look(lake.services, [topic], as_of=lake.services.ledger.now(), work=work)
+        look(lake, topic, work)
 
 
 def test_a_look_that_finds_something_held_settles_nothing(lake: Lake) -> None:
@@ -652,6 +658,6 @@ def test_markers_that_are_owed_stay_owed_while_the_cleaner_is_disabled(capsys: p
     markers_owed(lake)
     topic = TopicName.parse(NAME)
     swept = lake.services.ledger.swept(topic)
-    look(lake.services, [topic], as_of=lake.services.ledger.now(), work="marker_generation")
+    look(lake, topic, "marker_generation")
     assert lake.services.ledger.swept(topic) == swept
     assert obliged(lake, "markers")["amount"] == 1

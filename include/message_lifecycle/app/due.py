@@ -45,22 +45,6 @@ class Due:
         return not self.due and not self.waits and self.error is None
 
 
-def look(
-    s: Services,
-    names: Iterable[TopicName],
-    *,
-    as_of: Instant,
-    run: str | None = None,
-    work: registry.Scheduled = "message_cleaner",
-    named: bool = False,
-) -> list[Due]:
-    """`due`, and the ledger keeps that somebody has looked (OBL-1)."""
-    found = due(s, names, as_of=as_of, run=run, work=work, named=named)
-    judged = {answer.topic: answer.settled for answer in found if answer.error is None}
-    s.ledger.set_looks(registry.named(work).name, judged, as_of=as_of)
-    return found
-
-
 def due(
     s: Services,
     names: Iterable[TopicName],
@@ -73,6 +57,12 @@ def due(
     """Judge every topic that the operation is for. `run`: whose own open plans are no rival's. `named`: a person named these topics."""
     operation, asked = registry.named(work), Asked(s, as_of=as_of, run=run, named=named)
     return _judge_each(s, operation.candidates(s, names, named=named), partial(operation.due, s, asked=asked))
+
+
+def note_looks(s: Services, found: Iterable[Due], *, as_of: Instant, work: registry.Scheduled) -> None:
+    """Keep that a run has looked at these topics, and where it found nothing due and nothing held (OBL-1)."""
+    judged = {answer.topic: answer.settled for answer in found if answer.error is None}
+    s.ledger.set_looks(registry.named(work).name, judged, as_of=as_of)
 
 
 def _judge_each(s: Services, names: Iterable[TopicName], one: Callable[[TopicName], Due]) -> list[Due]:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from message_lifecycle.app import changes, erasures, steps, views
-from message_lifecycle.app.due import Due, look
+from message_lifecycle.app.due import Due, note_looks
 from message_lifecycle.app.due import due as judge_due
 from message_lifecycle.app.known import of_it_alone, topic_of
 from message_lifecycle.app.operations.registry import Scheduled, looked_at, named, preview, work_on
@@ -49,7 +49,8 @@ def due(*, run: str, as_of: str, topics: list[str], work: Scheduled = "message_c
     instant = parse_instant(as_of)
     s.ledger.check_as_of(instant, resolve(topic={}, server=s.server).clock_skew_us)
     given = [topic_of(s, topic) for topic in topics]
-    found = look(s, looked_at(s, work, given), as_of=instant, run=run, work=work, named=bool(topics))
+    found = judge_due(s, looked_at(s, work, given), as_of=instant, run=run, work=work, named=bool(topics))
+    note_looks(s, found, as_of=instant, work=work)
     failed = [_not_judged(s, run, answer, instant, work) for answer in found if answer.error is not None and _is_news(answer.error, topics)]
     found = [_taken(s, run, answer) if answer.due else answer for answer in found]
     for answer in found:

@@ -89,8 +89,8 @@ def judged(
     """The obligation, with what is wrong with it. `bound_us`: microseconds that it may be due before that is told (`max_overdue`);
     `stands_since`: when the topic was made, or its settings were last altered: before that no run could have come for them."""
 
-    def is_late(since: Instant | None) -> bool:
-        return since is not None and now - max(since, stands_since or since) > bound_us
+    def is_late(since: Instant) -> bool:
+        return now - max(since, stands_since or since) > bound_us
 
     since = owed.since
     if not owed.exact and look.settled_at is not None:
