@@ -150,6 +150,12 @@ class Tree:
         """The call at which the tree is held is not made: it ends with this error."""
         self._answer(error=-error)
 
+    def break_line(self) -> None:
+        """The connection breaks before the call at which the tree is held is made."""
+        assert self._call is not None
+        with socket.socket(fileno=_descriptor_of(self._process(self._call.thread), self._call.arguments[0])) as line:
+            line.shutdown(socket.SHUT_RDWR)
+
     def lose_answer(self) -> None:
         """The call at which the tree is held is made, and whoever is asked does it; but the connection breaks before the answer is read."""
         assert self._call is not None

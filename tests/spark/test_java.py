@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 from tests.spark.documents import Documents, text_at, typed
 from tests.spark.kill_points import ROOT
@@ -183,6 +184,28 @@ def test_a_java_that_has_ended_is_told_nothing_more(no_spark: SparkSession, capl
         del kept
         gc.collect()
     assert f":{port}" not in caplog.text, "nobody may have called at its door"
+
+
+def test_a_list_of_java_that_dies_is_no_shorter_list(no_spark: SparkSession) -> None:
+    jvm: java.Java = no_spark._jvm
+    made = jvm.java.util.ArrayList()
+    for one in ("a", "b", "c"):
+        made.add(one)
+
+    def listed(walk: Callable[[java.Java], Iterator[java.Java]]) -> list[str]:
+        taken: list[str] = []
+        for one in walk(made):
+            taken.append(one)
+            if dies:
+                os.kill(_pid(no_spark), signal.SIGKILL)
+        return taken
+
+    dies = False
+    assert listed(iter) == listed(java.each) == ["a", "b", "c"]
+    dies = True
+    with pytest.raises(Py4JNetworkError):
+        listed(iter)
+    java.end()
 
 
 def test_nobody_without_the_secret_is_heard(no_spark: SparkSession) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException
 
 from message_lifecycle.model.errors import EXIT_UNAVAILABLE
@@ -51,6 +51,14 @@ def stopped(cause: Cause) -> PySparkException:
         (stopped(Cause("job", Cause("java.io.IOException: No space left on device"))), "StorageFull", "No space left on device"),
         (stopped(Cause("job", Cause("java.io.IOException: File too large"))), "StorageFull", "free some space"),
         (OSError(errno.ENOSPC, "No space left on device"), "StorageFull", "No space left"),
+        (OSError(errno.EROFS, "Read-only file system", "/lake/a.json"), "StorageRefused", "/lake/a.json: Read-only file system"),
+        (OSError(errno.EACCES, "Permission denied"), "StorageRefused", "a table's files: Permission denied"),
+        (
+            stopped(Cause("job", Cause("java.io.FileNotFoundException: /lake/a.json (Read-only file system)"))),
+            "StorageRefused",
+            "/lake/a.json: Read-only file system",
+        ),
+        (Py4JNetworkError("Answer from Java side is empty"), "SparkUnavailable", "before it answered"),
         (stopped(Cause("catalog", SqlCause("PSQLException: Connection to 127.0.0.1:1 refused", "08001"))), "CatalogUnavailable", "refused"),
         (stopped(Cause("catalog", SqlCause("PSQLException: terminating connection", "57P01"))), "CatalogUnavailable", "terminating"),
         (stopped(Cause("catalog", SqlCause("PSQLException: could not extend file", "53100"))), "StorageFull", "extend"),
@@ -67,7 +75,7 @@ def test_what_a_person_can_mend_is_named(error: Exception, named: str, said: str
     [
         stopped(Cause("java.lang.Error: x")),
         stopped(SqlCause("duplicate key", "23505")),
-        OSError(errno.EACCES, "no"),
+        OSError(errno.ENOENT, "no"),
         AnalysisException("x"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 
 from message_lifecycle.model.errors.given import BadInput, Refused, Unavailable
@@ -80,6 +81,17 @@ def storage_refused(place: str, reason: str) -> Unavailable:
         "process, then run the same command again.",
         code="StorageRefused",
     )
+
+
+DISK_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENAMETOOLONG)
+
+
+def storage_failure(error: OSError, place: str) -> Unavailable | None:
+    """A full disk, or one that refuses us, in words that say what to do; None: it is neither. `place`: where the error names no file."""
+    if error.errno in DISK_FULL:
+        return storage_full(f"{error.filename or place}: {error.strerror}")
+    return storage_refused(str(error.filename or place), str(error.strerror)) if error.errno in _REFUSED else None
 
 
 class PartlyUnavailable(Unavailable):

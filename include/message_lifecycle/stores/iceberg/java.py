@@ -43,6 +43,7 @@ class Jvm:
     """A JVM that knows Iceberg, and its catalog `lake`. `settings`: Spark's, which name the catalog."""
 
     def __init__(self, gateway: Java, settings: Mapping[str, str], process: subprocess.Popen[bytes] | None = None) -> None:
+        _iterate_to_the_end()
         self.gateway = gateway
         self._process, self._owner = process, os.getpid()
         self._jvm: Java = _Known(gateway.jvm)
@@ -260,7 +261,18 @@ def _pass_on(output: Any) -> None:
         sys.stderr.write(line.decode(errors="replace"))
 
 
+def _iterate_to_the_end() -> None:
+    """py4j ends an iteration where the line to Java breaks, as if there was nothing more: a list of files would be a shorter list."""
+    from py4j.java_collections import JavaIterator
+    from py4j.java_gateway import get_method
+
+    def step(iterator: Java) -> Java:
+        if not get_method(iterator, "hasNext")():
+            raise StopIteration
+        return get_method(iterator, "next")()
+
+    JavaIterator.next = JavaIterator.__next__ = step
+
+
 def each(java_iterable: Java) -> Iterator[Java]:
-    iterator = java_iterable.iterator()
-    while iterator.hasNext():
-        yield iterator.next()
+    yield from java_iterable.iterator()

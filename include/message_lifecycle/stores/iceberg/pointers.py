@@ -5,20 +5,18 @@ A SQL (JDBC) catalog is asked by its own rows: one short query, and none of the 
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from message_lifecycle.model.errors import CatalogUnavailable, storage_full
+from message_lifecycle.model.errors import DISK_FULL, CatalogUnavailable, storage_full
 from message_lifecycle.stores.iceberg.layout import CATALOG
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from sqlalchemy import Engine
 
-FULL_NUMBERS = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 """How the system says that a disk is full."""
 
 Place = tuple[str, str]
@@ -48,7 +46,7 @@ def reaching_catalog() -> Iterator[None]:
     except ConnectionError as error:
         raise CatalogUnavailable(str(error)) from error
     except OSError as error:
-        if error.errno not in FULL_NUMBERS:
+        if error.errno not in DISK_FULL:
             raise
         raise storage_full(str(error.strerror)) from error
 

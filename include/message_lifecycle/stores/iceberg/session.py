@@ -15,7 +15,15 @@ from functools import cache, cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
-from message_lifecycle.model.errors import CatalogUnavailable, LifecycleError, SparkUnavailable, UnknownTopic, storage_full
+from message_lifecycle.model.errors import (
+    CatalogUnavailable,
+    LifecycleError,
+    SparkUnavailable,
+    UnknownTopic,
+    storage_failure,
+    storage_full,
+    storage_refused,
+)
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.java import (
     NOT_THERE,
@@ -30,7 +38,6 @@ from message_lifecycle.stores.iceberg.java import (
 )
 from message_lifecycle.stores.iceberg.java import Java as Java
 from message_lifecycle.stores.iceberg.layout import CATALOG
-from message_lifecycle.stores.iceberg.pointers import FULL_NUMBERS
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -226,10 +233,11 @@ def forget_cached(session: SparkSession, name: TopicName, *, kind: str = "") -> 
     session.catalog.refreshTable(sql_table(name, kind=kind))
 
 
-# What it means when the engine stops in the middle of a deed: the disk is full, or the catalog's database has gone.
+# What it means when the engine stops in the middle of a deed: the disk is full or may be read alone, or Java or the catalog's database has gone.
 
 
 _FULL = re.compile(r"No space left on device|File too large|Disk quota exceeded", re.IGNORECASE)
+_READ_ONLY = re.compile(r"(/\S+) \((Read-only file system)\)|Read-only file system", re.IGNORECASE)
 # SQL states: a connection that cannot be made or broke, a server that shuts down; a server without room.
 _GONE, _NO_ROOM = ("08", "57P"), "53100"
 _MOST_CAUSES = 10
@@ -237,7 +245,7 @@ _MOST_CAUSES = 10
 
 @contextmanager
 def engine_failures() -> Iterator[None]:
-    """Raises StorageFull or CatalogUnavailable where that is why the engine stopped; anything else as it is.
+    """Raises StorageFull, StorageRefused, CatalogUnavailable or SparkUnavailable where that is why the engine stopped; anything else as it is.
 
     A commit that may have been made is told before, where it is made (CommitUnknown). Imports no engine: what it is put around may
     need none.
@@ -245,9 +253,10 @@ def engine_failures() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL_NUMBERS:
+        named = storage_failure(error, "a table's files")
+        if named is None:
             raise
-        raise storage_full(str(error.strerror)) from error
+        raise named from error
     except Exception as error:  # of any engine: it is looked at, and raised again where it says nothing of the kind
         named = _named(error)
         if named is None:
@@ -256,10 +265,16 @@ def engine_failures() -> Iterator[None]:
 
 
 def _named(error: Exception) -> LifecycleError | None:
+    from py4j.protocol import Py4JNetworkError
+
+    if isinstance(error, Py4JNetworkError):
+        return SparkUnavailable("Java has ended, or the line to it broke, before it answered")
     for cause in islice(_causes(error), _MOST_CAUSES):
         text = str(cause.toString())
         if found := _FULL.search(text):
             return storage_full(found.group(0))
+        if found := _READ_ONLY.search(text):
+            return storage_refused(found.group(1) or "a table's folder", "Read-only file system")
         state = _sql_state(cause)
         if state.startswith(_GONE):
             return CatalogUnavailable(text.splitlines()[0].rstrip("."))

@@ -15,13 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from message_lifecycle.model.errors import CommitUnknown, UnsafePath, log_locked, storage_full, storage_refused
+from message_lifecycle.model.errors import CommitUnknown, UnsafePath, log_locked, storage_failure, storage_refused
 from message_lifecycle.model.names import TopicName
 
 _PRIVATE_FILE = 0o600
 _PRIVATE_FOLDER = 0o700
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENAMETOOLONG)
 
 
 class Disk:
@@ -70,11 +68,10 @@ def named_failures() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
-            raise storage_full(f"{error.filename or 'a log'}: {error.strerror}") from error
-        if error.errno in _REFUSED:
-            raise storage_refused(str(error.filename or "a log"), str(error.strerror)) from error
-        raise
+        named = storage_failure(error, "a log")
+        if named is None:
+            raise
+        raise named from error
 
 
 def open_to_read(file: Path) -> BinaryIO:

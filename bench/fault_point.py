@@ -1,0 +1,354 @@
+"""One point of `bench faults`: an operation, a boundary, a fault there; and what the next run makes of it.
+
+An undisturbed run of the operation tells its boundaries (`bench.fault_watch`). The same run over the same lake then meets the fault at one of
+them, a fresh process goes on as a user does, by the same command, and what there is to see is compared.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import select
+import shutil
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bench.fault_watch import Boundary, Tree
+from bench.fault_world import FILES_GO, TOPIC_GOES, World, differences
+from message_lifecycle.model.errors import LifecycleError
+
+FAULTS: Mapping[str, str] = {
+    "kill": "SIGKILL of the whole process tree, Java included, before the call is made",
+    "torn": "the same, and of each file that was not brought to disk half is lost, as by a loss of power",
+    "missing": "the same, and each new file whose folder was not brought to disk is gone",
+    "clock": "the same, and the next run's clock, and with it its as-of, stands half a minute behind; those after it have the right time",
+    "older": "the same, and the catalog is put back as it was before the run; ledger and files stay",
+    "refused": "the connection breaks before the call is made",
+    "lost": "the call is made, and its answer never arrives: the connection breaks",
+    "full": "from this call on the disk is full, to the end of the run",
+    "readonly": "from this call on the lake may be read alone, to the end of the run",
+    "second": "a second runner carries out the same command while the first is held there; after three seconds the first goes on beside it",
+    "writer": "a writer appends to the topic, in the same way",
+    "away": "a file of the lake as it was before the run cannot be found while the command and `status` run; then it is there again",
+    "half": "the same with a file of which half is lost",
+}
+_KILLS = ("kill", "torn", "missing", "clock", "older")
+_DISK_CALLS = ("open", "write", "mkdir", "sync")
+_DISK = {"full": errno.ENOSPC, "readonly": errno.EROFS}
+_WRITING_CALLS = {"full": _DISK_CALLS, "readonly": (*_DISK_CALLS, "rename", "unlink", "rmdir", "link", "truncate")}
+_DAMAGES = ("away", "half")
+_CLOCK_STEP_SECONDS = 30
+_HELD_SECONDS = 3.0
+SAME, MISSED = "same", "not reached"
+_UNNAMED = 70
+
+
+@dataclass(frozen=True, slots=True, order=True, kw_only=True)
+class Point:
+    """`boundary`: as the undisturbed run tells it, with its number among those that look alike."""
+
+    operation: str
+    boundary: str
+    fault: str
+
+    @property
+    def command(self) -> str:
+        return f'python -m bench faults --operation {self.operation} --fault {self.fault} --at "{self.boundary}"'
+
+
+class Boundaries:
+    """Tells those of a run apart that look alike."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[str] = Counter()
+
+    def name(self, boundary: Boundary) -> str:
+        told = f"{boundary.kind}: {boundary.what}"
+        self._seen[told] += 1
+        return f"{told} #{self._seen[told]}"
+
+
+def points_of(operation: str, run: Sequence[tuple[str, Boundary]]) -> Iterator[Point]:
+    """Which faults a boundary can have. Killed before a question is as killed after what was before it; what is asked of Java is more than a
+    question where Java then does something by which it can be seen. A catalog of before names files that are gone for good where the
+    operation deletes them; a topic that comes or goes takes no writer."""
+    kills = ("kill", "second", "torn", "missing", "clock", *(() if operation in FILES_GO else ("older",)))
+    beside = () if operation in TOPIC_GOES else ("writer",)
+    for (name, boundary), following in zip(run, [*(boundary for _, boundary in run[1:]), None], strict=True):
+        does = boundary.kind != "java" or (following is not None and following.process != boundary.process)
+        faults = [*kills, *beside] if boundary.writes and does else []
+        if boundary.kind != "file":
+            faults += ["refused", "lost"]
+        else:
+            faults += [fault for fault, calls in _WRITING_CALLS.items() if boundary.what.split()[0] in calls]
+        yield from (Point(operation=operation, boundary=name, fault=fault) for fault in faults)
+
+
+def mixed(points: Sequence[Point], seed: int) -> list[Point]:
+    """In an order of chance, but one of each fault at each kind of boundary in turn: the few calls that last are not lost among the many that
+    ask Java for something."""
+    shuffled = sorted(points)
+    random.Random(seed).shuffle(shuffled)
+    turns: Counter[tuple[str, str]] = Counter()
+    order: list[tuple[int, int, Point]] = []
+    for point in shuffled:
+        sort = point.fault, point.boundary.partition(":")[0]
+        turns[sort] += 1
+        order.append((turns[sort], len(order), point))
+    return [point for *_, point in sorted(order)]
+
+
+# One point.
+
+
+class Unsynced:
+    """What a loss of power would take: content that was not brought to disk, and names that were not."""
+
+    def __init__(self) -> None:
+        self._contents: set[Path] = set()
+        self._names: set[Path] = set()
+
+    def see(self, boundary: Boundary) -> None:
+        path = boundary.path
+        if path is None:
+            return
+        if boundary.syncs:
+            self._contents.discard(path)
+            self._names = {name for name in self._names if name.parent != path}
+        else:
+            self._contents.add(path)
+            if not path.exists():
+                self._names.add(path)
+
+    def tear(self) -> None:
+        for path in self._contents:
+            if path.is_file():
+                os.truncate(path, path.stat().st_size // 2)
+
+    def lose(self) -> None:
+        for path in self._names:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+
+@dataclass(slots=True, kw_only=True)
+class Trial:
+    """An operation's runs over one lake. `run`: the boundaries of an undisturbed one."""
+
+    world: World
+    operation: str
+    run: list[tuple[str, Boundary]] = field(default_factory=list)
+    _undisturbed: dict[str, Any] = field(default_factory=dict)
+    _appended: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def log(self) -> Path:
+        return self.world.folder / "run.log"
+
+    def prepare(self) -> None:
+        """Make the lake, and see a run of it that nothing disturbs."""
+        self.world.make(self.operation, lambda work: in_process(work, log=self.log))
+        self.world.restore(self.operation)
+        names, tree = Boundaries(), self._started()
+        self.run = [(names.name(boundary), boundary) for boundary in tree.boundaries()]
+        if status := tree.close():
+            raise SystemExit(f"undisturbed, {self.operation} ended with {status}:\n{self.log.read_text(encoding='utf-8')}")
+        self._undisturbed = self._afterwards()
+        import_noted(self.world)
+
+    def points(self) -> list[Point]:
+        """All that there are."""
+        damaged = [
+            Point(operation=self.operation, boundary=name, fault=fault) for name in self.world.files(self.operation) for fault in _DAMAGES
+        ]
+        return [*points_of(self.operation, self.run), *damaged]
+
+    def meets(self, point: Point) -> str:
+        """What comes of the fault: `same`, `not reached`, or the differences."""
+        self.world.restore(self.operation)
+        with self.world.catalog_kept(point.fault == "older"):
+            met, status = self._damaged(point) if point.fault in _DAMAGES else self._disturbed(point)
+        if not met:
+            return MISSED
+        expected = self._undisturbed if point.fault != "writer" else self._undisturbed_and_appended()
+        late = _CLOCK_STEP_SECONDS if point.fault == "clock" else 0
+        found = differences(self._afterwards(seconds_late=late), expected, fault=point.fault)
+        if status == _UNNAMED:
+            said = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            found.append(f"the run ended in an error that has no name: {said[-1] if said else ''}")
+        return "; ".join(found).replace(str(self.world.folder), "") or SAME
+
+    def _disturbed(self, point: Point) -> tuple[bool, int]:
+        """Whether the run came to the boundary, and how it ended."""
+        tree = self._started()
+        names, unsynced, met, beside = Boundaries(), Unsynced(), False, None
+        for boundary in tree.boundaries():
+            if met and point.fault in _DISK and _is_written(boundary, point.fault):
+                tree.fail(_DISK[point.fault])
+                continue
+            if met or names.name(boundary) != point.boundary:
+                unsynced.see(boundary)
+                continue
+            met = True
+            match point.fault:
+                case fault if fault in _KILLS:
+                    tree.kill()
+                    break
+                case "refused":
+                    tree.break_line()
+                case "lost":
+                    tree.lose_answer()
+                case fault if fault in _DISK:
+                    tree.fail(_DISK[fault])
+                case "second":
+                    beside = Beside(lambda: told(self.world, self.operation), self.world.folder / "second.log")
+                    beside.wait(_HELD_SECONDS)
+                case "writer":
+                    beside = Beside(lambda: self.world.append(self.operation), self.world.folder / "second.log")
+                    beside.wait(_HELD_SECONDS)
+        status = tree.close()
+        if beside is not None:
+            beside.end()
+        if point.fault == "torn":
+            unsynced.tear()
+        elif point.fault == "missing":
+            unsynced.lose()
+        return met, status
+
+    def _damaged(self, point: Point) -> tuple[bool, int]:
+        """The same where a file was away, or half of it lost, while it ran."""
+        path = self.world.files(self.operation)[point.boundary]
+        kept = path.read_bytes()
+        if point.fault == "away":
+            path.unlink()
+        else:
+            os.truncate(path, len(kept) // 2)
+        self.log.unlink(missing_ok=True)
+
+        def run_and_look() -> int:
+            ended = told(self.world, self.operation)
+            self.world.status(self.operation)
+            return ended
+
+        status = Beside(run_and_look, self.log).end()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(kept)
+        return True, status
+
+    def _started(self) -> Tree:
+        self.log.unlink(missing_ok=True)
+        tree = Tree(folder=self.world.warehouse, database=self.world.address.port, log=self.log)
+        tree.start(lambda: told(self.world, self.operation))
+        return tree
+
+    def _undisturbed_and_appended(self) -> dict[str, Any]:
+        """What there is to see where the writer came after the run. It is made once."""
+        if not self._appended:
+            self.world.restore(self.operation)
+            in_process(lambda: told(self.world, self.operation), log=self.log)
+            in_process(lambda: self.world.append(self.operation), log=self.log)
+            self._appended = self._afterwards()
+        return self._appended
+
+    def _afterwards(self, *, seconds_late: int = 0) -> dict[str, Any]:
+        """By a fresh process, as a user goes on."""
+        seen = self.world.folder / "seen.json"
+        seen.unlink(missing_ok=True)
+
+        def look() -> None:
+            ended = self.world.finish(self.operation, seconds_late=seconds_late)
+            found = {"ended": ended[-1], **self.world.look(self.operation)}
+            note_modules(self.world)
+            seen.write_text(json.dumps(found, default=str), encoding="utf-8")
+
+        try:
+            in_process(look, log=self.world.folder / "next.log")
+        except RuntimeError as error:  # what the next run has left cannot be looked at: a difference, and no end of the campaign
+            return {"ended": str(error).strip().splitlines()[-1]}
+        found: dict[str, Any] = json.loads(seen.read_text(encoding="utf-8"))
+        return found
+
+
+def _is_written(boundary: Boundary, fault: str) -> bool:
+    return boundary.kind == "file" and boundary.what.split()[0] in _WRITING_CALLS[fault]
+
+
+def told(world: World, operation: str) -> int:
+    """The exit status of the operation's command."""
+    try:
+        print(world.run(operation))
+    except LifecycleError as error:
+        print(f"{error.code}: {error}")
+        return error.exit_code
+    finally:
+        note_modules(world)
+    return 0
+
+
+def note_modules(world: World) -> None:
+    """What this process has imported, for `import_noted`."""
+    with (world.folder / "modules").open("a", encoding="utf-8") as file:
+        file.writelines(f"{name}\n" for name in list(sys.modules))
+
+
+def import_noted(world: World) -> None:
+    """What runs have imported is imported once, here, before the next ones are forked: half of their time, else."""
+    file = world.folder / "modules"
+    for name in dict.fromkeys(file.read_text(encoding="utf-8").splitlines()):
+        if name.partition(".")[0] not in ("__main__", "__mp_main__", "bench"):
+            with suppress(Exception):  # a name that another module has put there, and no file has
+                import_module(name)
+    file.unlink()
+
+
+class Beside:
+    """Work in a process of its own, forked from this one, which has imported all and opened nothing."""
+
+    def __init__(self, work: Callable[[], object], log: Path | None) -> None:
+        self._log, self._status = log, None
+        self._pid = os.fork()
+        if self._pid == 0:
+            self._work(work)
+
+    def _work(self, work: Callable[[], object]) -> None:
+        status = _UNNAMED
+        try:
+            if self._log is not None:
+                out = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                for number in (1, 2):
+                    os.dup2(out, number)
+            found = work()
+            status = found if isinstance(found, int) else 0
+        except BaseException:  # noqa: BLE001  # a fork must never return into its parent's code: it is told, and the process ends
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(status)
+
+    def wait(self, seconds: float) -> None:
+        """Until it has ended, and no longer than so long."""
+        handle = os.pidfd_open(self._pid)
+        select.select([handle], [], [], seconds)
+        os.close(handle)
+
+    def end(self) -> int:
+        """Its exit status, once it has ended; negative: the signal's number."""
+        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+
+
+def in_process(work: Callable[[], object], *, log: Path | None = None) -> None:
+    """Do it in a process of its own, and wait."""
+    if status := Beside(work, log).end():
+        said = "" if log is None else log.read_text(encoding="utf-8", errors="replace")
+        raise RuntimeError(f"a process of the campaign ended with {status}\n{said}")
