@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ from message_lifecycle.model.request import EraseKey
 from message_lifecycle.ports import MessageWriter
 from message_lifecycle.sources.messages import FieldMapping
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.layout import KINDS
+from message_lifecycle.stores.iceberg.layout import KINDS, SNAPSHOTS
 from message_lifecycle.stores.iceberg.read import newest_state
 from message_lifecycle.stores.iceberg.session import end_session, spark_session
 from message_lifecycle.stores.iceberg.table_folder import local_path
@@ -380,7 +381,9 @@ def _tables(name: TopicName, of_lake: Tables) -> dict[str, Any]:
                 else of_lake.at((name.namespace, name.table(kind)), of_lake.location(name, kind=kind))
             )
             refs = sorted(_NAMED_ANEW.sub("*", ref) for ref in document.content.get("refs") or {})
-            found[kind or "log"] = {"refs": refs, "main": [summary.get("operation") for summary in document.summaries()]}
+            main = [summary.get("operation") for summary in document.summaries()]
+            # A plan of documents that died after its snapshots' commit is planned again, and what it made stays.
+            found[kind or "log"] = {"refs": refs, "main": [one for one, _ in groupby(main)] if kind == SNAPSHOTS else main}
     return found
 
 
