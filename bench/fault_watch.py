@@ -27,7 +27,7 @@ from message_lifecycle.local.processes import Process, end_all, family, find_pro
 
 Kind = Literal["file", "catalog", "database", "java"]
 
-_NO_NEW_PRIVILEGES, _SECCOMP, _GETFD = 38, 317, 438
+_DEATH_SIGNAL, _NO_NEW_PRIVILEGES, _SECCOMP, _GETFD = 1, 38, 317, 438
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _NOTIFY, _ALLOW = 0x7FC00000, 0x7FFF0000
 _X86_64 = 0xC000003E
@@ -327,6 +327,11 @@ class _Program(ctypes.Structure):
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _LOAD, _EQUAL, _SET, _RETURN = 0x20, 0x15, 0x45, 0x06
+
+
+def die_with_parent() -> None:
+    """SIGKILL, once the process that has started this one is gone."""
+    _libc.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
 def _filtered() -> int:

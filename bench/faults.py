@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import get_args
 
 from bench.fault_point import FAULTS, MISSED, SAME, Point, Trial, mixed
-from bench.fault_watch import Kind
+from bench.fault_watch import Kind, die_with_parent
 from bench.fault_world import OPERATIONS, World
 from message_lifecycle.app import embedded
 from message_lifecycle.local import postgres, stack
@@ -120,6 +120,7 @@ _world: World
 
 def begin(layout: Layout, address: postgres.Address, begun: Synchronized[int]) -> None:
     """This worker's own lake, which all of its runs have after each other."""
+    die_with_parent()
     global _world  # a pool passes no value from the beginning of a worker to its work
     with begun:
         begun.value += 1
