@@ -45,7 +45,7 @@ _PATH_BYTES, _TEXT_BYTES = 4096, 100_000
 _ANSWER_SECONDS = 60.0
 _ENDS_WITHIN_SECONDS = 180.0
 _POLL_MS = 20
-_GIVES_WAY = 5
+GIVES_WAY = 5
 # What stands for a part of a name that is another each time.
 _NAMED_ANEW = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![a-z])[0-9a-f]{12,}|\d+")
 _SQL = re.compile(rb"\b(INSERT INTO|UPDATE|DELETE FROM|FROM|SELECT|BEGIN|COMMIT|ROLLBACK|SET|SHOW)\b[\s\"]*([a-z_]\w*)?", re.IGNORECASE)
@@ -110,7 +110,7 @@ class Tree:
         status = 70
         try:
             os.setsid()
-            os.nice(_GIVES_WAY)  # each of its calls waits for the watcher, which on a busy machine would be the last to be served
+            os.nice(GIVES_WAY)  # each of its calls waits for the watcher, which on a busy machine would be the last to be served
             out = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             for number in (1, 2):
                 os.dup2(out, number)

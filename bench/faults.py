@@ -8,6 +8,7 @@ those of the named operations are). Exit status 1 where there is a difference, e
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.sharedctypes import Synchronized
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import get_args
 
 from bench.fault_point import FAULTS, MISSED, SAME, Point, Trial, mixed
-from bench.fault_watch import Kind, die_with_parent
+from bench.fault_watch import GIVES_WAY, Kind, die_with_parent
 from bench.fault_world import OPERATIONS, World
 from message_lifecycle.app import embedded
 from message_lifecycle.local import postgres, stack
@@ -121,6 +123,8 @@ _world: World
 def begin(layout: Layout, address: postgres.Address, begun: Synchronized[int]) -> None:
     """This worker's own lake, which all of its runs have after each other."""
     die_with_parent()
+    with suppress(PermissionError):
+        os.nice(-GIVES_WAY)
     global _world  # a pool passes no value from the beginning of a worker to its work
     with begun:
         begun.value += 1
