@@ -47,7 +47,7 @@ _ENDS_WITHIN_SECONDS = 180.0
 _POLL_MS = 20
 GIVES_WAY = 5
 # What stands for a part of a name that is another each time.
-_NAMED_ANEW = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![a-z])[0-9a-f]{12,}|\d+")
+_NAMED_ANEW = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![a-z])[0-9a-f]{8,}|\d+")
 _SQL = re.compile(rb"\b(INSERT INTO|UPDATE|DELETE FROM|FROM|SELECT|BEGIN|COMMIT|ROLLBACK|SET|SHOW)\b[\s\"]*([a-z_]\w*)?", re.IGNORECASE)
 _READS = ("SELECT", "FROM", "SHOW", "SET", "BEGIN", "ROLLBACK")
 

@@ -44,7 +44,7 @@ from message_lifecycle.sources.messages import FieldMapping
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.layout import KINDS, SNAPSHOTS
 from message_lifecycle.stores.iceberg.read import newest_state
-from message_lifecycle.stores.iceberg.session import end_session, spark_session
+from message_lifecycle.stores.iceberg.session import engine, spark_session
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
@@ -97,7 +97,7 @@ TOPIC_GOES = ("topic_delete", "reclaim_deleted", "undo_topic_delete")
 _RUNS = 4
 # So many differences are told of each part.
 _TOLD = 4
-_NAMED_ANEW = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![a-z])[0-9a-f]{12,}|\d{4}-\d\d-\d\dT[\d:.]+Z|\d{10,}")
+_NAMED_ANEW = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?<![a-z])[0-9a-f]{8,}|\d{4}-\d\d-\d\dT[\d:.]+Z|\d{10,}")
 _NUMBERS = re.compile(r"\d+")
 
 
@@ -196,7 +196,7 @@ class World:
             if OPERATIONS[operation].on_records:
                 writer: MessageWriter = record_logs(self.warehouse, s.ledger)[1]
             else:
-                writer = IcebergWriter(lambda: spark_session("faults"))
+                writer = IcebergWriter(engine)
             if not policy_of(s, name).fold:
                 writer.append(name, [NewMessage(append_time=Instant(at - 1), key=b"beside", value=b"v")], policy_of(s, name))
             else:
@@ -267,14 +267,11 @@ class World:
         url = self.address.url(self.database)
         migrate_ledger(url)
         clock = StandingClock(Instant(0))
-        session = spark_session("faults")
-        session.sql("SHOW NAMESPACES IN lake")
         with open_ledger(url, clock=clock) as ledger:
             asked = OPERATIONS[operation]
-            made = _Maker(session=session, ledger=ledger, clock=clock, folder=self.warehouse, on_records=asked.on_records)
+            made = _Maker(ledger=ledger, clock=clock, folder=self.warehouse, on_records=asked.on_records)
             work = case_of(operation).make(made, name_of(operation))
         (self.folder / "work.json").write_text(json.dumps(work_text(work)), encoding="utf-8")
-        end_session()
 
     @contextmanager
     def _opened(self, operation: str, at: Instant | None = None) -> Iterator[tuple[Services, Instant]]:
@@ -298,19 +295,24 @@ class World:
 class _Maker:
     """What a case is made with."""
 
-    session: SparkSession
     ledger: Ledger
     clock: StandingClock
     folder: Path
     on_records: bool
 
     @property
+    def session(self) -> SparkSession:
+        return spark_session("faults")
+
+    @property
     def s(self) -> Services:
-        return record_logs(self.folder, self.ledger)[0] if self.on_records else services(lambda: self.session, self.ledger)
+        return (
+            record_logs(self.folder, self.ledger)[0] if self.on_records else services(lambda: self.session, self.ledger, of_lake=Tables())
+        )
 
     @property
     def writer(self) -> MessageWriter:
-        return record_logs(self.folder, self.ledger)[1] if self.on_records else IcebergWriter(lambda: self.session)
+        return record_logs(self.folder, self.ledger)[1] if self.on_records else IcebergWriter(engine)
 
 
 def _landing(m: Maker, name: TopicName) -> Work:

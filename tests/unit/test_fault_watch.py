@@ -13,9 +13,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from bench.fault_point import FAULTS, Beside, Boundaries, Point, Unsynced, points_of
 from bench.fault_watch import Boundary, Tree
 from bench.fault_world import differences
-from bench.faults import Boundaries, Point, Ran, Unsynced, keep, page, points_of, results
+from bench.faults import Ran, keep, note, page, results
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers of system calls are those of x86-64")
 READY = b"Z\x00\x00\x00\x05I"
@@ -87,7 +88,8 @@ def test_a_call_that_is_to_fail_is_not_made(tmp_path: Path) -> None:
     assert (tmp_path / "lake" / "part-00001.json").read_bytes() == b""
 
 
-def test_a_lost_answer_is_to_something_that_was_done(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_a_line_breaks_before_or_after_what_was_asked_is_done(lost: str, tmp_path: Path) -> None:
     statement = b"UPDATE iceberg_tables SET x = 1\0"
     told = b"Q" + (len(statement) + 4).to_bytes(4, "big") + statement
     done: list[bytes] = []
@@ -105,17 +107,31 @@ def test_a_lost_answer_is_to_something_that_was_done(tmp_path: Path) -> None:
 
         def work() -> int:
             with socket.create_connection(server.getsockname()) as line:
-                line.sendall(told)
+                try:
+                    line.sendall(told)
+                except OSError as error:
+                    return error.errno or 0
                 return len(line.recv(1000))
 
         with watched(tmp_path, work, database=server.getsockname()[1]) as tree:
             seen = []
             for boundary in tree.boundaries():
                 seen.append((boundary.kind, boundary.what, boundary.writes))
-                tree.lose_answer()
-            assert tree.close() == 0
+                if lost == "after":
+                    tree.lose_answer()
+                else:
+                    tree.break_line()
+            assert tree.close() in ((0,) if lost == "after" else (errno.EPIPE, errno.ECONNRESET))
         served.join(10)
-    assert (seen, done) == ([("catalog", "UPDATE iceberg_tables", True)], [told])
+    assert (seen, done) == ([("catalog", "UPDATE iceberg_tables", True)], [told if lost == "after" else b""])
+
+
+def test_what_goes_on_beside_is_waited_for_no_longer_than_is_said() -> None:
+    reading, writing = os.pipe()
+    held = Beside(lambda: os.read(reading, 1)[0], None)
+    held.wait(0.05)
+    os.write(writing, b"\x07")
+    assert held.end() == 7
 
 
 def test_a_loss_of_power_takes_what_was_not_brought_to_disk(tmp_path: Path) -> None:
@@ -160,14 +176,22 @@ def test_each_boundary_has_the_faults_that_it_can_have(tmp_path: Path) -> None:
     found: dict[str, list[str]] = {}
     for point in points_of("expiry", [(names.name(boundary), boundary) for boundary in run]):
         found.setdefault(point.boundary, []).append(point.fault)
+    lasts = ["kill", "second", "torn", "missing", "clock", "older", "writer"]
     assert found == {
-        "java: call commit #1": ["kill", "second", "torn", "missing", "lost"],
-        "file: open x #1": ["kill", "second", "torn", "missing", "full"],
-        "catalog: UPDATE iceberg_tables #1": ["kill", "second", "torn", "missing", "lost"],
-        "java: call of #1": ["lost"],
-        "database: SELECT lifecycle_plans #1": ["lost"],
-        "file: open x #2": ["kill", "second", "torn", "missing", "full"],
+        "java: call commit #1": [*lasts, "refused", "lost"],
+        "file: open x #1": [*lasts, "full", "readonly"],
+        "catalog: UPDATE iceberg_tables #1": [*lasts, "refused", "lost"],
+        "java: call of #1": ["refused", "lost"],
+        "database: SELECT lifecycle_plans #1": ["refused", "lost"],
+        "file: open x #2": [*lasts, "full", "readonly"],
     }
+    assert {*lasts, "refused", "lost", "full", "readonly", "away", "half"} == {*FAULTS}
+
+
+def test_a_catalog_of_before_has_not_what_was_deleted_for_good_and_a_topic_that_goes_takes_no_writer() -> None:
+    run = [("file: unlink x #1", of("file", "unlink x"))]
+    assert "older" not in {point.fault for point in points_of("erasure", run)}
+    assert "writer" not in {point.fault for point in points_of("topic_delete", run)}
 
 
 def test_what_was_run_is_kept_and_its_page_tells_points_and_differences(tmp_path: Path) -> None:
@@ -183,10 +207,12 @@ def test_what_was_run_is_kept_and_its_page_tells_points_and_differences(tmp_path
             found="not reached",
         ),
     ]
-    keep(tmp_path / "faults.tsv", ran)
+    keep(tmp_path / "faults.tsv", ran[:1])
+    for one in ran[1:]:
+        note(tmp_path / "faults.tsv", one)
     assert results(tmp_path / "faults.tsv") == {one.point: one for one in ran}
     told = page(ran)
-    assert "| expiry | 1 / 0 |  |  | 1 / 1 |  |  | 2 / 1 | 3.0 | abc |" in told
+    assert "| expiry | 1 / 0 |  |  |  |  |  | 1 / 1 |  |  |  |  |  |  | 2 / 1 | 3.0 | abc |" in told
     assert "limits" not in told
     assert f"- `{point.command}` at abc: rows: [1] where" in told
 
@@ -194,3 +220,10 @@ def test_what_was_run_is_kept_and_its_page_tells_points_and_differences(tmp_path
 def test_how_much_a_reclaim_would_take_is_no_difference() -> None:
     assert differences({"rows": [1], "takeable": 5}, {"rows": [1], "takeable": 3}) == []
     assert differences({"rows": [1, 2]}, {"rows": [1]}) == ["rows: [1, 2] where an undisturbed run has [1]"]
+    assert differences({"rows": [{"key": "a"}]}, {"rows": [{"key": "b"}]}) == ['rows[0].key: "a" where an undisturbed run has "b"']
+
+
+def test_what_a_late_clock_has_written_has_its_time() -> None:
+    found, undisturbed = ({"rows": [{"append_time": at, "key": "a"}]} for at in (1, 2))
+    assert differences(found, undisturbed, fault="clock") == []
+    assert differences(found, undisturbed, fault="kill") == ["rows[0].append_time: 1 where an undisturbed run has 2"]
