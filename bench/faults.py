@@ -212,9 +212,11 @@ def main() -> int:
     embedded.up(layout, with_airflow=False)
     try:
         with only_one(layout.state / "faults.lock", wait_seconds=0):
-            return 1 if campaign(root, given, layout) else 0
+            wrong = campaign(root, given, layout)
+            if not given.keep:
+                shutil.rmtree(layout.state / "faults")
+            return 1 if wrong else 0
     finally:
-        shutil.rmtree(layout.state / "faults", ignore_errors=True) if not given.keep else None
         if not ran:
             stack.down(layout)
 
