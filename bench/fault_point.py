@@ -111,23 +111,31 @@ def mixed(points: Sequence[Point], seed: int) -> list[Point]:
 
 
 class Unsynced:
-    """What a loss of power would take: content that was not brought to disk, and names that were not."""
+    """What a loss of power would take: content that was not brought to disk, and names that were not. A file that was renamed has its old
+    name again, and what it took the place of is back."""
 
     def __init__(self) -> None:
         self._contents: set[Path] = set()
-        self._names: set[Path] = set()
+        self._names: dict[Path, Path | None] = {}
+        self._replaced: dict[Path, bytes] = {}
 
     def see(self, boundary: Boundary) -> None:
-        path = boundary.path
+        path, what = boundary.path, boundary.what.split()[0]
         if path is None:
             return
         if boundary.syncs:
             self._contents.discard(path)
-            self._names = {name for name in self._names if name.parent != path}
-        else:
+            self._names = {name: source for name, source in self._names.items() if name.parent != path}
+        elif boundary.source is not None:
+            if boundary.source in self._contents:
+                self._contents.add(path)
+            self._names[path] = self._names.pop(boundary.source, boundary.source)
+            if path.is_file():
+                self._replaced[path] = path.read_bytes()
+        elif what in ("write", "truncate") or not path.exists():
             self._contents.add(path)
             if not path.exists():
-                self._names.add(path)
+                self._names[path] = None
 
     def tear(self) -> None:
         for path in self._contents:
@@ -135,11 +143,15 @@ class Unsynced:
                 os.truncate(path, path.stat().st_size // 2)
 
     def lose(self) -> None:
-        for path in self._names:
-            if path.is_dir():
+        for path, source in self._names.items():
+            if source is not None and path.exists() and not source.exists():
+                path.rename(source)
+            elif path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
+            if path in self._replaced:
+                path.write_bytes(self._replaced[path])
 
 
 @dataclass(slots=True, kw_only=True)

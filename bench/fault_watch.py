@@ -36,6 +36,7 @@ _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 # By number: the name, and where its path stands among its arguments; the descriptor of the folder from which it goes stands before it.
 _BY_PATH = {2: ("open", 0), 257: ("open", 1), 82: ("rename", 1), 264: ("rename", 3), 316: ("rename", 3), 87: ("unlink", 0), 263: ("unlink", 1),
             83: ("mkdir", 0), 258: ("mkdir", 1), 84: ("rmdir", 0), 86: ("link", 1), 265: ("link", 3), 76: ("truncate", 0)}  # fmt: skip
+_RENAMED = {82: 0, 264: 1, 316: 1}
 _FROM_FOLDER = (257, 264, 316, 263, 258, 265)
 _WORKING_FOLDER = -100
 _BY_DESCRIPTOR = {74: "sync", 75: "sync", 77: "truncate", 1: "write", 18: "write", 20: "write", 44: "write", 46: "write", 326: "write"}
@@ -55,13 +56,14 @@ _READS = ("SELECT", "FROM", "SHOW", "SET", "BEGIN", "ROLLBACK")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
     """One call before it is made. `what`: the same of each run, names made anew left out. `writes`: something lasting is changed by it, or may
-    be (a call of Java). `process`: whose it is. `path`: of a file."""
+    be (a call of Java). `process`: whose it is. `path`: of a file; `source`: the one that is renamed to it."""
 
     kind: Kind
     what: str
     writes: bool
     process: int = 0
     path: Path | None = None
+    source: Path | None = None
     syncs: bool = False
 
 
@@ -236,10 +238,10 @@ class Tree:
     def _boundary(self, call: _Call) -> Boundary | None:
         if call.number in _BY_PATH:
             name, at = _BY_PATH[call.number]
-            path = Path(os.fsdecode(_text(call.thread, call.arguments[at])))
-            if not path.is_absolute() and call.number in _FROM_FOLDER:
-                path = Path(_link(call.thread, call.arguments[at - 1])) / path
-            return self._of_file(name, path)
+            found = self._of_file(name, _path(call, at))
+            if found is not None and name == "rename":
+                return replace(found, source=_path(call, _RENAMED[call.number]))
+            return found
         name = _BY_DESCRIPTOR[call.number]
         at = 2 if call.number == _COPIED else 0
         target = _link(call.thread, call.arguments[at])
@@ -384,6 +386,14 @@ def _link(thread: int, number: int) -> str:
     number = ctypes.c_int(number & 0xFFFFFFFF).value
     of = "cwd" if number == _WORKING_FOLDER else f"fd/{number}"
     return os.readlink(f"/proc/{thread}/{of}")  # noqa: PTH115  # it may be no path: `socket:[7]`
+
+
+def _path(call: _Call, at: int) -> Path:
+    """That of the call's argument, and below the folder of the argument before where the call names one."""
+    path = Path(os.fsdecode(_text(call.thread, call.arguments[at])))
+    if not path.is_absolute() and call.number in _FROM_FOLDER:
+        return Path(_link(call.thread, call.arguments[at - 1])) / path
+    return path
 
 
 def _peer(pid: int, number: int) -> int | None:

@@ -159,6 +159,30 @@ def test_a_loss_of_power_takes_what_was_not_brought_to_disk(tmp_path: Path) -> N
     assert [path.name for path in (tmp_path / "lake").iterdir()] == ["kept"]
 
 
+def test_a_loss_of_power_takes_a_rename_back(tmp_path: Path) -> None:
+    def work() -> int:
+        lake = tmp_path / "lake"
+        with (lake / "part").open("wb", buffering=0) as file:
+            file.write(b"new")
+            os.fsync(file.fileno())
+        (lake / "part").rename(lake / "log")
+        (lake / "folder").rename(lake / "moved")
+        return 0
+
+    unsynced = Unsynced()
+    with watched(tmp_path, work) as tree:
+        (tmp_path / "lake" / "log").write_bytes(b"old")
+        (tmp_path / "lake" / "folder").mkdir()
+        for boundary in tree.boundaries():
+            unsynced.see(boundary)
+        assert tree.close() == 0
+    unsynced.tear()
+    assert (tmp_path / "lake" / "log").read_bytes() == b"new", "it was brought to disk under its first name"
+    unsynced.lose()
+    there = {path.name: path.is_dir() or path.read_bytes() for path in (tmp_path / "lake").iterdir()}
+    assert there == {"log": b"old", "folder": True}
+
+
 def of(kind: str, what: str, *, writes: bool = True, process: int = 1) -> Boundary:
     return Boundary(kind=kind, what=what, writes=writes, process=process)  # type: ignore[arg-type]  # a test's shorthand
 
