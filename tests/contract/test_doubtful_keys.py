@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.message import STANDS_FOR_SEVERAL, NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import PurgeKey
 from tests.contract.conftest import MakeWorld, on
@@ -17,6 +18,7 @@ from tests.contract.conftest import MakeWorld, on
 SECOND = 1_000_000
 NOW = Instant(100 * SECOND)
 MERGED = "caf\ufffd".encode()
+STORED = ("memory", "json_file", "rotating_file", "redis_streams", "iceberg")
 STORES = pytest.mark.parametrize("store_kind", on("memory", "iceberg"), indirect=True)
 
 
@@ -76,3 +78,31 @@ def test_a_purge_by_such_a_key_asks(make_world: MakeWorld, key: bytes, ended: st
     world, name = topic(make_world, key, b"a", b"b", b"c")
     outcome = steps.run(world.services, name, as_of=NOW, work=PurgeKey(key=key))
     assert outcome.name == ended
+
+
+@pytest.mark.parametrize("store_kind", on(*STORED), indirect=True)
+@pytest.mark.parametrize(("key", "asks"), [(MERGED, True), (b"caf\xe9", False)], ids=["doubtful", "bytes"])
+def test_an_erasure_of_such_a_key_asks_in_these_words_and_never_in_the_key_s(make_world: MakeWorld, key: bytes, asks: bool) -> None:
+    world, name = topic(make_world, key, b"a")
+    s = world.services
+    request = ask(s, key, topics=[name], forbid=False, by="ada", why="a letter")
+    carry_out(s, request.request_id)
+    record = s.ledger.open_plan(name)
+    assert record is not None
+    assert record.report is not None
+    assert (STANDS_FOR_SEVERAL in record.plan.asks) is asks
+    (check,) = (check for check in record.report.checks if not check.passed)
+    assert (STANDS_FOR_SEVERAL in check.found) is asks
+    told = f"{record}{s.ledger.erasure(request.request_id)}"
+    assert not any(spelled in told for spelled in (repr(key), key.decode(errors="replace"), key.hex()))
+    carry_out(s, request.request_id, approver=lambda *_: (True, "ada", "all of them"))
+    assert [message.key for message in s.reader.messages(name)] == [b"a"]
+    assert s.ledger.erasure(request.request_id).state == "erased"
+
+
+def test_of_a_key_that_is_nowhere_nothing_is_asked(make_world: MakeWorld) -> None:
+    world, name = topic(make_world, b"a")
+    request = ask(world.services, MERGED, topics=[name], forbid=False, by="ada", why="a letter")
+    (found,) = carry_out(world.services, request.request_id)
+    assert found.outcome is not None
+    assert found.outcome.name == "no_op"

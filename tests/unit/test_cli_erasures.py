@@ -304,3 +304,20 @@ def test_lists_say_what_there_is(lake: Lake, give: Any) -> None:
     assert "no key was asked" in lake.say("erase", "list").out
     assert json.loads(lake.say("erase", "list", "--output", "json").out) == []
     assert lake.say("receipt", "show", "0123").status == 2
+
+
+def test_a_key_that_may_stand_for_several_waits_for_another_word(lake: Lake, give: Any) -> None:
+    """The word of `erase` was given before anybody could know."""
+    topic, key = lake.topic("shop/orders"), "caf\ufffd".encode()
+    append(lake, topic, key, b"a")
+    give(key + b"\n")
+    told = lake.say("erase", "--by", "ada", "--why", "a letter of 3 May")
+    assert told.status != 0
+    assert "U+FFFD" in told.out
+    assert "lifecycle erase run" in told.out
+    assert keys(lake, topic) == [key, b"a"]
+    (request,) = lake.services.ledger.erasures()
+    lake.say("erase", "run", request.request_id, *WORD)
+    assert keys(lake, topic) == [b"a"]
+    assert lake.services.ledger.erasure(request.request_id).state == "erased"
+    assert not any(word in ledger_text(lake) for word in spelled("caf\ufffd"))

@@ -311,6 +311,10 @@ class Marker:
 
 
 _REPLACED = "\ufffd"
+STANDS_FOR_SEVERAL = (
+    "the key has U+FFFD in it: before keys were kept as bytes what was no text came in as that, so messages of other keys may go with it"
+)
+"""What a person is asked who wants such a key gone."""
 
 
 def may_stand_for_several(key: bytes | None) -> bool:
