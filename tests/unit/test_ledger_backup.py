@@ -19,6 +19,7 @@ from message_lifecycle.ledger.migrations import STEPS
 from message_lifecycle.model.document import Synced
 from message_lifecycle.model.erasure import KeyDigest
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.obligation import KeyLook
 from message_lifecycle.model.outcome import DueState, SourceFile
 from tests.errors import raises
 from tests.holds import hold_of
@@ -42,6 +43,8 @@ def fill(ledger: Ledger) -> None:
     ledger.set_due_state(TOPIC, DueState(marker="m", policy_hash="p", next_due_at=None, holders=()))
     ledger.set_swept(TOPIC, 2**62)
     ledger.set_looks("compaction", {TOPIC: True}, as_of=Instant(3))
+    look = KeyLook(table_uuid="u", snapshot_id=7, marker="m", read={0: 5, 1: 2}, whole=True, found=(1, 1), looked_at=AS_OF)
+    ledger.set_key_looks({TOPIC: look})
     ledger.set_undone(TOPIC, "p1", "u1", ((0, 0, 2**62),))
     ledger.release_undone("p1", by="ada", text="fine")
     ledger.set_accepted_view(TOPIC, {"retain_null_key": True})
@@ -200,6 +203,7 @@ def test_a_backup_from_before_there_were_replicas_has_none(saved: Path, tmp_path
         "lifecycle_undone",
         "lifecycle_undone_ranges",
         "lifecycle_looks",
+        "lifecycle_key_looks",
     )
     table, added = "", ("replica", "requested_by", "text_id", "format", "cleared_at")
     for line in unzipped(saved)[:-1]:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from message_lifecycle.app import changes, erasures, steps, views
+from message_lifecycle.app.doubtful_keys import read_keys
 from message_lifecycle.app.due import Due, note_looks
 from message_lifecycle.app.due import due as judge_due
 from message_lifecycle.app.known import of_it_alone, topic_of
@@ -51,7 +52,10 @@ def due(*, run: str, as_of: str, topics: list[str], work: Scheduled = "message_c
     given = [topic_of(s, topic) for topic in topics]
     found = judge_due(s, looked_at(s, work, given), as_of=instant, run=run, work=work, named=bool(topics))
     note_looks(s, found, as_of=instant, work=work)
+    # What is due goes on without it: no operation takes more or less by what is found.
+    unread = read_keys(s, [answer.topic for answer in found if answer.error is None and work == s.work_on(answer.topic)])
     failed = [_not_judged(s, run, answer, instant, work) for answer in found if answer.error is not None and _is_news(answer.error, topics)]
+    failed += [_not_judged(s, run, answer, instant, work) for answer in unread]
     found = [_taken(s, run, answer) if answer.due else answer for answer in found]
     for answer in found:
         log.info("%s: %s: %s", answer.topic, "due" if answer.due else "not due", answer.reason)

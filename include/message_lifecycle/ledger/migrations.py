@@ -195,6 +195,17 @@ def _cleared_at(connection: Connection) -> None:
     )
 
 
+def _key_looks(connection: Connection) -> None:
+    _run(connection, _KEY_LOOKS)
+
+
+_KEY_LOOKS = """
+create table lifecycle_key_looks (
+    topic text not null primary key, table_uuid text not null, snapshot_id bigint, marker text not null, read_below text not null,
+    whole bigint not null, found_partition bigint, found_offset bigint, looked_at bigint not null);
+"""
+
+
 def _run(connection: Connection, script: str) -> None:
     for statement in script.split(";"):
         if statement.strip():
@@ -215,6 +226,7 @@ STEPS: tuple[Step, ...] = (
     _plan_format,
     _looks,
     _cleared_at,
+    _key_looks,
 )
 
 

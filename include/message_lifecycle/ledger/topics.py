@@ -15,7 +15,7 @@ from message_lifecycle.model.errors import InvalidSetting, invalid_progress, inv
 from message_lifecycle.model.facts import Progress
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.names import TopicName, made, meant, normalise_name, reader_name
-from message_lifecycle.model.obligation import OF_TOPIC, Look
+from message_lifecycle.model.obligation import OF_TOPIC, KeyLook, Look
 from message_lifecycle.model.outcome import DueState
 from message_lifecycle.model.plan import Operation
 from message_lifecycle.model.setting_list import OWN_SETTINGS, Value
@@ -193,6 +193,39 @@ class TopicState(Part):
         rows = self._rows(select(tables.looks).where(tables.looks.c.topic == key_of(topic)))
         return {row.operation: Look(looked_at=row.looked_at, settled_at=row.settled_at) for row in rows}
 
+    def set_key_looks(self, found: Mapping[TopicName, KeyLook]) -> None:
+        """Keep what runs have found that read keys: each replaces the one before."""
+        with self._database.writing() as connection:
+            for topic, look in sorted(found.items()):
+                partition, offset = look.found or (None, None)
+                put(
+                    connection,
+                    tables.key_looks,
+                    topic=key_of(topic),
+                    table_uuid=look.table_uuid,
+                    snapshot_id=look.snapshot_id,
+                    marker=look.marker,
+                    read_below=canonical(sorted(look.read.items())),
+                    whole=int(look.whole),
+                    found_partition=partition,
+                    found_offset=offset,
+                    looked_at=look.looked_at,
+                )
+
+    def key_look(self, topic: TopicName) -> KeyLook | None:
+        """None: nobody has read keys of the topic."""
+        for row in self._rows(select(tables.key_looks).where(tables.key_looks.c.topic == key_of(topic))):
+            return KeyLook(
+                table_uuid=row.table_uuid,
+                snapshot_id=row.snapshot_id,
+                marker=row.marker,
+                read=dict(json.loads(row.read_below)),
+                whole=bool(row.whole),
+                found=None if row.found_offset is None else (row.found_partition, row.found_offset),
+                looked_at=Instant(row.looked_at),
+            )
+        return None
+
     def set_due_state(self, topic: TopicName, state: DueState) -> None:
         with self._database.writing() as connection:
             put(
@@ -233,7 +266,8 @@ def forget_progress(connection: Connection, topic: TopicName) -> None:
     """All that is registered for the topic or for what it copies goes on from nothing; who is registered, stays (EXP-6, TTL-6).
 
     Offsets of a log that is gone name other messages now: taken for progress, they would let go what nobody has read."""
-    connection.execute(delete(tables.looks).where(tables.looks.c.topic == key_of(topic)))
+    for table in (tables.looks, tables.key_looks):
+        connection.execute(delete(table).where(table.c.topic == key_of(topic)))
     own = (_consumers.c.consumer == str(topic)) & (_consumers.c.replica == 1)
     connection.execute(update(_consumers).where((_consumers.c.topic == key_of(topic)) | own).values(offset=_NOTHING_YET))
 

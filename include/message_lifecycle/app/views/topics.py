@@ -13,6 +13,7 @@ from itertools import groupby
 from message_lifecycle.app.changes import belongs_to_another, waits
 from message_lifecycle.app.documents import Described, Pulled
 from message_lifecycle.app.documents import describe as describe_documents
+from message_lifecycle.app.doubtful_keys import doubtful_keys
 from message_lifecycle.app.operations.registry import kind_of, named, preview
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.views.past_expiry import past_expiry
@@ -55,7 +56,9 @@ def topic_page(s: Services, name: TopicName) -> View:
 def describe(s: Services, name: TopicName) -> View:
     """Settings with their origin, partitions and end offsets; of a topic of documents these, and who has synchronised them."""
     described, policy = _described(s, name), policy_of(s, name)
-    return described if policy.of_documents else {**described, "past_expiry": past_expiry(s, name, policy, s.ledger.now())}
+    if policy.of_documents:
+        return described
+    return {**described, "past_expiry": past_expiry(s, name, policy, s.ledger.now()), "doubtful_keys": doubtful_keys(s, name)}
 
 
 def _described(s: Services, name: TopicName) -> View:

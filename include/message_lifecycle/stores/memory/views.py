@@ -12,6 +12,7 @@ from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import INT64_MIN, Instant
 from message_lifecycle.model.message import (
     NOTHING,
+    DoubtfulKeys,
     Message,
     Outlived,
     StagedView,
@@ -280,12 +281,13 @@ class MemoryViews(ChangeStore):
                 yield row
 
     def places_of(
-        self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes]
+        self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes] | DoubtfulKeys
     ) -> Sequence[tuple[int, int, bytes | None]]:
         return [
             (message.partition, message.offset, message.key)
             for message in (row.message for row in self.view_rows(name, view) if not row.remembered)
-            if message.offset in offsets.get(message.partition, ()) or message.key in keys
+            if message.offset in offsets.get(message.partition, ())
+            or (keys.takes(message.partition, message.offset, message.key) if isinstance(keys, DoubtfulKeys) else message.key in keys)
         ]
 
     def published(self, plan: Plan) -> Published | None:

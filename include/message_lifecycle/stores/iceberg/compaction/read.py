@@ -13,7 +13,7 @@ from message_lifecycle.model.change import RemoveRows, ReturningView
 from message_lifecycle.model.errors import CompactedTableMissing, PlanConflict, undo_source_gone
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant
-from message_lifecycle.model.message import NOTHING, Outlived, Tail, ViewRow, ViewState
+from message_lifecycle.model.message import NOTHING, DoubtfulKeys, Outlived, Tail, ViewRow, ViewState
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.catalog import Tables
@@ -25,7 +25,7 @@ from message_lifecycle.stores.iceberg.compaction.view_table import (
     vectors_by_file,
 )
 from message_lifecycle.stores.iceberg.data_files import within
-from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Vectors, messages_of, micros, read_rows, rows_in_order
+from message_lifecycle.stores.iceberg.data_rows import UNKNOWN, FileRows, Vectors, doubtful, messages_of, micros, read_rows, rows_in_order
 from message_lifecycle.stores.iceberg.evidence_files import longs
 from message_lifecycle.stores.iceberg.layout import COMPACTED
 from message_lifecycle.stores.iceberg.manifests import files_of
@@ -78,7 +78,7 @@ class IcebergViewReader:
             raise CompactedTableMissing(str(name), f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
 
     def places_of(
-        self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes]
+        self, name: TopicName, view: ViewState, *, offsets: Mapping[int, Collection[int]], keys: Collection[bytes] | DoubtfulKeys
     ) -> Sequence[tuple[int, int, bytes | None]]:
         import pyarrow.compute as pc
 
@@ -89,7 +89,10 @@ class IcebergViewReader:
                 for file in files:
                     rows = columns_of(table.io, file, ("offset", "key", "remembered"))
                     at = pc.is_in(rows["offset"], value_set=pa.array(sorted(offsets.get(partition, ())), pa.int64()))
-                    of = pc.is_in(rows["key"], value_set=pa.array(sorted(keys), rows["key"].type), skip_nulls=True)
+                    if isinstance(keys, DoubtfulKeys):
+                        of = doubtful(rows, keys.span(partition))
+                    else:
+                        of = pc.is_in(rows["key"], value_set=pa.array(sorted(keys), rows["key"].type), skip_nulls=True)
                     message = pc.invert(pc.fill_null(rows["remembered"], False))
                     mine = rows.filter(pc.and_(pc.or_(at, of), message))
                     pairs = zip(mine["offset"].to_pylist(), mine["key"].to_pylist(), strict=True)
