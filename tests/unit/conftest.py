@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from message_lifecycle.ledger import Ledger, open_ledger
+from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger
 from tests.ledgers import StandingClock
 
 
 @pytest.fixture
 def clock() -> StandingClock:
     return StandingClock()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Address of a new ledger; in tests/postgres of one there."""
+    address = f"sqlite:///{tmp_path}/ledger.db"
+    migrate_ledger(address)
+    return address
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ A step is plain SQL of its own day, not the tables of `tables`: those move on, a
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -206,6 +207,38 @@ create table lifecycle_key_looks (
 """
 
 
+def _unsearched(connection: Connection) -> None:
+    """Erasures ended as erased though a topic could not be read: what a request covers and none of its plans has searched is searched once more.
+    When a topic was made is not known of those from before that was kept; they count as having been there."""
+    for request_id, topics, requested_at in connection.execute(text(_ERASED)).all():
+        there = {row.topic for row in connection.execute(text(_THERE), {"requested_at": requested_at})}
+        searched = {row.topic for row in connection.execute(text(_SEARCHED), {"said": f'%"request_id":"{request_id}"%'})}
+        left = sorted((there & set(json.loads(topics)) if json.loads(topics) else there) - searched)
+        if left:
+            detail = f"it ended as erased, and no plan of it has searched {', '.join(left)}: carry it out once more"
+            again = text("update lifecycle_erasures set state = 'requested', detail = :detail where request_id = :request_id")
+            connection.execute(again, {"detail": detail, "request_id": request_id})
+
+
+_ERASED = "select request_id, topics, requested_at from lifecycle_erasures where state = 'erased'"
+_THERE = """
+select known.topic from (
+    select topic, max(at) as at from (
+        select topic, at from lifecycle_accepted_settings union all select topic, at from lifecycle_accepted_ledgers) as said
+    group by topic) as known
+where not exists (
+    select 1 from lifecycle_looks as made where made.topic = known.topic and made.operation = '' and made.settled_at > :requested_at)
+and not exists (
+    select 1 from lifecycle_plans as gone join lifecycle_outcomes as told on told.event = gone.outcome_event
+    where gone.topic = known.topic and gone.operation = 'topic_delete' and gone.outcome_name = 'published' and told.recorded_at >= known.at
+    and not exists (select 1 from lifecycle_undone as back where back.plan_id = gone.plan_id))
+"""
+_SEARCHED = """
+select made.topic from lifecycle_plans as made join lifecycle_plan_documents as kept on kept.plan_id = made.plan_id
+where made.operation = 'erasure' and made.outcome_name in ('published', 'no_op') and kept.document like :said
+"""
+
+
 def _run(connection: Connection, script: str) -> None:
     for statement in script.split(";"):
         if statement.strip():
@@ -227,6 +260,7 @@ STEPS: tuple[Step, ...] = (
     _looks,
     _cleared_at,
     _key_looks,
+    _unsearched,
 )
 
 
