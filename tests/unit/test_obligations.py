@@ -14,6 +14,7 @@ from message_lifecycle.app.documents import add_changes, sync
 from message_lifecycle.app.due import due, note_looks
 from message_lifecycle.app.erasures import ask, carry_out
 from message_lifecycle.app.operations.reclaim import Reclaim
+from message_lifecycle.app.requests import delete_topic, reclaim_deleted
 from message_lifecycle.app.services import policy_of
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.app.views.status import topic_status
@@ -626,6 +627,22 @@ def test_the_space_of_a_deleted_topic_that_nobody_gives_back_is_late_by_its_name
     assert told(lake).document[0]["problems"] == [problem]
     assert lake.say("hold", "add", NAME, "--by", "ada", "--why", "a trial").status == 0
     assert told(lake).status == 0
+
+
+def test_a_reclaim_of_a_deleted_topic_settles_nothing_of_the_one_that_has_its_name(lake: Lake) -> None:
+    lake.topic(NAME, undo_window=7 * DAY)
+    gone = delete_topic(lake.services, TopicName.parse(NAME), by="ada", text="not needed")
+    topic = lake.topic(NAME, message_expiry=DAY, max_removed_fraction=1.0)
+    lake.append(topic, 30, 25, 1)
+    run(lake, topic)
+    later(lake, 8.1)
+    run(lake, topic)
+    as_of = lake.services.ledger.now()
+    done = reclaim_deleted(lake.services, gone.plan_id or "", as_of=as_of, approver=lambda *_: (True, "ada", "yes"))
+    assert (done.operation, done.name) == ("reclaim", "published")
+    in_stores(lake, forget=cast(Reclaimer, Hidden()))
+    found = obliged(lake, "reclaim")
+    assert (found["state"], found["amount"], found["last_run"]) == ("late", 4_096, None)
 
 
 def test_a_question_that_lapsed_with_nothing_due_any_more_is_none(lake: Lake) -> None:

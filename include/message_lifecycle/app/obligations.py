@@ -13,7 +13,7 @@ from message_lifecycle.app.changes import outdated, waits
 from message_lifecycle.app.erasures import newest
 from message_lifecycle.app.holds import holds_of
 from message_lifecycle.app.known import of_it_alone
-from message_lifecycle.app.operations.registry import OPERATIONS, Operation, Scheduled, named
+from message_lifecycle.app.operations.registry import OPERATIONS, Operation, Scheduled, kind_of, named
 from message_lifecycle.app.operations.topics import policy_of_deleted, undo_until
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.erasure import ErasureRequest
@@ -67,7 +67,10 @@ def of_topic(s: Services, name: TopicName, policy: Policy, made: Mapping[str, Pl
     looks = s.ledger.looks(name)
     stands = looks.get(OF_TOPIC, Look(looked_at=None, settled_at=None))
     # Under its name there may have been another topic before it.
-    its_own = ((work, [end for end in ends if end[0] >= (stands.settled_at or 0)]) for work, ends in s.ledger.newest(name).items())
+    its_own = (
+        (work, [end for end in _of_standing(s, name, ends) if end[0] >= (stands.settled_at or 0)])
+        for work, ends in s.ledger.newest(name).items()
+    )
     ended = {work: ends for work, ends in its_own if ends}
     found: list[Obligation] = []
     for operation in map(named, OPERATIONS):
@@ -134,9 +137,27 @@ def _look(s: Services, name: TopicName, kept: Look | None, ends: Sequence[tuple[
     looked = [None if kept is None else kept.looked_at, *(at for at, _ in ends), stands.looked_at]
     done = [outcome for _, outcome in ends if outcome.name in _GOOD_ENDS]
     if any(outcome.more for outcome in done):  # the last that left nothing over comes before it
-        done += [one for _, one in s.ledger.history(name, limit=_ENDS_SEARCHED, operations=[done[0].operation]) if one.name in _GOOD_ENDS]
+        done += [
+            one
+            for _, one in _of_standing(s, name, s.ledger.history(name, limit=_ENDS_SEARCHED, operations=[done[0].operation]))
+            if one.name in _GOOD_ENDS
+        ]
     whole = (outcome.as_of for outcome in done if not outcome.more and not outcome.held)
     return Look(looked_at=_newest(looked), settled_at=_newest([None if kept is None else kept.settled_at, *whole, stands.looked_at]))
+
+
+def _of_standing(s: Services, name: TopicName, ends: Sequence[tuple[Instant, Outcome]]) -> Sequence[tuple[Instant, Outcome]]:
+    """Without what was done with a deleted topic of the name: its space was given back, which says nothing of the one that stands."""
+
+    def is_of_another(outcome: Outcome) -> bool:
+        if outcome.plan_id is None or named(outcome.operation).counts_messages:  # documents of many MB are read for no other
+            return False
+        return kind_of(s.ledger.record(outcome.plan_id).plan).topic(s, name) is None
+
+    found = [end for end in ends if not is_of_another(end[1])]
+    if len(found) == len(ends):
+        return ends
+    return [end for end in s.ledger.history(name, limit=_ENDS_SEARCHED, operations=[ends[0][1].operation]) if not is_of_another(end[1])]
 
 
 def _newest(times: Iterable[Instant | None]) -> Instant | None:
