@@ -144,7 +144,7 @@ def test_a_run_that_was_verified_settles_its_request(lake: Any) -> None:
     assert lake.services.ledger.erasure(request_id).state == "requested"
     assert KEY not in json.dumps(question)
     assert question["body"].count("* why you are asked: ") == 1
-    assert "* why you are asked: erasure from the log: 1 rows of the key in 1 files" in question["body"]
+    assert "* why you are asked: erasure from the log: 1 row(s) of the key in 1 file(s)" in question["body"]
     publish(lake, question["plan_id"])
     (outcome,) = tasks.verify(run="erasure/r", plan_id=question["plan_id"], work="erasure")
     assert (outcome["outcome"], outcome["removed"]) == ("published", {"erased": 1})

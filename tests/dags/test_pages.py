@@ -270,3 +270,55 @@ def test_a_partition_that_never_had_a_message_has_no_full_bar() -> None:
 def test_a_preview_shows_the_lines_that_the_command_prints() -> None:
     html = pages.preview(base=BASE, run_id="preview/x", as_of=None, printed="Plan 0123\n  goes at 2026-11-21T15:00:00Z\n\u202e<b>")
     assert "<pre>Plan 0123\n  goes at 2026-11-21T15:00:00Z\n\\u202e&lt;b&gt;</pre>" in html
+
+
+def test_what_a_view_leaves_out_is_not_told_as_removed() -> None:
+    compacted = samples.outcome(operation="compaction", removed={"superseded": 330_221}, messages_kept=4_954)
+    html = pages.overview(base=BASE, status=[], runs=[compacted, samples.outcome()])
+    assert '<td class="deed">nothing; not in the view: 330,221 by superseded</td><td class="n">4,954 in the view</td>' in html
+    assert '<td class="deed">160,754 by expiry</td>' in html
+
+
+def test_settings_that_nobody_has_given_are_folded() -> None:
+    for name in ("topic", "documents"):
+        settings = DOCUMENTS[name]().partition("<h2>Settings</h2>")[2]
+        shown, _, folded = settings.partition("<details")
+        assert "<td>topic</td>" in shown
+        assert "<td>built in</td>" not in shown
+        assert "more, as they are built in" in folded
+        assert "<td>built in</td>" in folded.partition("</details>")[0]
+
+
+def test_single_messages_are_not_told_as_segments_of_no_bytes() -> None:
+    rows = {"action": "remove_rows", "partition": 0, "from": 0, "to": 9, "segments": 0, "messages": 5, "bytes": None, "newest_at": None}
+    removes = {**samples.plan()["removes"], "messages": 5, "bytes": 0, "byte_share": 0.0, "segments": 0, "by_reason": {"ttl": 5}}
+    plan = samples.plan(removes=removes | {"files": {"count": 0, "digest": "e" * 64}}, actions=[{**rows, "reason": "ttl"}])
+    html = pages.plan(base=BASE, page=plan)
+    assert "<b>0 B</b><span>at once: single messages go, and their files stay" in html
+    assert "whole segments" not in html
+    assert "e" * 64 not in html, "the digest of no files"
+    row = re.search(r"<tr><td>remove rows</td>.*?</tr>", html)
+    assert row is not None and "unknown" not in row[0], "nobody looks how old each of them is"
+    back = pages.plan(base=BASE, page={**plan, "takes_back": "9" * 32, "restores": 5})
+    assert "0 B" not in back
+    assert "whole segments" not in back
+
+
+def test_offsets_of_single_rows_are_told_apart() -> None:
+    erased = {"action": "erase_rows", "table": "log", "partition": 0, "offsets": "0,39,217,552-560", "messages": 12, "rows": 12}
+    html = pages.plan(base=BASE, page=samples.plan(operation="erasure", actions=[{**erased, "reason": "erased"}]))
+    assert "0, 39, 217, 552-560" in html
+
+
+def test_what_stands_between_backticks_is_a_command_and_stays_text() -> None:
+    html = pages.error(base=BASE, kind="UnknownPlan", message="`lifecycle ledger list` shows <b>`<i>`")
+    assert "<code>lifecycle ledger list</code> shows &lt;b&gt;<code>&lt;i&gt;</code>" in html
+
+
+def test_who_waits_without_airflow_is_told_the_command_alone() -> None:
+    told = {"state": "gated", "approval": None, "outcome": None, "waits_until": "2026-11-22T15:00:00Z"}
+    asked = pages.plan(base=BASE, page=samples.plan(**told))
+    by_command = pages.plan(base=BASE, page=samples.plan(**told, runs=[]))
+    answer = f"<code>lifecycle approve {samples.plan()['plan_id'][:12]} --by NAME --why WHY</code>, or <code>refuse</code>."
+    assert f"It is answered under Airflow's <em>Required Actions</em>, or by {answer}" in asked
+    assert f"It is answered by {answer}" in by_command

@@ -326,7 +326,8 @@ def test_ledger_list_tells_past_runs_newest_first(lake: Lake, orders: TopicName)
     assert [(run["as_of"], run["removed_messages"]) for run in runs] == [("2026-11-21T12:00:00Z", 1), ("2026-11-21T06:30:00Z", 1)]
     assert len(lake.say("ledger", "list", "shop/orders", "--limit", "1", "-o", "json").document) == 1
     assert lake.say("ledger", "list", "shop/other", "-o", "json").document == []
-    assert runs[0]["plan_id"][:8] in lake.say("ledger", "list").out
+    line = next(line for line in lake.say("ledger", "list").out.splitlines() if runs[0]["plan_id"][:8] in line)
+    assert line.split()[1:5] == ["shop/orders", "message_cleaner", "published", "1"]
     assert lake.say("ledger", "show", runs[0]["plan_id"], "-o", "json").document["outcome"]["outcome"] == "published"
 
 

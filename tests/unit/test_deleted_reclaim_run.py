@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -49,6 +50,7 @@ def test_a_run_asks_and_takes_it(lake: Lake, plan_id: str) -> None:
     (told,) = tasks.verify(run=RUN, work="reclaim")
     assert told["outcome"] == "needs_approval"
     (question,) = tasks.waiting(run=RUN)
+    assert re.fullmatch(r"shop/orders: remove \d+ files of [\d.]+ k?B for good\?", question["subject"]), "in a unit that a person reads"
     assert plan_id in question["body"] and "all that is left" in question["body"] and "2 message(s)" in question["body"]
     assert tasks.due(run="storage_reclaim/r2", as_of=AS_OF, topics=[], work="reclaim") == []
     tasks.record_approval(plan_id=question["plan_id"], gate_id=question["gate_id"], granted=True, by="ann", text="it may go")

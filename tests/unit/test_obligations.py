@@ -678,3 +678,12 @@ def test_markers_that_are_owed_stay_owed_while_the_cleaner_is_disabled(capsys: p
     look(lake, topic, "marker_generation")
     assert lake.services.ledger.swept(topic) == swept
     assert obliged(lake, "markers")["amount"] == 1
+
+
+def test_a_view_that_has_to_be_looked_through_is_not_told_as_one_message(lake: Lake) -> None:
+    topic = lake.topic(NAME, cleanup_policy="compact,delete", message_expiry=10 * DAY)
+    write(lake, topic, "a", "b", "c")
+    run(lake, topic, "compaction")
+    later(lake, 11)
+    owed = obliged(lake, "compaction")
+    assert (owed["amount"], owed["unit"]) == (1, "compacted view")

@@ -94,11 +94,12 @@ def test_an_erasure_shows_where_the_key_was_and_nothing_of_it(lake: Lake, orders
     text = views.approval_text(s, record)
     assert "2 of 4 messages would go (50 %)" in text
     assert ", with every row of one key in the topic's tables and their history, judged" in text
-    assert "It cannot be taken back: " in text
+    assert "* the way back: none: " in text
     told = plan_page(s, outcome)
     assert "2 rows of the key in all tables and their history" in told
     assert re.search(r"\d+ snapshots end, and time travel to them", told)
     assert "erase rows of the log 0 5-6 2 erased" in told
+    assert "Files that go" not in told, "no file is named here: which are written again is told by table"
     assert re.search(r"erase table log main \d+ 0", told)
     shows = {
         "plan": pages.plan(base=BASE, page=views.plan_page(s, record.plan.plan_id)),

@@ -42,7 +42,9 @@ def test_a_question_is_told_as_open_only_while_it_is(lake: Lake, audit: TopicNam
     assert f"A person is asked: {changed}" in shown(asked)
     assert "asks a person" in shown(asked)
     assert "4 of 5 messages go (80.0 %)" in shown(asked)
-    assert "until 2026-11-22 12:00:00. Unanswered it lapses, and nothing goes." in shown(asked)
+    answer = f"lifecycle approve {plan_id[:12]} --by NAME --why WHY , or refuse ."
+    assert "Waits for a person until 2026-11-22 12:00:00. Unanswered it lapses, and nothing goes." in shown(asked)
+    assert f"It is answered under Airflow's Required Actions , or by {answer}" in shown(asked)
     assert 'href="/lifecycle/runs?dag_id=message_cleaner&amp;run_id=scheduled__2026-11-21T12%3A00%3A00%2B00%3A00"' in asked
     steps.approve(s, plan_id, granted=True, by="ada", text="as it should be")
     assert "ada has approved it, 2026-11-21 12:00:00; it is not published yet." in shown(page_of(lake, plan_id))

@@ -46,16 +46,40 @@ def test_a_question_tells_what_a_person_must_know(lake: Lake) -> None:
     record = lake.services.ledger.open_plan(topic)
     assert record is not None
     text = views.approval_text(lake.services, record)
-    assert "4 of 5 messages would go (80 %), 32 B of 40 B (80 %), 4 whole segment(s), judged as of 2026-11-21T12:00:00Z." in text
+    assert "4 of 5 messages would go (80 %), 32 B of 40 B (80 %), 4 whole segments, judged as of 2026-11-21T12:00:00Z." in text
     assert "share of messages that goes: 80 %, expected at most 50 %" in text
-    assert "The oldest of it is of 2026-11-19, the newest of 2026-11-20, by the segments that have it." in text
+    assert "* how old it is: the oldest is of 2026-11-19, the newest of 2026-11-20, by the segments that have it" in text
     plan_id = record.plan.plan_id
-    back = f"`lifecycle undo {plan_id} --by NAME --why WHY`."
-    assert f"Once published it can be taken back for 7 d, if that is now until 2026-11-28T12:00:00Z: {back}" in text
-    assert f"Plan `{plan_id}`" in text
+    back = f"`lifecycle undo {plan_id} --by NAME --why WHY`, for 7 d after it is published: until 2026-11-28T12:00:00Z, were that now"
+    assert f"* the way back: {back}" in text
+    assert f"* plan: `{plan_id}`" in text
     assert record.report is not None
-    assert f"as gate report `{record.report.gate_id}` judged it: a setting that is changed before makes it void." in text
-    assert "If nobody answers, the question lapses at 2026-11-22T12:00:00Z: nothing is removed, and the next run asks again." in text
+    assert f"as gate report `{record.report.gate_id}` judged it; a setting that is changed before it is published makes it void" in text
+    assert "* without an answer: the question lapses at 2026-11-22T12:00:00Z: nothing is removed, and the next run asks again" in text
+    first, blank, *listed = text.splitlines()
+    assert first.startswith("**shop/audit**: ") and not blank
+    assert all(line.startswith("* ") for line in listed), "Airflow shows paragraphs one below the other, without a space between them"
+
+
+def test_a_question_has_no_part_of_a_second(lake: Lake) -> None:
+    lake.world.set_now(Instant(NOW + 123_456))
+    lake.append(lake.topic("shop/audit", message_expiry=DAY), 40, 35, 30, 25, 1)
+    lake.say("run", "shop/audit", "--as-of", "2026-11-21T12:00:00Z")
+    (record,) = lake.services.ledger.waiting()
+    text = views.approval_text(lake.services, lake.services.ledger.record(record.plan_id))
+    assert "lapses at 2026-11-22T12:00:00Z: " in text
+    assert "until 2026-11-28T12:00:00Z, were" in text
+
+
+def test_a_question_about_single_messages_names_no_segment(lake: Lake) -> None:
+    topic = lake.topic("shop/audit", approver_is_not_requester=True)
+    lake.append(topic, 3, 2, 1)
+    lake.say("message", "delete", "shop/audit", "0:0", "0:1", "--by", "ada", "--why", "please")
+    record = lake.services.ledger.open_plan(topic)
+    assert record is not None
+    text = views.approval_text(lake.services, record)
+    assert "2 of 3 messages would go (67 %)" in text
+    assert ", message by message, judged" in text
 
 
 def test_a_question_about_what_was_asked_for_says_who_asks_again(lake: Lake) -> None:
@@ -65,8 +89,8 @@ def test_a_question_about_what_was_asked_for_says_who_asks_again(lake: Lake) -> 
     record = lake.services.ledger.open_plan(topic)
     assert record is not None
     text = views.approval_text(lake.services, record)
-    assert "The oldest of it is of an unknown day" in text
-    assert "nothing is removed, and whoever asked for it asks again." in text
+    assert "* how old it is: the oldest is of an unknown day" in text
+    assert "nothing is removed, and whoever asked for it asks again" in text
 
 
 @pytest.mark.parametrize(("part", "told"), [(0, "0 %"), (4, "under 1 %"), (833, "83 %"), (999, "over 99 %"), (1_000, "100 %")])

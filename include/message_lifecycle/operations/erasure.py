@@ -82,8 +82,8 @@ def _change(table: KeyInTable) -> Rewrite:
 def _question(table: KeyInTable) -> str:
     rewritten, rows = sum(file.needed for file in table.files), sum(file.rows for file in table.files)
     return (
-        f"erasure from {TABLE_KINDS[table.table].words}: {rows} rows of the key in {len(table.files)} files, of which {rewritten} are written again; its "
-        f"{len(table.snapshots)} snapshots end now, and with them time travel and every reader of an older snapshot. What can be undone "
+        f"erasure from {TABLE_KINDS[table.table].words}: {rows:,} row(s) of the key in {len(table.files):,} file(s), {rewritten:,} of them written again; its "
+        f"{len(table.snapshots):,} snapshot(s) end now, and with them time travel and every reader of an older snapshot. What can be undone "
         "today still can be, without these rows"
     )
 

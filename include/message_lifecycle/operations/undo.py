@@ -131,8 +131,8 @@ def plan(
         expected=replace(made.expected, removed=(("undone", markers),) if markers else ()),
         warnings=() if found is None else tuple(_warnings(found, restored, taken, of_view.gone)),
         asks=(
-            f"plan {undone.plan_id} of operation {undone.operation} is taken back: {restored} message(s) come back"
-            + (f", and {to_view} to the compacted view" if to_view else ""),
+            f"plan {undone.plan_id} of operation {undone.operation} is taken back: {restored:,} message(s) come back"
+            + (f", and {to_view:,} to the compacted view" if to_view else ""),
         )
         if changes
         else (),

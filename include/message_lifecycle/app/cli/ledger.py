@@ -44,11 +44,12 @@ def list_(
 
 def _show_runs(screen: Screen, found: list[View]) -> None:
     screen.table(
-        ("recorded", "topic", "outcome", "removed", "as of", "plan"),
+        ("recorded", "topic", "operation", "outcome", "removed", "as of", "plan"),
         [
             (
                 screen.when(run["at"]),
                 run["topic"],
+                run["operation"],
                 run["outcome"],
                 count(run["removed_messages"]),
                 screen.when(run["as_of"]),

@@ -89,7 +89,7 @@ class Compaction(Operation):
         times = [plan.due_since, *_oldest_new(s, facts)]
         since = min((at for at in times if at is not None), default=None)
         # Where the view alone has something to do nobody counts it before it is read.
-        return [replace(nothing, amount=max(new, 1), since=since, held=plan.held)]
+        return [replace(nothing, amount=new or 1, unit="messages" if new else "compacted view", since=since, held=plan.held)]
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         return compaction.plan(compaction_facts(s, name, policy, as_of=as_of), policy, as_of=as_of)

@@ -19,10 +19,9 @@ def of_messages(plan: Plan, where: str, going: Removed, failed: Sequence[Check])
         first_line(plan, where, going),
         "",
         *(f"* why you are asked: {limit}" for limit in limits(plan, failed)),
-        *(f"* {count:,} by {reason}" for reason, count in going),
+        *(f"* goes: {count:,} by {reason}" for reason, count in going),
         *(f"* stays: {entry.rows:,} overdue {held.format(entry.partition)}: {_plain(entry.detail)}" for entry in plan.held),
         *(f"* note: {_plain(warning)}" for warning in plan.warnings),
-        "",
         last_line(plan),
     ]
 
@@ -34,9 +33,8 @@ def of_documents(plan: Plan, where: str, going: Removed, failed: Sequence[Check]
         first_line(plan, where, going),
         "",
         *(f"* why you are asked: not so: {check.says}" for check in failed),
-        *(f"* {count:,} by {reason}" for reason, count in going),
+        *(f"* goes: {count:,} by {reason}" for reason, count in going),
         *(f"* {len(entries):,} {what}(s), in words: `lifecycle ledger show {plan.plan_id}`" for what, entries in told if entries),
-        "",
         last_line(plan),
     ]
 
@@ -49,18 +47,17 @@ def of_space(plan: Plan, lost: str, failed: Sequence[Check]) -> list[str]:
         *(f"* why you are asked: {limit}" for limit in limits(plan, failed)),
         *(f"* {len(action.snapshots):,} snapshots of {action.table or 'the log'}" for action in plan.forgets),
         *(
-            f"* {len(r.files):,} files of {change.table or 'the log'}: {r.role}, {r.size_bytes:,} bytes"
+            f"* {len(r.files):,} files of {change.table or 'the log'}: {r.role}, {size(r.size_bytes)}"
             for change in plan.forgets
             for r in change.files
         ),
-        "",
-        f"Plan `{plan.plan_id}`.",
+        f"* plan: `{plan.plan_id}`",
     ]
 
 
 def question_of_space(plan: Plan) -> str:
     files = sum(len(removal.files) for removal in plan.file_removals)
-    return f"remove {files:,} files of {plan.expected.removed_bytes:,} bytes for good?"
+    return f"remove {files:,} files of {size(plan.expected.removed_bytes)} for good?"
 
 
 def first_line(plan: Plan, where: str, going: Removed) -> str:
@@ -87,7 +84,7 @@ def percent(part: int, whole: int) -> str:
 
 
 def last_line(plan: Plan) -> str:
-    return f"Plan `{plan.plan_id}`. {plan.things.capitalize()} that arrived after it was made are not touched."
+    return f"* plan: `{plan.plan_id}`; {plan.things} that arrived after it was made are not touched"
 
 
 def limits(plan: Plan, failed: Sequence[Check]) -> list[str]:

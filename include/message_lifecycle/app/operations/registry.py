@@ -161,7 +161,8 @@ class Operation:
 
     def where(self, plan: Plan) -> str:
         """Of what that is a part."""
-        return f"{plan.expected.segments:,} whole segment(s)"
+        segments = plan.expected.segments
+        return "message by message" if not segments else f"{segments:,} whole segments" if segments > 1 else "1 whole segment"
 
     def lines(self, plan: Plan, going: Removed, failed: Sequence[Check]) -> list[str]:
         """What a person should know to decide, as Markdown. `failed`: checks of the gate that did not hold."""

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from jinja2 import DictLoader, Environment, StrictUndefined, select_autoescape
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from message_lifecycle.model.instants import span
 from message_lifecycle.model.names import safe
@@ -105,6 +105,7 @@ def above(base: str) -> str:
 
 
 _INSTANT = re.compile(r"(?<![\w:-])(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d+)?)Z(?!\w)")
+_TICKED = re.compile(r"`([^`]+)`")
 
 
 def setting_value(setting: View) -> str:
@@ -119,10 +120,12 @@ def own_value(own: View) -> str:
 
 def _shown(value: object) -> object:
     """A text with what is not printable written out, and times within it as `moment` shows those that stand alone; ids that hold a time stay
-    as they are. What a macro has made is markup of ours, and its values have come by here."""
-    if isinstance(value, str) and not hasattr(value, "__html__"):
-        return _INSTANT.sub(r"\1 \2", safe(value))
-    return value
+    as they are. What stands between backticks is a command or a name. What a macro has made is markup of ours, and its values have come by
+    here."""
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    text = _INSTANT.sub(r"\1 \2", safe(value))
+    return Markup(_TICKED.sub(r"<code>\1</code>", str(escape(text)))) if "`" in text else text
 
 
 @cache

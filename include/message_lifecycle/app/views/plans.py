@@ -166,15 +166,19 @@ def approval_text(s: Services, record: PlanRecord) -> str:
     plan, report, until = record.plan, record.report, waits_until(record)
     operation = kind_of(plan)
     failed = [check for check in report.checks if not check.passed] if report else []
-    told = [line for line in (_days(s, plan) if until is not None else "", _way_back(s, plan)) if line]
+    told = [("how old it is", _days(s, plan) if until is not None else ""), ("the way back", _way_back(s, plan))]
     if report is not None:
-        told.append(
-            f"A yes is about this plan as gate report `{report.gate_id}` judged it: a setting that is changed before makes it void."
-        )
+        judged = f"this plan, as gate report `{report.gate_id}` judged it; a setting that is changed before it is published makes it void"
+        told.append(("a yes is about", judged))
     if until is not None:
         then = "whoever asked for it asks again" if operation.by_request else "the next run asks again"
-        told.append(f"If nobody answers, the question lapses at {format_instant(until)}: nothing is removed, and {then}.")
-    return "\n".join([*operation.lines(plan, removal_of(record), failed), *(line for one in told for line in ("", one))])
+        told.append(("without an answer", f"the question lapses at {_to_the_second(until)}: nothing is removed, and {then}"))
+    # One list: where the question is shown, paragraphs stand without a space between them.
+    return "\n".join([*operation.lines(plan, removal_of(record), failed), *(f"* {what}: {text}" for what, text in told if text)])
+
+
+def _to_the_second(at: Instant) -> str:
+    return format_instant(Instant(at - at % MICROS_PER_SECOND))
 
 
 def _days(s: Services, plan: Plan) -> str:
@@ -185,7 +189,7 @@ def _days(s: Services, plan: Plan) -> str:
         try:
             segments = s.reader.log(plan.topic).segments
         except LifecycleError as error:
-            return f"How old it is cannot be told: {error.code}."
+            return f"cannot be told: {error.code}"
         times += [
             (one.oldest_at, one.newest_at)
             for one in segments
@@ -194,7 +198,7 @@ def _days(s: Services, plan: Plan) -> str:
     if not times:
         return ""
     oldest, newest = [at for at, _ in times], [at for _, at in times]
-    return f"The oldest of it is of {_day(oldest, min)}, the newest of {_day(newest, max)}, by the segments that have it."
+    return f"the oldest is of {_day(oldest, min)}, the newest of {_day(newest, max)}, by the segments that have it"
 
 
 def _day(times: Sequence[Instant | None], end: Callable[[Sequence[Instant]], Instant]) -> str:
@@ -205,11 +209,11 @@ def _day(times: Sequence[Instant | None], end: Callable[[Sequence[Instant]], Ins
 def _way_back(s: Services, plan: Plan) -> str:
     why_not = kind_of(plan).why_not_undone()
     if why_not is not None:
-        return f"It cannot be taken back: {why_not}."
+        return f"none: {why_not}"
     window_us = Policy.of_values(plan.policy).undo_window_us
-    until = format_instant(Instant(min(s.ledger.now() + window_us, INT64_MAX)))
+    until = _to_the_second(Instant(min(s.ledger.now() + window_us, INT64_MAX)))
     lasts = span(window_us // MICROS_PER_SECOND)
-    return f"Once published it can be taken back for {lasts}, if that is now until {until}: `lifecycle undo {plan.plan_id} --by NAME --why WHY`."
+    return f"`lifecycle undo {plan.plan_id} --by NAME --why WHY`, for {lasts} after it is published: until {until}, were that now"
 
 
 def _documents(plan: Plan) -> View:
