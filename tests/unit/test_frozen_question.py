@@ -8,10 +8,13 @@ import pytest
 
 from message_lifecycle.app import steps, tasks
 from message_lifecycle.app.due import due
+from message_lifecycle.app.services import policy_of
+from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport
 from tests.errors import raises
-from tests.worlds import NOW, Lake, make_lake
+from tests.worlds import NOW, SECOND, Lake, make_lake
 
 DAY = 86_400
 
@@ -105,6 +108,34 @@ def test_a_question_of_other_settings_holds_up_no_run(lake: Lake, asked: str) ->
     closed = lake.services.ledger.record(asked).outcome
     assert closed is not None and closed.name == "superseded", "nobody has failed to answer"
     assert closed.detail.endswith("settings were changed after it was planned: message_expiry from 86,400 s = 1 d to 115,200 s = 1 d 8 h")
+
+
+@pytest.mark.parametrize("void_by", ["settings", "time"])
+def test_a_void_question_of_another_run_holds_up_no_run(lake: Lake, void_by: str) -> None:
+    """However new it is: nobody works on it."""
+    name = lake.topic("shop/clicks", message_expiry=DAY, approval_ttl=60)
+    lake.append(name, 40, 35, 30, 25, 1)
+    first = steps.run(lake.services, name, as_of=NOW, run="first")
+    lake.world.set_now(Instant(NOW + 61 * SECOND))
+    if void_by == "settings":
+        lake.world.set_now(Instant(NOW + 59 * SECOND))
+        lake.services.topics.alter(name, {"message_expiry": DAY // 2, "approval_ttl": 60})
+    second = steps.run(lake.services, name, as_of=lake.services.ledger.now(), run="second")
+    assert (first.name, second.name) == ("needs_approval", "needs_approval")
+    assert second.plan_id != first.plan_id
+
+
+def test_a_void_question_of_a_compaction_holds_up_none(lake: Lake) -> None:
+    name = lake.topic("shop/clicks", cleanup_policy="compact,delete")
+    doubtful = [NewMessage(append_time=NOW, key="Z\ufffdrich".encode(), value=b"v")] * 2
+    lake.world.writer.append(name, doubtful, policy_of(lake.services, name))
+    first = steps.run(lake.services, name, as_of=NOW, run="first", work="compaction")
+    assert first.name == "needs_approval"
+    lake.services.topics.alter(name, {"cleanup_policy": "compact,delete", "delete_retention": 60.0})
+    lake.world.set_now(Instant(NOW + SECOND))
+    assert lake.say("compact", "shop/clicks", "--status", "-o", "json").document["status"] == "ERROR", "nobody works on it any more"
+    second = steps.run(lake.services, name, as_of=lake.services.ledger.now(), run="second", work="compaction")
+    assert (second.name, second.plan_id != first.plan_id) == ("needs_approval", True)
 
 
 def test_a_run_whose_question_is_void_says_so_at_its_end(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

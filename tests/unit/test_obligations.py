@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from message_lifecycle.app import steps
+from message_lifecycle.app import applications, steps
 from message_lifecycle.app.documents import add_changes, sync
 from message_lifecycle.app.due import due, note_looks
 from message_lifecycle.app.erasures import ask, carry_out
@@ -20,7 +20,7 @@ from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.app.views.status import topic_status
 from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import LifecycleError, storage_refused
-from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
@@ -687,3 +687,16 @@ def test_a_view_that_has_to_be_looked_through_is_not_told_as_one_message(lake: L
     later(lake, 11)
     owed = obliged(lake, "compaction")
     assert (owed["amount"], owed["unit"]) == (1, "compacted view")
+
+
+def test_a_run_that_leaves_the_topic_to_another_settles_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = lake.topic(NAME, max_records=1)
+    lake.append(topic, 3, 2, 1)
+    steps.plan(lake.services, topic, as_of=NOW, run="message_cleaner/first")
+    later(lake, 0.02)
+    monkeypatch.setattr(applications, "lake", lambda **_: lake.services)
+    now = lake.services.ledger.now()
+    assert applications.plan_and_stage(run="message_cleaner/second", as_of=format_instant(now), topics=[NAME], work="message_cleaner") == 0
+    (_, left), *_ = lake.services.ledger.history(topic)
+    assert (left.name, left.more, left.detail.partition(":")[0]) == ("no_op", True, "OpenPlan")
+    assert obliged(lake, "limits")["due_since"] == "2026-11-21T12:00:00Z"

@@ -161,7 +161,8 @@ def _isolated(
         except OpenPlan as rival:
             log.info("%s", rival)
             if run is not None and isinstance(subject, TopicName) and as_of is not None:
-                s.ledger.record_run_outcome(run, replace(_failed(subject, None, as_of, rival, work), name="no_op"))
+                # It has looked at nothing, so nothing is settled by it.
+                s.ledger.record_run_outcome(run, replace(_failed(subject, None, as_of, rival, work), name="no_op", more=True))
         except LifecycleError as error:
             name = subject if isinstance(subject, TopicName) else subject.plan.topic
             told = why_absent(s, name, error) if isinstance(error, UnknownTopic) else error

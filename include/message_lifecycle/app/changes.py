@@ -160,7 +160,16 @@ def belongs_to_another(s: Services, plan_id: str, recorded_at: Instant, run: str
 
 def is_under_way(s: Services, record: PlanRecord, run: str | None) -> bool:
     """Whether the open plan of what works beside the log is another run's, and under way (CMP-10). By hand the lock of its stage decides."""
-    return run is not None and not waits(s, record) and belongs_to_another(s, record.plan.plan_id, record.recorded_at, run)
+    if run is None or waits(s, record) or is_void(s, record):
+        return False
+    return belongs_to_another(s, record.plan.plan_id, record.recorded_at, run)
+
+
+def is_void(s: Services, record: PlanRecord) -> bool:
+    """Whether it is a question that nobody can answer any more: it has lapsed, or settings were changed. No run works on such a plan, however
+    new it is."""
+    asked = record.report is not None and record.report.judgement == "needs_approval" and record.approval is None
+    return asked and not waits(s, record)
 
 
 def waits(s: Services, record: PlanRecord) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from message_lifecycle.app import changes, sparing
 from message_lifecycle.app.archiving import with_frame
-from message_lifecycle.app.changes import asked_by_itself, belongs_to_another, is_under_way, replaced, require_todays, waits
+from message_lifecycle.app.changes import asked_by_itself, belongs_to_another, is_under_way, is_void, replaced, require_todays, waits
 from message_lifecycle.app.operations.registry import Work, of_plan, of_work, preview, suite_of
 from message_lifecycle.app.services import Services
 from message_lifecycle.model.errors import CompactionRunning, NotReady, OpenPlan, PlanConflict, TopicBusy, own_request, void_answer
@@ -67,8 +67,9 @@ def plan(
             raise OpenPlan(str(name), earlier.plan.plan_id, format_instant(earlier.recorded_at))
         if earlier is not None and same and earlier.plan.is_beside and is_under_way(s, earlier, run):
             raise CompactionRunning(str(name), earlier.plan.plan_id)
-        if earlier is not None and run is not None and belongs_to_another(s, earlier.plan.plan_id, earlier.recorded_at, run):
-            raise OpenPlan(str(name), earlier.plan.plan_id, format_instant(earlier.recorded_at))
+        rival = None if earlier is None or is_void(s, earlier) else earlier
+        if rival is not None and run is not None and belongs_to_another(s, rival.plan.plan_id, rival.recorded_at, run):
+            raise OpenPlan(str(name), rival.plan.plan_id, format_instant(rival.recorded_at))
         with sparing.refusals_recorded(s, name, operation.name, as_of, run):
             made = preview(s, name, as_of=as_of, work=work)  # anew: of an undo that was finished just now nothing is left to do
         if earlier is not None and earlier.plan.plan_id != made.plan_id:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
-from message_lifecycle.app.changes import belongs_to_another, waits
+from message_lifecycle.app.changes import belongs_to_another, is_void, waits
 from message_lifecycle.app.documents import Described, Pulled
 from message_lifecycle.app.documents import describe as describe_documents
 from message_lifecycle.app.doubtful_keys import doubtful_keys
@@ -276,7 +276,7 @@ def _compaction_status(s: Services, under_way: PlanRecord | None, ended: Outcome
             return "ERROR", f"{ended.name}: {ended.detail}"
         if waits(s, under_way):
             return "RUNNING", f"plan {plan_id} waits for a person: lifecycle approve {plan_id[:12]} --by NAME --why WHY"
-        if belongs_to_another(s, plan_id, under_way.recorded_at, None):
+        if not is_void(s, under_way) and belongs_to_another(s, plan_id, under_way.recorded_at, None):
             return "RUNNING", f"plan {plan_id} is {under_way.state}"
         return "ERROR", f"its run ended while plan {plan_id} was {under_way.state}; the next run takes its place"
     if ended is None:
