@@ -77,7 +77,7 @@ def test_what_a_person_is_asked_about_a_view_is_what_was_staged(lake: Lake) -> N
     (question,) = tasks.waiting(run="log_compaction/later")
     assert question["subject"] == "shop/prices: leave 1 of 1 messages out of the compacted view?"
     assert "the log itself stays as it is" in question["body"]
-    assert "* 1 by expiry" in question["body"]
+    assert "* reason: 1 by expiry" in question["body"]
 
 
 def test_a_run_that_never_came_to_plan_fails_as_what_it_was(lake: Lake) -> None:

@@ -19,7 +19,7 @@ def of_messages(plan: Plan, where: str, going: Removed, failed: Sequence[Check])
         first_line(plan, where, going),
         "",
         *(f"* why you are asked: {limit}" for limit in limits(plan, failed)),
-        *(f"* goes: {count:,} by {reason}" for reason, count in going),
+        *(f"* reason: {count:,} by {reason}" for reason, count in going),
         *(f"* stays: {entry.rows:,} overdue {held.format(entry.partition)}: {_plain(entry.detail)}" for entry in plan.held),
         *(f"* note: {_plain(warning)}" for warning in plan.warnings),
         last_line(plan),
@@ -33,7 +33,7 @@ def of_documents(plan: Plan, where: str, going: Removed, failed: Sequence[Check]
         first_line(plan, where, going),
         "",
         *(f"* why you are asked: not so: {check.says}" for check in failed),
-        *(f"* goes: {count:,} by {reason}" for reason, count in going),
+        *(f"* reason: {count:,} by {reason}" for reason, count in going),
         *(f"* {len(entries):,} {what}(s), in words: `lifecycle ledger show {plan.plan_id}`" for what, entries in told if entries),
         last_line(plan),
     ]
