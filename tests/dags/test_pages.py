@@ -269,6 +269,7 @@ def test_a_partition_that_never_had_a_message_has_no_full_bar() -> None:
 
 def test_a_preview_shows_the_lines_that_the_command_prints() -> None:
     html = pages.preview(base=BASE, run_id="preview/x", as_of=None, printed="Plan 0123\n  goes at 2026-11-21T15:00:00Z\n\u202e<b>")
+    assert "white-space: pre-wrap" in html, "a long reason is read without a bar to move"
     assert "<pre>Plan 0123\n  goes at 2026-11-21T15:00:00Z\n\\u202e&lt;b&gt;</pre>" in html
 
 
@@ -277,6 +278,8 @@ def test_what_a_view_leaves_out_is_not_told_as_removed() -> None:
     html = pages.overview(base=BASE, status=[], runs=[compacted, samples.outcome()])
     assert '<td class="deed">nothing; not in the view: 330,221 by superseded</td><td class="n">4,954 in the view</td>' in html
     assert '<td class="deed">160,754 by expiry</td>' in html
+    assert ".detail { overflow-wrap: anywhere; }" in html
+    assert html.count('<td class="detail">') == 2, "an id of 32 letters would push it out of the page"
 
 
 def test_settings_that_nobody_has_given_are_folded() -> None:

@@ -174,7 +174,8 @@ def approval_text(s: Services, record: PlanRecord) -> str:
         then = "whoever asked for it asks again" if operation.by_request else "the next run asks again"
         told.append(("without an answer", f"the question lapses at {_to_the_second(until)}: nothing is removed, and {then}"))
     # One list: where the question is shown, paragraphs stand without a space between them.
-    return "\n".join([*operation.lines(plan, removal_of(record), failed), *(f"* {what}: {text}" for what, text in told if text)])
+    *lines, of_which = operation.lines(plan, removal_of(record), failed)
+    return "\n".join([*lines, *(f"* {what}: {text}" for what, text in told if text), of_which])
 
 
 def _to_the_second(at: Instant) -> str:
