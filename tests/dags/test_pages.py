@@ -278,7 +278,7 @@ def test_what_a_view_leaves_out_is_not_told_as_removed() -> None:
     html = pages.overview(base=BASE, status=[], runs=[compacted, samples.outcome()])
     assert '<td class="deed">nothing; not in the view: 330,221 by superseded</td><td class="n">4,954 in the view</td>' in html
     assert '<td class="deed">160,754 by expiry</td>' in html
-    assert ".detail { overflow-wrap: anywhere; }" in html
+    assert ".detail { overflow-wrap: anywhere; }" in html and ".says { overflow-wrap: anywhere;" in html
     assert html.count('<td class="detail">') == 2, "an id of 32 letters would push it out of the page"
 
 

@@ -42,7 +42,7 @@ def fifty(lake: Lake) -> TopicName:
 
 
 UNTIL = "2026-12-01T00:00:00Z"
-TOLD = f"40 messages are past message_expiry, kept by their segment until {UNTIL}; max_age_seconds removes single messages"
+TOLD = f"40 messages are past message_expiry, kept by their segment until {UNTIL}; segment_max_seconds acts on what comes, max_age_seconds removes single messages"
 
 
 def test_one_figure_is_shown_everywhere(lake: Lake, fifty: TopicName) -> None:

@@ -53,7 +53,9 @@ def due(
     found = [*judge(s, of_lake, as_of=at), *judge(s, of_lake, as_of=at, work="snapshot_with_purge")]
     found += judge(s, [name for name in names if name in s.backends], as_of=at, work="retention")
     found.sort(key=lambda answer: answer.topic)
-    answers = [{"topic": str(answer.topic), "due": answer.due, "reason": answer.reason} for answer in found]
+    # What cannot be read was asked about for messages and for documents alike.
+    told = dict.fromkeys((str(answer.topic), answer.due, answer.reason) for answer in found)
+    answers = [{"topic": topic, "due": is_due, "reason": reason} for topic, is_due, reason in told]
     emit(output, {"as_of": format_instant(at), "topics": answers}, _show_due)
     return worst(answer.error.exit_code for answer in found if answer.error is not None)
 

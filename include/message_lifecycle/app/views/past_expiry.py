@@ -75,7 +75,7 @@ def _told(kept: Mapping[Place, KeptBySegment], first: Instant | None, last: Inst
         until = f", the first until {format_instant(first)}, the last until {format_instant(last)}"
     if first is not None and never:
         until += f", {never:,} of them for ever (a time there is unknown)"
-    return f"{subject} past message_expiry, kept by {whose}{until}; max_age_seconds removes single messages"
+    return f"{subject} past message_expiry, kept by {whose}{until}; segment_max_seconds acts on what comes, max_age_seconds removes single messages"
 
 
 def _others(policy: Policy) -> tuple[Reason, ...]:
