@@ -253,10 +253,10 @@ def engine_failures() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        named = storage_failure(error, "a table's files")
-        if named is None:
+        refused = storage_failure(error, "a table's files")
+        if refused is None:
             raise
-        raise named from error
+        raise refused from error
     except Exception as error:  # of any engine: it is looked at, and raised again where it says nothing of the kind
         named = _named(error)
         if named is None:
