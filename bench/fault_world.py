@@ -14,7 +14,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,10 @@ from tests.ledgers import StandingClock
 from tests.spark.documents import typed
 
 from message_lifecycle.app import steps, views
+from message_lifecycle.app.erasures import carry_out
 from message_lifecycle.app.ingest import IngestOptions, Intake, take_files
 from message_lifecycle.app.operations.registry import Work, preview
+from message_lifecycle.app.requests import delete_topic, reclaim_deleted
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger
@@ -38,7 +40,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.request import EraseKey
+from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted
 from message_lifecycle.ports import MessageWriter
 from message_lifecycle.sources.messages import FieldMapping
 from message_lifecycle.stores.iceberg.catalog import Tables
@@ -52,10 +54,11 @@ from message_lifecycle.stores.iceberg.writer import IcebergWriter
 @dataclass(frozen=True, slots=True)
 class Asked:
     """`case`: of `tests/head_lake/cases.py`, says how the topic comes about, and what is asked of it. `on_records`: it is a log of single
-    records in files."""
+    records in files. `by_sql`: it is made with Spark's, which lasts."""
 
     case: str
     on_records: bool = False
+    by_sql: bool = False
 
 
 INGEST = "ingest"
@@ -68,13 +71,13 @@ OPERATIONS: Mapping[str, Asked] = {
     "request_view": Asked("request_view"),
     "key_purge": Asked("purge"),
     "key_purge_view": Asked("purge_view"),
-    "sweep": Asked("marker_generation"),
+    "sweep": Asked("marker_generation", by_sql=True),
     "first_compaction": Asked("first_compaction"),
     "compaction": Asked("compaction"),
     "purge_compacted": Asked("purge_compacted"),
     "documents": Asked("snapshot_with_purge"),
     "quarantine": Asked("quarantine"),
-    "erasure": Asked("erasure"),
+    "erasure": Asked("erasure", by_sql=True),
     "reclaim": Asked("reclaim"),
     "topic_delete": Asked("topic_delete"),
     "reclaim_deleted": Asked("reclaim_deleted"),
@@ -186,8 +189,7 @@ class World:
             if operation == INGEST:
                 return _ingest(s, self.folder / "landing")
             work = work_of(json.loads((self.template(operation) / "work.json").read_text(encoding="utf-8")))
-            outcome = steps.run(s, name_of(operation), as_of=at, approver=grant, work=work, requested_by="bert")
-            return outcome.name
+            return _carried_out(s, name_of(operation), work, at)
 
     def append(self, operation: str) -> None:
         """One message more, of a key of its own; of a topic of documents one change."""
@@ -268,7 +270,7 @@ class World:
         clock = StandingClock(Instant(0))
         with open_ledger(url, clock=clock) as ledger:
             asked = OPERATIONS[operation]
-            made = _Maker(ledger=ledger, clock=clock, folder=self.warehouse, on_records=asked.on_records)
+            made = _Maker(ledger=ledger, clock=clock, folder=self.warehouse, asked=asked)
             work = case_of(operation).make(made, name_of(operation))
         (self.folder / "work.json").write_text(json.dumps(work_text(work)), encoding="utf-8")
 
@@ -276,10 +278,7 @@ class World:
     def _opened(self, operation: str, at: Instant | None = None) -> Iterator[tuple[Services, Instant]]:
         at = case_of(operation).at if at is None else at
         with open_ledger(self.address.url(self.database), clock=StandingClock(at)) as ledger:
-            if OPERATIONS[operation].on_records:
-                yield record_logs(self.warehouse, ledger)[0], at
-            else:
-                yield services(lambda: spark_session("faults"), ledger, of_lake=Tables()), at
+            yield _services(OPERATIONS[operation], self.warehouse, ledger), at
 
     def _database(self, create: str) -> None:
         self._execute(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)", create)
@@ -290,6 +289,12 @@ class World:
                 connection.execute(statement.encode())
 
 
+def _services(asked: Asked, warehouse: Path, ledger: Ledger) -> Services:
+    if asked.on_records:
+        return replace(record_logs(warehouse, ledger)[0], key_secret=lambda _: SECRET)
+    return services(lambda: spark_session("faults"), ledger, of_lake=Tables())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Maker:
     """What a case is made with."""
@@ -297,7 +302,7 @@ class _Maker:
     ledger: Ledger
     clock: StandingClock
     folder: Path
-    on_records: bool
+    asked: Asked
 
     @property
     def session(self) -> SparkSession:
@@ -305,13 +310,13 @@ class _Maker:
 
     @property
     def s(self) -> Services:
-        return (
-            record_logs(self.folder, self.ledger)[0] if self.on_records else services(lambda: self.session, self.ledger, of_lake=Tables())
-        )
+        return _services(self.asked, self.folder, self.ledger)
 
     @property
     def writer(self) -> MessageWriter:
-        return record_logs(self.folder, self.ledger)[1] if self.on_records else IcebergWriter(engine)
+        if self.asked.on_records:
+            return record_logs(self.folder, self.ledger)[1]
+        return IcebergWriter(lambda: self.session if self.asked.by_sql else engine())
 
 
 def _landing(m: Maker, name: TopicName) -> Work:
@@ -355,6 +360,21 @@ def case_of(operation: str) -> Case:
 def told_path(path: Path) -> str:
     """The same whenever it is made: what is named anew left out."""
     return _NUMBERS.sub("*", _NAMED_ANEW.sub("*", str(path)))
+
+
+def _carried_out(s: Services, name: TopicName, work: Work, at: Instant) -> str:
+    """What the command of the work does; how it ended."""
+    if isinstance(work, DeleteTopic):
+        return delete_topic(s, name, by="ada", text="as expected").name
+    if isinstance(work, ReclaimDeleted):
+        return reclaim_deleted(s, work.plan_id, as_of=at, approver=grant).name
+    if isinstance(work, EraseKey):
+        (one,) = carry_out(s, work.request_id, approver=grant)
+        if one.error is not None:
+            raise one.error
+        assert one.outcome is not None
+        return one.outcome.name
+    return steps.run(s, name, as_of=at, approver=grant, work=work, requested_by="bert").name
 
 
 def name_of(operation: str) -> TopicName:
