@@ -243,7 +243,8 @@ class World:
     def _left(self, operation: str) -> dict[str, Any]:
         """What a reclaim far from now says, and which files are there that it would not take and no table names."""
         name = name_of(operation)
-        there = {path for path in self.warehouse.rglob("*") if path.is_file() and path.suffix != ".crc"}
+        # A view has a file of metadata each time that it is told, and keeps them all.
+        there = {path for path in self.warehouse.rglob("*") if path.is_file() and not path.name.endswith((".crc", ".gz.metadata.json"))}
         if OPERATIONS[operation].on_records:
             return {"left": Counter(told_path(path.relative_to(self.warehouse)) for path in there)}
         with self._opened(operation, FAR) as (s, _):
