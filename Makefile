@@ -4,6 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
+# Where the shell forbids byte code, every process that a test starts would compile the project anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo up down status test test-fast hunt check bench lock install
 
@@ -23,14 +26,14 @@ status: install ## say what runs
 	@$(BIN)/python -m message_lifecycle.local status
 
 # Three workers for two cores: one of them waits for Airflow most of the time.
-test: install ## all tests, with Spark, PostgreSQL, Airflow and a NATS server
-	@$(BIN)/python -m pytest -n 3
+test: install ## all tests but what `make hunt` alone does, with Spark, PostgreSQL, Airflow and a NATS server
+	@$(BIN)/python -m pytest -n 3 -m "not hunt"
 
 test-fast: install ## tests of pure code: no JVM, no server, no Airflow; three minutes
-	@$(BIN)/python -m pytest -n 2 tests/unit tests/contract -m "not spark and not postgres and not redis and not airflow"
+	@$(BIN)/python -m pytest -n 2 tests/unit tests/contract -m "not hunt and not spark and not postgres and not redis and not airflow"
 
-hunt: install ## the properties of every store by twenty times as many generated logs, other ones each time; an hour
-	@$(BIN)/python -m pytest -n 2 -m generated --hypothesis-profile=hunt
+hunt: install ## what takes too long for each change (docs/hunt.md), and twenty times as many generated logs, other ones each time
+	@$(BIN)/python -m pytest -n 2 -m "hunt or generated" --hypothesis-profile=hunt
 
 check: install ## lint, format, types, import rules
 	@$(BIN)/ruff check

@@ -1,6 +1,9 @@
-"""How many logs a property is held to: many in memory, few where each costs seconds, and many there too when somebody hunts for failures."""
+"""How much `make test` does of what has no end, or takes too long for each change; `make hunt` does all of it, and many more generated logs."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -9,10 +12,21 @@ HUNT = "hunt"
 _HUNTED = 20
 
 generated = pytest.mark.generated
+hunt = pytest.mark.hunt
+"""`make test` leaves it out."""
+
+
+def sample(values: Iterable[Any], *kept: Any) -> list[Any]:
+    """Parameters: `make test` takes those kept, `make hunt` all of them. A tuple is one case of several arguments."""
+    every = list(values)
+    assert set(kept) <= set(every), "what is kept is one of them"
+    return [value if value in kept else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=hunt) for value in every]
 
 
 def effort(store_kind: str, logs: int, *, on_tables: int = 0) -> settings:
-    """Shrinking would run a failing log hundreds of times: elsewhere that is quick, on tables it is an hour."""
+    """How many logs a property is held to: many in memory, few where each costs seconds, and many there too when somebody hunts for failures.
+
+    Shrinking would run a failing log hundreds of times: elsewhere that is quick, on tables it is an hour."""
     tables = store_kind == "iceberg"
     examples = on_tables if tables else logs
     return settings(

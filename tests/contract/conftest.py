@@ -11,6 +11,7 @@ from message_lifecycle.app.scenario import World
 from message_lifecycle.app.wiring import WORLDS
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.topic import NO_OPTIONS, Backend, StoreOptions
+from tests.effort import hunt
 
 NEEDS = {"iceberg": (pytest.mark.spark, pytest.mark.postgres), "redis_streams": (pytest.mark.redis,)}
 """Marks of the stores whose tests start something."""
@@ -18,9 +19,13 @@ WHOLE_LOGS: tuple[Backend, ...] = ("memory", "iceberg")
 """Stores that every operation runs on; the others have retention alone (RET-5)."""
 
 
-def on(*stores: Backend) -> list[object]:
-    """Parameters of `store_kind`."""
-    return [pytest.param(store, marks=NEEDS.get(store, ())) for store in stores]
+def on(*stores: Backend, hunted: Backend | None = None) -> list[object]:
+    """Parameters of `store_kind`. `hunted`: the store on which `make hunt` alone runs them."""
+    return [pytest.param(store, marks=(*NEEDS.get(store, ()), *([hunt] if store == hunted else ()))) for store in stores]
+
+
+TABLES_HUNTED = pytest.mark.parametrize("store_kind", on(*WHOLE_LOGS, hunted="iceberg"), indirect=True)
+"""Of a test of what the verbs decide, whatever the store: on tables, where it costs seconds, `make hunt` runs it."""
 
 
 @pytest.fixture(params=on(*WHOLE_LOGS))

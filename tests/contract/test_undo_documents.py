@@ -13,7 +13,7 @@ from message_lifecycle.model.errors import EpochMismatch, PlanConflict
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.request import UndoPlan
-from tests.contract.conftest import MakeWorld
+from tests.contract.conftest import TABLES_HUNTED, MakeWorld
 from tests.documents import text_at
 from tests.errors import raises
 from tests.holds import held
@@ -49,6 +49,7 @@ def test_changes_and_snapshots_come_back_row_for_row(make: Make) -> None:
     assert (topic.stored(), topic.snapshots(), topic.epoch()) == (list(range(1, 36)), [10, 24, 34], 3)
 
 
+@TABLES_HUNTED
 def test_twice_is_a_no_op(make: Make) -> None:
     topic = make()
     plan_id = purged(topic)[0][-1]
@@ -59,6 +60,7 @@ def test_twice_is_a_no_op(make: Make) -> None:
     assert topic.shown() == shown
 
 
+@TABLES_HUNTED
 def test_a_client_goes_on_where_it_was_and_an_older_one_attaches(make: Make) -> None:  # SNP-7
     topic = make()
     plan_id = purged(topic)[0][-1]
@@ -71,6 +73,7 @@ def test_a_client_goes_on_where_it_was_and_an_older_one_attaches(make: Make) -> 
     assert (attached.epoch, attached.seq, attached.state) == (3, 34, text_at(34))
 
 
+@TABLES_HUNTED
 def test_the_next_run_leaves_it_alone_until_it_is_released(make: Make) -> None:
     topic = make()
     third = purged(topic)[0][-1]
@@ -119,6 +122,7 @@ def test_what_lies_below_what_came_back_goes(make: Make) -> None:
     assert (topic.stored(), topic.snapshots(), topic.epoch()) == (list(range(8, 35)), [10, 34], 4)
 
 
+@TABLES_HUNTED
 def test_a_release_makes_the_topic_due_again(make: Make) -> None:
     topic = make()
     plan_id = purged(topic)[0][-1]
@@ -128,6 +132,7 @@ def test_a_release_makes_the_topic_due_again(make: Make) -> None:
     assert due(topic.s, [topic.name], as_of=Instant(5 * SECOND), work="snapshot_with_purge")[0].due
 
 
+@TABLES_HUNTED
 def test_a_later_purge_of_the_document_is_named_until_that_is_undone(make: Make) -> None:
     topic = make()
     (first, second, third), _ = purged(topic)
@@ -143,6 +148,7 @@ def test_a_later_purge_of_the_document_is_named_until_that_is_undone(make: Make)
     topic.is_whole(34)
 
 
+@TABLES_HUNTED
 def test_a_later_purge_of_another_document_is_no_hindrance(make: Make) -> None:
     topic = make()
     topic.write("a", range(1, 11))
@@ -183,6 +189,7 @@ def test_snapshots_alone_come_back(make: Make) -> None:
     assert topic.snapshots() == [20, 40]
 
 
+@TABLES_HUNTED
 def test_an_undo_is_refused_after_its_window(make: Make) -> None:
     topic = make(undo_window=100)
     plan_id = purged(topic)[0][-1]
@@ -201,6 +208,7 @@ def test_a_plan_that_was_not_published_took_nothing(make: Make) -> None:
         topic.run(1, UndoPlan(plan_id=plan_id))
 
 
+@TABLES_HUNTED
 def test_a_held_document_comes_back_too(make: Make) -> None:  # DEL-8
     topic = make()
     (*_, plan_id), was = purged(topic)
@@ -209,6 +217,7 @@ def test_a_held_document_comes_back_too(make: Make) -> None:  # DEL-8
     assert topic.shown()[0] == was[0]
 
 
+@TABLES_HUNTED
 def test_a_hold_that_is_placed_meanwhile_has_it_planned_anew(make: Make) -> None:  # DEL-8
     topic = make()
     (*_, third), was = purged(topic)
@@ -221,6 +230,7 @@ def test_a_hold_that_is_placed_meanwhile_has_it_planned_anew(make: Make) -> None
     assert topic.shown()[0] == was[0]
 
 
+@TABLES_HUNTED
 def test_it_always_asks_and_names_no_document(make: Make) -> None:
     topic = make()
     plan_id = purged(topic)[0][-1]
@@ -278,6 +288,7 @@ def test_an_erased_document_never_comes_back(make: Make, when: str) -> None:
     assert "document b" in outcome.held[0].detail
 
 
+@TABLES_HUNTED
 def test_silent_clients_are_as_they_were(make: Make) -> None:
     topic = make()
     plan_id = purged(topic)[0][-1]

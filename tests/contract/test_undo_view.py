@@ -21,7 +21,7 @@ from message_lifecycle.model.request import PurgeKey, RemoveMessages, RemoveNull
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import Given
-from tests.contract.conftest import MakeWorld
+from tests.contract.conftest import TABLES_HUNTED, MakeWorld
 from tests.contract.test_requests import append, topic_of
 from tests.errors import raises
 from tests.logs import SECOND
@@ -134,6 +134,7 @@ def test_a_compaction_past_what_hid_the_view_s_message_is_named(make_world: Make
     assert shown(world, name) == [(1, b"b"), (3, b"c")]
 
 
+@TABLES_HUNTED
 @pytest.mark.parametrize("more", [0, 30], ids=["then marked", "then rewritten"])
 @pytest.mark.parametrize("tail", [1, 9], ids=["marked", "rewritten"])
 def test_a_compaction_of_other_keys_is_no_hindrance(make_world: MakeWorld, tail: int, more: int) -> None:
@@ -179,6 +180,7 @@ def test_a_newer_message_of_the_key_that_a_later_request_took_is_named_until_tha
     assert (stored(world, name), view(world, name)) == (was, rows)
 
 
+@TABLES_HUNTED
 def test_what_went_from_the_view_and_then_by_a_later_request_from_the_log_is_named_until_that_is_undone(  # PRG-1
     make_world: MakeWorld,
 ) -> None:
@@ -245,6 +247,7 @@ def test_a_later_compaction_that_failed_before_its_commit_is_no_hindrance(make_w
     assert view(world, name) == rows
 
 
+@TABLES_HUNTED
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["first first", "second first"])
 def test_two_plans_on_the_same_view_come_back_one_by_one(make_world: MakeWorld, order: tuple[int, int]) -> None:
     world = make_world({})
@@ -258,6 +261,7 @@ def test_two_plans_on_the_same_view_come_back_one_by_one(make_world: MakeWorld, 
     assert view(world, name) == rows
 
 
+@TABLES_HUNTED
 def test_what_a_person_takes_again_comes_back_again(make_world: MakeWorld) -> None:
     world = make_world({})
     name = compacted(world, b"a", b"b", None)
@@ -271,6 +275,7 @@ def test_what_a_person_takes_again_comes_back_again(make_world: MakeWorld) -> No
     assert (stored(world, name), view(world, name)) == (was, rows)
 
 
+@TABLES_HUNTED
 def test_what_came_back_dead_goes_with_the_next_compaction(make_world: MakeWorld) -> None:  # CMP-5, CMP-8
     world = make_world({})
     name = compacted(world, b"a", b"b", max_age_seconds=50.0)

@@ -10,6 +10,7 @@ import pytest
 from message_lifecycle.app.operations.registry import Scheduled
 from tests.dags.conftest import ROOT
 from tests.dags.test_run import Stage, run, stage
+from tests.effort import sample
 
 __all__ = ["stage"]
 pytestmark = pytest.mark.airflow
@@ -68,7 +69,13 @@ def test_it_refuses_what_its_form_does_not_have(stage: Stage, word: str) -> None
 
 @pytest.mark.parametrize(
     ("dag_id", "word", "value"),
-    [*((name, "dry_run", True) for name in DESTRUCTIVE), ("message_cleaner", "dry_run", False), ("quarantine", "dryRun", True)],
+    sample(
+        [*((name, "dry_run", True) for name in DESTRUCTIVE), ("message_cleaner", "dry_run", False), ("quarantine", "dryRun", True)],
+        ("message_cleaner", "dry_run", True),
+        ("erasure", "dry_run", True),
+        ("message_cleaner", "dry_run", False),
+        ("quarantine", "dryRun", True),
+    ),
 )
 def test_every_other_dag_refuses_a_dry_run_before_anything_is_looked_at(stage: Stage, dag_id: str, word: str, value: bool) -> None:
     state, states = run({**GIVEN.get(dag_id, {}), word: value}, dag_id=dag_id)

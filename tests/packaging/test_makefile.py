@@ -36,7 +36,8 @@ def test_nothing_is_to_be_installed_twice() -> None:
 
 
 def test_what_the_words_do() -> None:
-    assert make("-n", "test").strip() == ".venv/bin/python -m pytest -n 3"
+    assert make("-n", "test").strip() == '.venv/bin/python -m pytest -n 3 -m "not hunt"'
+    assert '-m "hunt or generated"' in make("-n", "hunt")
     assert make("-n", "demo").strip() == ".venv/bin/lifecycle demo"
     assert [line.split()[0] for line in make("-n", "check").splitlines()] == [
         f".venv/bin/{tool}" for tool in ("ruff", "ruff", "mypy", "lint-imports")

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 from tests.compacted import HEADERS, KEYS, TIMES, TTLS, VALUES, Log, Topic
+from tests.effort import sample
 from tests.logs import AS_OF, SECOND
 
 from message_lifecycle.app.operations.registry import preview, suite_of
@@ -102,7 +103,7 @@ def compared(memory: Topic, tables: Topic, as_of: Instant) -> Outcome:
     return found
 
 
-@pytest.mark.parametrize("kind", TOPICS)
+@pytest.mark.parametrize("kind", sample(TOPICS, "marked", "by event time"))
 def test_engines_and_the_memory_store_come_to_one_view(worlds: tuple[World, World], kind: str) -> None:
     chance = random.Random(kind)
     own: dict[str, Value] = {"allow_msg_ttl": True, "max_removed_fraction": 1.0, "segment_size_bytes": 400}

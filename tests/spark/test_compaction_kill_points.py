@@ -10,6 +10,7 @@ from secrets import token_hex
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.effort import sample
 from tests.logs import SECOND
 from tests.spark.kill_points import Run, dies, is_killed, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
 from tests.spark.lake import LEDGER
@@ -99,7 +100,7 @@ def topic(embedded: Path, tmp_path: Path) -> Iterator[Topic]:
         yield made
 
 
-@pytest.mark.parametrize("step", ["after_stage", "before_commit", "inside_commit", "after_commit"])
+@pytest.mark.parametrize("step", sample(("after_stage", "before_commit", "inside_commit", "after_commit"), "inside_commit", "after_commit"))
 def test_a_killed_run_is_finished_by_the_next(topic: Topic, step: str) -> None:
     dies(topic, step)
     assert (topic.s.stores.view.view(topic.name) is None) is (step != "after_commit"), "nothing of it is seen before the commit"

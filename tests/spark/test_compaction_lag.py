@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 from tests.compacted import Log, Topic
+from tests.effort import sample
 from tests.logs import AS_OF, SECOND
 from tests.spark.test_compaction_engines import PARTITIONS, batch_of
 
@@ -58,7 +59,7 @@ def log_of(topic: Topic) -> list[Message]:
     return list(topic.world.services.reader.messages(topic.name))
 
 
-@pytest.mark.parametrize("kind", TOPICS)
+@pytest.mark.parametrize("kind", sample(TOPICS, "segments and their own TTL"))
 def test_tables_come_to_what_memory_comes_to(worlds: tuple[World, World], kind: str) -> None:
     chance = random.Random(kind)
     settings: dict[str, Value] = {"allow_msg_ttl": True, "max_removed_fraction": 1.0, "max_compaction_lag": 3, **TOPICS[kind]}

@@ -9,6 +9,7 @@ from secrets import token_hex
 
 import pytest
 from sqlalchemy import inspect, text
+from tests.effort import hunt, sample
 from tests.spark.documents import AS_OF, KINDS, Documents, name_beside, text_at, typed
 from tests.spark.key_search import files_with
 from tests.spark.kill_points import (
@@ -93,7 +94,7 @@ def topic(embedded: Path, erasure_secret: None, tmp_path: Path) -> Iterator[Topi
         yield made
 
 
-@pytest.mark.parametrize("step", ERASURE_STEPS)
+@pytest.mark.parametrize("step", sample(ERASURE_STEPS, "inside_commit", "after_commit", "inside_delete", "after_delete"))
 def test_a_killed_erasure_is_finished_by_the_next(topic: Topic, step: str) -> None:
     dies(topic, step)
     if step in BEFORE_ERASED:
@@ -101,5 +102,6 @@ def test_a_killed_erasure_is_finished_by_the_next(topic: Topic, step: str) -> No
     next_run_finishes(topic)
 
 
+@hunt
 def test_two_erasures_at_once_publish_once(topic: Topic) -> None:
     two_at_once_publish_once(topic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.effort import hunt
 from tests.spark.documents import Documents
 from tests.spark.lake import Lake
 
@@ -53,6 +54,7 @@ class Client:
         self._text, self.epoch = folding.stored(), found.epoch
 
 
+@hunt
 def test_a_real_editing_history_is_snapshotted_purged_and_read_to_its_end(lake: Lake) -> None:
     trace = editing_trace(document=DOCUMENT, client="editor")
     assert len(trace.changes) == TRANSACTIONS == 18_335

@@ -8,6 +8,7 @@ from pathlib import Path
 from secrets import token_bytes, token_hex
 
 import pytest
+from tests.effort import sample
 from tests.logs import SECOND
 from tests.spark.key_search import files_with
 from tests.spark.kill_points import (
@@ -98,7 +99,7 @@ def topic(embedded: Path, erasure_secret: None, tmp_path: Path) -> Iterator[Topi
         yield made
 
 
-@pytest.mark.parametrize("step", ERASURE_STEPS)
+@pytest.mark.parametrize("step", sample(ERASURE_STEPS, "inside_commit", "after_commit", "inside_delete", "after_delete"))
 def test_a_killed_erasure_is_finished_by_the_next(topic: Topic, step: str) -> None:
     dies(topic, step)
     if step in BEFORE_ERASED:

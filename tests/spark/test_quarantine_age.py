@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.effort import hunt, sample
 from tests.errors import raises
 from tests.holds import When, held, run_with_hold
 from tests.spark.kill_points import Run, dies, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
@@ -66,13 +67,14 @@ def test_old_batches_go_young_ones_stay_and_the_log_is_as_it_was(topic: Topic) -
     assert topic.run().name == "no_op"
 
 
-@pytest.mark.parametrize("step", ["after_stage", "before_commit", "inside_commit", "after_commit"])
+@pytest.mark.parametrize("step", sample(("after_stage", "before_commit", "inside_commit", "after_commit"), "inside_commit", "after_commit"))
 def test_a_killed_run_is_finished_by_the_next(topic: Topic, step: str) -> None:
     dies(topic, step)
     assert topic.left() == (["b95"] if step == "after_commit" else ["b1", "b2", "b95"])
     next_run_finishes(topic)
 
 
+@hunt
 def test_two_runs_of_one_interval_at_once_publish_once(topic: Topic) -> None:
     two_at_once_publish_once(topic)
 

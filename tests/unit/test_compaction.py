@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from message_lifecycle.app import steps
@@ -32,17 +32,11 @@ from tests.compacted import (
     older_by_event_time,
     view_by_the_rules,
 )
+from tests.effort import effort, generated
 from tests.errors import raises
 from tests.logs import AS_OF, SECOND
 
-MANY = settings(
-    max_examples=60,
-    phases=[Phase.generate],
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    database=None,
-    report_multiple_bugs=False,
-)
+MANY = settings(effort("memory", 24), phases=[Phase.generate], report_multiple_bugs=False)
 """Without shrinking: a run of the verbs takes too long for hundreds of tries."""
 
 
@@ -74,6 +68,7 @@ def in_one(log: Log) -> Topic:
     return topic
 
 
+@generated
 @MANY
 @given(logs())
 def test_any_split_is_the_same_as_one_shot_and_as_the_rules(log: Log) -> None:  # P6, P9, CMP-5
@@ -119,6 +114,7 @@ def dies_between_its_commits(topic: Topic, as_of: Instant) -> None:
     assert s.stores.view.published(s.ledger.record(plan_id).plan) is not None, "the view comes first"
 
 
+@generated
 @MANY
 @given(logs(retentions=(0.0, 0.5, 4.0, 100.0), lags=(None, 1, 5, 12)), st.data())
 def test_a_deleted_key_never_shows_an_older_value(log: Log, data: st.DataObject) -> None:  # P3, CMP-6
@@ -167,6 +163,7 @@ def test_a_deleted_key_never_shows_an_older_value(log: Log, data: st.DataObject)
                 assert not is_dead(m, log.settings, at)
 
 
+@generated
 @MANY
 @given(logs(retentions=(0.0, 4.0)), st.randoms(use_true_random=False))
 def test_order_of_keys_partitions_and_batches_changes_nothing(log: Log, chance: random.Random) -> None:  # P12
@@ -186,6 +183,7 @@ def test_order_of_keys_partitions_and_batches_changes_nothing(log: Log, chance: 
     assert other.view() == in_one(log).view()
 
 
+@generated
 @MANY
 @given(logs(), st.integers(0, 12), st.sampled_from([None, *RUNS, LAST]))
 def test_a_compacted_read_is_what_the_rules_say(log: Log, start: int, at: Instant | None) -> None:  # CMP-4, CMP-6, CMP-8
@@ -223,6 +221,7 @@ def one_key(taken: list[Message], runs: list[tuple[Instant, list[Message]]], log
     return None if remembered else latest
 
 
+@generated
 @MANY
 @given(logs(by_event_time=True, retentions=(0.000001, 0.5, 4.0, 100.0)))
 def test_the_newest_event_time_wins_and_late_events_bring_nothing_back(log: Log) -> None:  # CMP-12

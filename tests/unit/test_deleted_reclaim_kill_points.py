@@ -24,6 +24,7 @@ from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedRecla
 from message_lifecycle.stores.iceberg.layout import DELETED
 from message_lifecycle.stores.iceberg.topic_delete import place_of
 from tests.deleted_topics import names_in, topic_in
+from tests.effort import sample
 from tests.errors import raises
 from tests.histories import ON_OWN_CATALOG, folder_of, names_below
 from tests.past_and_die import dies, ended, start
@@ -67,7 +68,7 @@ def is_as_after_one_run(past: Past) -> None:
     assert [outcome.name for _, outcome in reclaims if outcome.name != "no_op"] == ["published"]
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", sample(STEPS, "inside_commit", "inside_commit 2", "after_commit", "while_deleting"))
 def test_the_next_run_brings_it_to_its_end(tmp_path: Path, step: str) -> None:
     past, url, plan_id = made(tmp_path)
     before = files(past)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
@@ -19,6 +19,7 @@ from message_lifecycle.model.document import Change
 from message_lifecycle.model.errors import EpochMismatch
 from message_lifecycle.model.instants import Instant
 from tests.documents import NAME, Drafts, drafts
+from tests.effort import effort, generated
 from tests.errors import suppressed
 
 DOCUMENTS = ("a", "b")
@@ -167,7 +168,7 @@ class Clients(RuleBasedStateMachine):
             assert not shown or shown[-1][0] == len(self.truth[document])
 
 
-Clients.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+Clients.TestCase.settings = settings(effort("memory", 25), stateful_step_count=40)
 
 
-TestClients = Clients.TestCase
+TestClients = generated(Clients.TestCase)

@@ -10,6 +10,7 @@ from message_lifecycle.app.holds import place_hold, release_hold
 from message_lifecycle.ledger import migrate_ledger
 from message_lifecycle.model.errors import HeldByLegalHold
 from tests.deleted_topics import topic_in
+from tests.effort import sample
 from tests.histories import ON_OWN_CATALOG
 from tests.past_and_die import dies
 from tests.reclaiming import NAME, Past
@@ -25,7 +26,7 @@ def made(folder: Path) -> tuple[Past, str]:
     return topic_in(folder, ledger_url=url), url
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", sample(STEPS, "before_commit", "after_commit"))
 def test_a_hold_killed_at_any_step_holds_or_is_not_there(tmp_path: Path, step: str) -> None:
     past, url = made(tmp_path)
     dies(tmp_path, url, step, "hold")
@@ -43,7 +44,7 @@ def test_a_hold_killed_at_any_step_holds_or_is_not_there(tmp_path: Path, step: s
         assert past.delete_whole().name == "published"
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", sample(STEPS, "before_commit", "after_commit"))
 def test_a_release_killed_at_any_step_leaves_the_hold_standing_or_ended(tmp_path: Path, step: str) -> None:
     past, url = made(tmp_path)
     hold = place_hold(past.services, NAME, by="ada", why="case 7", key=b"customer 7")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from message_lifecycle.app import steps
@@ -14,6 +14,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import UndoPlan
+from tests.effort import effort, generated
 from tests.logs import SECOND
 from tests.undone import approved
 
@@ -41,7 +42,8 @@ POLICIES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@generated
+@effort("memory", 60)
 @given(messages=MESSAGES, policy=POLICIES, later=st.integers(0, 2))
 def test_undo_of_a_deletion_is_the_log_as_it_was(
     messages: list[tuple[int, int | None, bytes | None, str, bool]], policy: dict[str, object], later: int

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from message_lifecycle.app import documents
@@ -16,6 +16,7 @@ from message_lifecycle.model.errors import Refused
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.operations import snapshot_with_purge
 from tests.documents import NAME, Drafts, drafts, text_at
+from tests.effort import effort, generated
 from tests.errors import raises
 from tests.undone import run
 
@@ -79,7 +80,8 @@ class History:
                 assert json.loads(snapshot.state) == text_at(snapshot.server_seq)
 
 
-@settings(max_examples=60, deadline=None)
+@generated
+@effort("memory", 25)
 @given(STEPS)
 @example([("a", 15), None, ("a", 2), None, ("a", 1), None])  # two purges that only raise the epoch of one snapshot
 def test_purges_taken_back_leave_a_whole_history(steps: Sequence[Step]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from message_lifecycle.app.reading import read_compacted
@@ -19,6 +19,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import RemoveMessages, UndoPlan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.operations import undo
+from tests.effort import effort, generated
 from tests.errors import raises, suppressed
 from tests.logs import SECOND
 from tests.undone import run
@@ -80,7 +81,8 @@ class History:
         return list(read_compacted(self.world.services, NAME))
 
 
-@settings(max_examples=100, deadline=None)
+@generated
+@effort("memory", 40)
 @given(steps=STEPS, own=POLICIES, data=st.data())
 def test_what_is_undone_is_as_if_it_had_never_been(steps: list[Step], own: dict[str, Value], data: st.DataObject) -> None:
     # Without keys nothing can be compacted.
