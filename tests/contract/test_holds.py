@@ -278,7 +278,7 @@ def test_no_held_message_ever_goes_and_every_run_passes_its_gate(make_world: Mak
     """Over generated logs and holds, by every rule; what is not held goes as the rules say, and a second run changes nothing."""
 
     @given(logs(), st.lists(st.one_of(SPANS, KEYS), max_size=3), st.sampled_from(OWN))
-    @effort(store_kind, 150, on_tables=2)
+    @effort(store_kind, 60, on_tables=1)
     def holds(log: Log, given_: list[tuple[int, int, int | None] | bytes], own: dict[str, Value]) -> None:
         world = make_world({})
         name = TopicName(stream=f"{world.scratch}.holds" if world.scratch else "holds", topic=f"t{random.getrandbits(64):x}")

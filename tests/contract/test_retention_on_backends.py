@@ -67,7 +67,7 @@ def judged(world: World, name: TopicName) -> str:
 @generated
 def test_what_goes_is_what_the_rules_say_and_counts_add_up(make_world: MakeWorld, store_kind: Backend) -> None:
     @given(retained_logs())
-    @effort(store_kind, 60)
+    @effort(store_kind, 25)
     def holds(log: Retained) -> None:
         world = make_world({}, StoreOptions(max_bytes=log.max_bytes))
         name = topic_of(world, partitions=log.partitions, **log.settings)

@@ -79,7 +79,7 @@ logs = st.lists(
 )
 
 
-@effort("memory", 20)
+@effort("memory", 10)
 @given(logs)
 def test_ttl_keeps_the_same_and_gives_the_same_offsets(given: list[Given]) -> None:
     """TTL-5, MRK-3: a key is emptied once, whether its messages go together or one by one."""
@@ -91,7 +91,7 @@ def test_ttl_keeps_the_same_and_gives_the_same_offsets(given: list[Given]) -> No
     ]
 
 
-@effort("memory", 20)
+@effort("memory", 10)
 @given(logs)
 def test_a_window_is_to_the_last_letter_what_its_last_interval_alone_would_be(given: list[Given]) -> None:
     """Marker times, ends and results, all of it; for nothing but the end of a window is ever asked."""
@@ -101,7 +101,7 @@ def test_a_window_is_to_the_last_letter_what_its_last_interval_alone_would_be(gi
     assert {marker.append_time for marker in markers(wide)} <= {max(END, newest)}, "MRK-1"
 
 
-@effort("memory", 20)
+@effort("memory", 10)
 @given(logs, st.sampled_from([3_600, 5 * 3_600, 86_400]))
 def test_whole_segments_and_ages_keep_the_same_where_no_markers_are_made(given: list[Given], seconds: int) -> None:
     for settings in ({"message_expiry": seconds}, {"max_age_seconds": float(seconds)}):
