@@ -108,8 +108,8 @@ def test_a_commit_that_nobody_finds_is_unknown() -> None:
         once(table, ending(table, None))
 
 
-@pytest.mark.parametrize(("error", "ends_with"), [(UNKNOWN, CommitUnknown), (CONFLICT, Py4JNetworkError)])
-def test_what_cannot_be_looked_up_stays_unknown(error: LifecycleError, ends_with: type[Exception]) -> None:
+@pytest.mark.parametrize(("error", "ends_with"), [(UNKNOWN, CommitUnknown), (None, CommitUnknown), (CONFLICT, Py4JNetworkError)])
+def test_what_cannot_be_looked_up_stays_unknown(error: LifecycleError | None, ends_with: type[Exception]) -> None:
     class Dead(Table):
         def refresh(self) -> None:
             raise Py4JNetworkError("the line went dead")

@@ -44,7 +44,7 @@ def fill(ledger: Ledger) -> None:
     ledger.set_swept(TOPIC, 2**62)
     ledger.set_looks("compaction", {TOPIC: True}, as_of=Instant(3))
     look = KeyLook(table_uuid="u", snapshot_id=7, marker="m", read={0: 5, 1: 2}, whole=True, found=(1, 1), looked_at=AS_OF)
-    ledger.set_key_looks({TOPIC: look})
+    ledger.set_key_look(TOPIC, look)
     ledger.set_undone(TOPIC, "p1", "u1", ((0, 0, 2**62),))
     ledger.release_undone("p1", by="ada", text="fine")
     ledger.set_accepted_view(TOPIC, {"retain_null_key": True})

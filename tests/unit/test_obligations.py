@@ -13,6 +13,7 @@ from message_lifecycle.app import applications, steps
 from message_lifecycle.app.documents import add_changes, sync
 from message_lifecycle.app.due import due, note_looks
 from message_lifecycle.app.erasures import ask, carry_out
+from message_lifecycle.app.obligations import of_standing
 from message_lifecycle.app.operations.reclaim import Reclaim
 from message_lifecycle.app.requests import delete_topic, reclaim_deleted
 from message_lifecycle.app.services import policy_of
@@ -643,6 +644,13 @@ def test_a_reclaim_of_a_deleted_topic_settles_nothing_of_the_one_that_has_its_na
     in_stores(lake, forget=cast(Reclaimer, Hidden()))
     found = obliged(lake, "reclaim")
     assert (found["state"], found["amount"], found["last_run"]) == ("late", 4_096, None)
+
+
+def test_the_plan_of_a_reclaim_is_not_read_where_no_topic_of_the_name_was_deleted(lake: Lake) -> None:
+    topic = lake.topic(NAME)
+    at = lake.services.ledger.now()
+    done = Outcome(name="published", operation="reclaim", topic=topic, as_of=at, plan_id="one of many MB, which nobody has kept")
+    assert of_standing(lake.services, topic, [(at, done)]) == [(at, done)]
 
 
 def test_a_question_that_lapsed_with_nothing_due_any_more_is_none(lake: Lake) -> None:

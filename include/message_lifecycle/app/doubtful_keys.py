@@ -3,15 +3,15 @@ asks the ledger what they have found."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from time import monotonic
 from typing import Any
 
-from message_lifecycle.app.due import Due
-from message_lifecycle.app.known import of_it_alone
 from message_lifecycle.app.operations.registry import names_of
 from message_lifecycle.app.services import Services
-from message_lifecycle.model.errors import LifecycleError, UnknownTopic
+from message_lifecycle.model.errors import LifecycleError, code_of
 from message_lifecycle.model.facts import LogState
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.message import DoubtfulKeys, ViewState
@@ -19,29 +19,36 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.obligation import KeyLook
 from message_lifecycle.model.request import RemoveMessages
 
+log = logging.getLogger("lifecycle")
 _MOST_BYTES = 1 << 30
 """Of the segments whose keys one look reads of a topic; the next look goes on behind them."""
+_MOST_SECONDS = 60.0
+"""After so long a run begins with no further topic; the next run goes on with it, as those come first that were not looked at for longest."""
 
 
-def read_keys(s: Services, names: Iterable[TopicName]) -> list[Due]:
-    """Read the keys that are new in these topics of messages, and keep what was found. The topics whose keys cannot be read, with why: they hide
-    no other, and what was known of them stays. One that has gone meanwhile is nobody's loss."""
-    found, failed = dict[TopicName, KeyLook](), list[Due]()
-    for name in names:
+def read_keys(s: Services, names: Iterable[TopicName]) -> None:
+    """Read the keys that are new in these topics of messages, and keep of each what was found. No operation takes more or less by it: where
+    keys cannot be read, that is logged, what was known stays, and no other topic suffers."""
+    ends = monotonic() + _MOST_SECONDS
+    kept = {name: s.ledger.key_look(name) for name in names}
+    for name in sorted(kept, key=lambda name: (-1 if (look := kept[name]) is None else look.looked_at, name)):
+        if monotonic() > ends:
+            log.info("keys of further topics are read by the next run")
+            return
         try:
-            found[name] = _look(s, name)
-        except LifecycleError as error:
-            told = of_it_alone(s, name, error)
-            if not isinstance(told, UnknownTopic):
-                failed.append(Due(topic=name, due=False, reason=f"its keys cannot be read: {told.code}: {told}", error=told))
-    s.ledger.set_key_looks(found)
-    return failed
+            s.ledger.set_key_look(name, _look(s, name, kept[name]))
+        except (LifecycleError, OSError) as error:
+            log.warning("%s: its keys cannot be read: %s: %s", name, code_of(error), error)
 
 
-def _look(s: Services, name: TopicName) -> KeyLook:
-    at, marker, kept = s.ledger.now(), s.reader.marker(name), s.ledger.key_look(name)
-    # What an undo brings back may never have been read.
-    if kept is not None and s.ledger.published_since(name, names_of(lambda one: one.gives_back), published_after=kept.looked_at):
+def _brought_back(s: Services, name: TopicName, kept: KeyLook) -> bool:
+    """What an undo brings back may never have been read."""
+    return bool(s.ledger.published_since(name, names_of(lambda one: one.gives_back), published_after=kept.looked_at))
+
+
+def _look(s: Services, name: TopicName, kept: KeyLook | None) -> KeyLook:
+    at, marker = s.ledger.now(), s.reader.marker(name)
+    if kept is not None and _brought_back(s, name, kept):
         kept = None
     if kept is not None and kept.is_known and kept.marker == marker:
         return replace(kept, looked_at=at)
@@ -109,6 +116,8 @@ def doubtful_keys(s: Services, name: TopicName) -> dict[str, Any]:
     """`any`: whether any key does; None: not known (yet). `message`: PARTITION:OFFSET of one. `told`: the same in words, None
     where no key does."""
     kept = s.ledger.key_look(name)
+    if kept is not None and _brought_back(s, name, kept):
+        kept = None
     known = kept is not None and kept.is_known
     message = None if kept is None or kept.found is None else f"{kept.found[0]}:{kept.found[1]}"
     told = None
@@ -128,4 +137,4 @@ def doubtful_keys(s: Services, name: TopicName) -> dict[str, Any]:
 
 
 def _not_read(kept: KeyLook | None) -> str:
-    return "no run has read its keys yet" if kept is None else "no run has read all of its keys yet"
+    return "no scheduled run has read its keys yet" if kept is None else "no scheduled run has read all of its keys yet"

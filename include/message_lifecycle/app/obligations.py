@@ -68,7 +68,7 @@ def of_topic(s: Services, name: TopicName, policy: Policy, made: Mapping[str, Pl
     stands = looks.get(OF_TOPIC, Look(looked_at=None, settled_at=None))
     # Under its name there may have been another topic before it.
     its_own = (
-        (work, [end for end in _of_standing(s, name, ends) if end[0] >= (stands.settled_at or 0)])
+        (work, [end for end in of_standing(s, name, ends) if end[0] >= (stands.settled_at or 0)])
         for work, ends in s.ledger.newest(name).items()
     )
     ended = {work: ends for work, ends in its_own if ends}
@@ -139,18 +139,21 @@ def _look(s: Services, name: TopicName, kept: Look | None, ends: Sequence[tuple[
     if any(outcome.more for outcome in done):  # the last that left nothing over comes before it
         done += [
             one
-            for _, one in _of_standing(s, name, s.ledger.history(name, limit=_ENDS_SEARCHED, operations=[done[0].operation]))
+            for _, one in of_standing(s, name, s.ledger.history(name, limit=_ENDS_SEARCHED, operations=[done[0].operation]))
             if one.name in _GOOD_ENDS
         ]
     whole = (outcome.as_of for outcome in done if not outcome.more and not outcome.held)
     return Look(looked_at=_newest(looked), settled_at=_newest([None if kept is None else kept.settled_at, *whole, stands.looked_at]))
 
 
-def _of_standing(s: Services, name: TopicName, ends: Sequence[tuple[Instant, Outcome]]) -> Sequence[tuple[Instant, Outcome]]:
+def of_standing(s: Services, name: TopicName, ends: Sequence[tuple[Instant, Outcome]]) -> Sequence[tuple[Instant, Outcome]]:
     """Without what was done with a deleted topic of the name: its space was given back, which says nothing of the one that stands."""
 
     def is_of_another(outcome: Outcome) -> bool:
-        if outcome.plan_id is None or named(outcome.operation).counts_messages:  # documents of many MB are read for no other
+        if outcome.plan_id is None or named(outcome.operation).counts_messages:
+            return False
+        # A reclaim's plan is of many MB, and is read for topics alone that were deleted once.
+        if not s.ledger.history(name, limit=1, operations=["topic_delete"]):
             return False
         return kind_of(s.ledger.record(outcome.plan_id).plan).topic(s, name) is None
 

@@ -52,13 +52,11 @@ def due(*, run: str, as_of: str, topics: list[str], work: Scheduled = "message_c
     given = [topic_of(s, topic) for topic in topics]
     found = judge_due(s, looked_at(s, work, given), as_of=instant, run=run, work=work, named=bool(topics))
     note_looks(s, found, as_of=instant, work=work)
-    # What is due goes on without it: no operation takes more or less by what is found.
-    unread = read_keys(s, [answer.topic for answer in found if answer.error is None and work == s.work_on(answer.topic)])
     failed = [_not_judged(s, run, answer, instant, work) for answer in found if answer.error is not None and _is_news(answer.error, topics)]
-    failed += [_not_judged(s, run, answer, instant, work) for answer in unread]
     found = [_taken(s, run, answer) if answer.due else answer for answer in found]
     for answer in found:
         log.info("%s: %s: %s", answer.topic, "due" if answer.due else "not due", answer.reason)
+    read_keys(s, [answer.topic for answer in found if answer.error is None and work == s.work_on(answer.topic)])
     if failed and not any(answer.due for answer in found):
         raise run_failed(failed)
     if not any(answer.due for answer in found):

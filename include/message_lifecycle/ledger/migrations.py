@@ -6,6 +6,7 @@ A step is plain SQL of its own day, not the tables of `tables`: those move on, a
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -210,10 +211,14 @@ create table lifecycle_key_looks (
 def _unsearched(connection: Connection) -> None:
     """Erasures ended as erased though a topic could not be read: what a request covers and none of its plans has searched is searched once more.
     When a topic was made is not known of those from before that was kept; they count as having been there."""
-    for request_id, topics, requested_at in connection.execute(text(_ERASED)).all():
+    erased = connection.execute(text(_ERASED)).all()
+    searched: dict[str, set[str]] = {}
+    for topic, document in connection.execute(text(_SEARCHED)) if erased else ():
+        for request_id in _OF_REQUEST.findall(document):
+            searched.setdefault(request_id, set()).add(topic)
+    for request_id, topics, requested_at in erased:
         there = {row.topic for row in connection.execute(text(_THERE), {"requested_at": requested_at})}
-        searched = {row.topic for row in connection.execute(text(_SEARCHED), {"said": f'%"request_id":"{request_id}"%'})}
-        left = sorted((there & set(json.loads(topics)) if json.loads(topics) else there) - searched)
+        left = sorted((there & set(json.loads(topics)) if json.loads(topics) else there) - searched.get(request_id, set()))
         if left:
             detail = f"it ended as erased, and no plan of it has searched {', '.join(left)}: carry it out once more"
             again = text("update lifecycle_erasures set state = 'requested', detail = :detail where request_id = :request_id")
@@ -234,9 +239,10 @@ and not exists (
     and not exists (select 1 from lifecycle_undone as back where back.plan_id = gone.plan_id))
 """
 _SEARCHED = """
-select made.topic from lifecycle_plans as made join lifecycle_plan_documents as kept on kept.plan_id = made.plan_id
-where made.operation = 'erasure' and made.outcome_name in ('published', 'no_op') and kept.document like :said
+select made.topic, kept.document from lifecycle_plans as made join lifecycle_plan_documents as kept on kept.plan_id = made.plan_id
+where made.operation = 'erasure' and made.outcome_name in ('published', 'no_op')
 """
+_OF_REQUEST = re.compile(r'"request_id":"([^"]*)"')
 
 
 def _run(connection: Connection, script: str) -> None:

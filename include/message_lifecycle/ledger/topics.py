@@ -193,24 +193,23 @@ class TopicState(Part):
         rows = self._rows(select(tables.looks).where(tables.looks.c.topic == key_of(topic)))
         return {row.operation: Look(looked_at=row.looked_at, settled_at=row.settled_at) for row in rows}
 
-    def set_key_looks(self, found: Mapping[TopicName, KeyLook]) -> None:
-        """Keep what runs have found that read keys: each replaces the one before."""
+    def set_key_look(self, topic: TopicName, look: KeyLook) -> None:
+        """Keep what a run has found that read keys; it replaces the one before."""
+        partition, offset = look.found or (None, None)
         with self._database.writing() as connection:
-            for topic, look in sorted(found.items()):
-                partition, offset = look.found or (None, None)
-                put(
-                    connection,
-                    tables.key_looks,
-                    topic=key_of(topic),
-                    table_uuid=look.table_uuid,
-                    snapshot_id=look.snapshot_id,
-                    marker=look.marker,
-                    read_below=canonical(sorted(look.read.items())),
-                    whole=int(look.whole),
-                    found_partition=partition,
-                    found_offset=offset,
-                    looked_at=look.looked_at,
-                )
+            put(
+                connection,
+                tables.key_looks,
+                topic=key_of(topic),
+                table_uuid=look.table_uuid,
+                snapshot_id=look.snapshot_id,
+                marker=look.marker,
+                read_below=canonical(sorted(look.read.items())),
+                whole=int(look.whole),
+                found_partition=partition,
+                found_offset=offset,
+                looked_at=look.looked_at,
+            )
 
     def key_look(self, topic: TopicName) -> KeyLook | None:
         """None: nobody has read keys of the topic."""

@@ -65,6 +65,15 @@ class ForeignTable(BadInput):
         )
 
 
+def java_ended() -> Unavailable:
+    """Of a commit it is CommitUnknown."""
+    return Unavailable(
+        "Java has ended, or the line to it broke, before it answered. Nothing was published by what was asked of it; run the same command "
+        "again. Where it ends again, its last words stand in the log; where they speak of memory, spark.driver.memory gives it more.",
+        code="JavaEnded",
+    )
+
+
 def storage_full(reason: str) -> Unavailable:
     """The disk ended before the work did."""
     return Unavailable(
@@ -75,7 +84,7 @@ def storage_full(reason: str) -> Unavailable:
 
 
 def storage_refused(place: str, reason: str) -> Unavailable:
-    """The file system lets us not read or write where a log or an archive lies."""
+    """The file system lets us not read or write where a table, a log or an archive lies."""
     return Unavailable(
         f"{place}: {reason}. Nothing was published; see that the folder is there, mounted for writing, and open to the user of this "
         "process, then run the same command again.",
@@ -83,6 +92,7 @@ def storage_refused(place: str, reason: str) -> Unavailable:
     )
 
 
+# How the system says that a disk is full, and that it lets us not.
 DISK_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENAMETOOLONG)
 

@@ -191,10 +191,10 @@ def commit_once(
                 only_appends_since(main_ancestors(table), plan_id, since)
             raise PlanConflict(plan_id, error.reason) from error
     steps(f"after_{of}")
-    table.refresh()
-    found = find(table, plan_id, since=since)
+    unknown = CommitUnknown(f"publishing plan {plan_id}")
+    found = _found_after(unknown, table, plan_id, since)
     if found is None:
-        raise CommitUnknown(f"publishing plan {plan_id}")
+        raise unknown
     return found
 
 
@@ -204,10 +204,10 @@ def _found_after(error: LifecycleError, table: Java, plan_id: str, since: int | 
     try:
         table.refresh()
         return find(table, plan_id, since=since)
-    except Py4JError:
-        # The catalog may fail again here: then the result stays unknown.
+    except Py4JError as failed:
+        # The catalog may fail here, too: then the result stays unknown.
         if isinstance(error, CommitUnknown):
-            raise error from error.__cause__
+            raise error from error.__cause__ or failed
         raise
 
 

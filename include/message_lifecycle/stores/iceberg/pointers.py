@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from sqlalchemy import Engine
 
-"""How the system says that a disk is full."""
-
 Place = tuple[str, str]
 """(namespace, table)"""
 

@@ -20,6 +20,7 @@ from message_lifecycle.model.errors import (
     LifecycleError,
     SparkUnavailable,
     UnknownTopic,
+    java_ended,
     storage_failure,
     storage_full,
     storage_refused,
@@ -237,7 +238,7 @@ def forget_cached(session: SparkSession, name: TopicName, *, kind: str = "") -> 
 
 
 _FULL = re.compile(r"No space left on device|File too large|Disk quota exceeded", re.IGNORECASE)
-_READ_ONLY = re.compile(r"(/\S+) \((Read-only file system)\)|Read-only file system", re.IGNORECASE)
+_READ_ONLY = re.compile(r"(/.+) \((Read-only file system|Permission denied)\)|Read-only file system", re.IGNORECASE)
 # SQL states: a connection that cannot be made or broke, a server that shuts down; a server without room.
 _GONE, _NO_ROOM = ("08", "57P"), "53100"
 _MOST_CAUSES = 10
@@ -245,7 +246,7 @@ _MOST_CAUSES = 10
 
 @contextmanager
 def engine_failures() -> Iterator[None]:
-    """Raises StorageFull, StorageRefused, CatalogUnavailable or SparkUnavailable where that is why the engine stopped; anything else as it is.
+    """Raises StorageFull, StorageRefused, CatalogUnavailable or JavaEnded where that is why the engine stopped; anything else as it is.
 
     A commit that may have been made is told before, where it is made (CommitUnknown). Imports no engine: what it is put around may
     need none.
@@ -268,13 +269,13 @@ def _named(error: Exception) -> LifecycleError | None:
     from py4j.protocol import Py4JNetworkError
 
     if isinstance(error, Py4JNetworkError):
-        return SparkUnavailable("Java has ended, or the line to it broke, before it answered")
+        return java_ended()
     for cause in islice(_causes(error), _MOST_CAUSES):
         text = str(cause.toString())
         if found := _FULL.search(text):
             return storage_full(found.group(0))
         if found := _READ_ONLY.search(text):
-            return storage_refused(found.group(1) or "a table's folder", "Read-only file system")
+            return storage_refused(found.group(1) or "a table's folder", found.group(2) or found.group(0))
         state = _sql_state(cause)
         if state.startswith(_GONE):
             return CatalogUnavailable(text.splitlines()[0].rstrip("."))
