@@ -22,8 +22,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from bench.fault_operations import FILES_GO, TOPIC_GOES
 from bench.fault_watch import Boundary, Tree
-from bench.fault_world import FILES_GO, TOPIC_GOES, World, differences
+from bench.fault_world import World, differences
 from message_lifecycle.model.errors import LifecycleError
 
 FAULTS: Mapping[str, str] = {

@@ -14,25 +14,21 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-from tests.head_lake.cases import CASES, ERASED, FAR, Case, Maker, grant
-from tests.head_lake.world import SECOND, SECRET, STREAM, record_logs, seen, services, work_of, work_text
+from tests.head_lake.cases import FAR
+from tests.head_lake.world import SECOND, record_logs, seen, work_of, work_text
 from tests.ledgers import StandingClock
 from tests.spark.documents import typed
 
-from message_lifecycle.app import steps, views
-from message_lifecycle.app.erasures import carry_out
-from message_lifecycle.app.ingest import IngestOptions, Intake, take_files
-from message_lifecycle.app.operations.registry import Work, preview
-from message_lifecycle.app.requests import delete_topic, reclaim_deleted
+from bench.fault_operations import INGEST, OPERATIONS, OnLake, carried_out, case_of, ingest, name_of, services_of
+from message_lifecycle.app import views
+from message_lifecycle.app.operations.registry import preview
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.topics import create_topic
-from message_lifecycle.ledger import Ledger, migrate_ledger, open_ledger
+from message_lifecycle.ledger import migrate_ledger, open_ledger
 from message_lifecycle.local import postgres
 from message_lifecycle.local.layout import Layout
 from message_lifecycle.model.errors import LifecycleError
@@ -40,62 +36,13 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
-from message_lifecycle.model.request import DeleteTopic, EraseKey, ReclaimDeleted
 from message_lifecycle.ports import MessageWriter
-from message_lifecycle.sources.messages import FieldMapping
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.layout import KINDS, SNAPSHOTS
-from message_lifecycle.stores.iceberg.read import newest_state
-from message_lifecycle.stores.iceberg.session import engine, spark_session
+from message_lifecycle.stores.iceberg.session import engine
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """`case`: of `tests/head_lake/cases.py`, says how the topic comes about, and what is asked of it. `on_records`: it is a log of single
-    records in files. `by_sql`: it is made with Spark's, which lasts."""
-
-    case: str
-    on_records: bool = False
-    by_sql: bool = False
-
-
-INGEST = "ingest"
-OPERATIONS: Mapping[str, Asked] = {
-    "expiry": Asked("cleaner"),
-    "ttl": Asked("cleaner_markers"),
-    "ttl_past_lag": Asked("cleaner_past_lag"),
-    "limits": Asked("retention"),
-    "request": Asked("request"),
-    "request_view": Asked("request_view"),
-    "key_purge": Asked("purge"),
-    "key_purge_view": Asked("purge_view"),
-    "sweep": Asked("marker_generation", by_sql=True),
-    "first_compaction": Asked("first_compaction"),
-    "compaction": Asked("compaction"),
-    "purge_compacted": Asked("purge_compacted"),
-    "documents": Asked("snapshot_with_purge"),
-    "quarantine": Asked("quarantine"),
-    "erasure": Asked("erasure", by_sql=True),
-    "reclaim": Asked("reclaim"),
-    "topic_delete": Asked("topic_delete"),
-    "reclaim_deleted": Asked("reclaim_deleted"),
-    "undo": Asked("undo_cleaner"),
-    "undo_view": Asked("undo_view"),
-    "undo_documents": Asked("undo_documents"),
-    "undo_quarantine": Asked("undo_quarantine"),
-    "undo_topic_delete": Asked("undo_topic_delete"),
-    INGEST: Asked(INGEST),
-    "files_limits": Asked("archive", on_records=True),
-    "files_request": Asked("request", on_records=True),
-    "files_erasure": Asked("files_erasure", on_records=True),
-}
-"""What is killed, by name."""
-FILES_GO = ("erasure", "reclaim", "reclaim_deleted")
-"""They delete files for good, which a catalog of before still names."""
-TOPIC_GOES = ("topic_delete", "reclaim_deleted", "undo_topic_delete")
-"""The topic is not there before, or after."""
 # A run that published is asked again until it finds nothing; a plan may leave more to the next.
 _RUNS = 4
 # So many differences are told of each part.
@@ -187,9 +134,9 @@ class World:
         behind."""
         with self._opened(operation, Instant(case_of(operation).at - seconds_late * SECOND)) as (s, at):
             if operation == INGEST:
-                return _ingest(s, self.folder / "landing")
+                return ingest(s, self.folder / "landing")
             work = work_of(json.loads((self.template(operation) / "work.json").read_text(encoding="utf-8")))
-            return _carried_out(s, name_of(operation), work, at)
+            return carried_out(s, name_of(operation), work, at)
 
     def append(self, operation: str) -> None:
         """One message more, of a key of its own; of a topic of documents one change."""
@@ -271,7 +218,7 @@ class World:
         clock = StandingClock(Instant(0))
         with open_ledger(url, clock=clock) as ledger:
             asked = OPERATIONS[operation]
-            made = _Maker(ledger=ledger, clock=clock, folder=self.warehouse, asked=asked)
+            made = OnLake(ledger=ledger, clock=clock, folder=self.warehouse, asked=asked)
             work = case_of(operation).make(made, name_of(operation))
         (self.folder / "work.json").write_text(json.dumps(work_text(work)), encoding="utf-8")
 
@@ -279,7 +226,7 @@ class World:
     def _opened(self, operation: str, at: Instant | None = None) -> Iterator[tuple[Services, Instant]]:
         at = case_of(operation).at if at is None else at
         with open_ledger(self.address.url(self.database), clock=StandingClock(at)) as ledger:
-            yield _services(OPERATIONS[operation], self.warehouse, ledger), at
+            yield services_of(OPERATIONS[operation], self.warehouse, ledger), at
 
     def _database(self, create: str) -> None:
         self._execute(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)", create)
@@ -290,96 +237,9 @@ class World:
                 connection.execute(statement.encode())
 
 
-def _services(asked: Asked, warehouse: Path, ledger: Ledger) -> Services:
-    if asked.on_records:
-        return replace(record_logs(warehouse, ledger)[0], key_secret=lambda _: SECRET)
-    return services(lambda: spark_session("faults"), ledger, of_lake=Tables())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Maker:
-    """What a case is made with."""
-
-    ledger: Ledger
-    clock: StandingClock
-    folder: Path
-    asked: Asked
-
-    @property
-    def session(self) -> SparkSession:
-        return spark_session("faults")
-
-    @property
-    def s(self) -> Services:
-        return _services(self.asked, self.folder, self.ledger)
-
-    @property
-    def writer(self) -> MessageWriter:
-        if self.asked.on_records:
-            return record_logs(self.folder, self.ledger)[1]
-        return IcebergWriter(lambda: self.session if self.asked.by_sql else engine())
-
-
-def _landing(m: Maker, name: TopicName) -> Work:
-    """Two files are to be taken; a line of each is none."""
-    create_topic(m.s, name, partitions=2, settings={"segment_max_seconds": 3})
-    folder = m.folder.parent / "landing"
-    folder.mkdir(exist_ok=True)
-    for file in ("one", "two"):
-        lines = [json.dumps({"key": f"{file} {at}", "at": at, "value": "v" * 50}) for at in range(6)]
-        (folder / f"{file}.jsonl").write_text("\n".join([*lines[:3], "no message", *lines[3:], ""]), encoding="utf-8")
-    return "message_cleaner"  # what is asked is no plan: the word stands for it, and nobody reads it
-
-
-def _ingest(s: Services, landing: Path) -> str:
-    intake = Intake(
-        topics=s.topics, ledger=s.ledger, server={}, session=lambda: spark_session("faults"),
-        end_offsets=lambda name: newest_state(Tables().load(name)).end_offsets,
-    )  # fmt: skip
-    mapping = FieldMapping(key="key", value="value", append_time="at", append_time_unit="s")
-    options = IngestOptions(mapping=mapping, allow_implausible_times=True)
-    return "published" if take_files(intake, name_of(INGEST), str(landing), options).files else "no_op"
-
-
-def _erasure_of_records(m: Maker, name: TopicName) -> Work:
-    create_topic(m.s, name, partitions=1, settings={})
-    for keys in ((ERASED, b"a"), (ERASED, b"b", ERASED), (b"c",)):
-        new = [NewMessage(append_time=Instant(SECOND), key=key, value=b"v") for key in keys]
-        m.writer.append(name, new, policy_of(m.s, name))
-    m.s.ledger.add_erasure(name.topic, SECRET.digest(ERASED), topics=[name], forbid=False, requested_by="bert", why="asked by letter")
-    return EraseKey(request_id=name.topic)
-
-
-_OF_OURS = {INGEST: Case(make=_landing), "files_erasure": Case(make=_erasure_of_records)}
-
-
-def case_of(operation: str) -> Case:
-    case = OPERATIONS[operation].case
-    return _OF_OURS[case] if case in _OF_OURS else CASES[case]
-
-
 def told_path(path: Path) -> str:
     """The same whenever it is made: what is named anew left out."""
     return _NUMBERS.sub("*", _NAMED_ANEW.sub("*", str(path)))
-
-
-def _carried_out(s: Services, name: TopicName, work: Work, at: Instant) -> str:
-    """What the command of the work does; how it ended."""
-    if isinstance(work, DeleteTopic):
-        return delete_topic(s, name, by="ada", text="as expected").name
-    if isinstance(work, ReclaimDeleted):
-        return reclaim_deleted(s, work.plan_id, as_of=at, approver=grant).name
-    if isinstance(work, EraseKey):
-        (one,) = carry_out(s, work.request_id, approver=grant)
-        if one.error is not None:
-            raise one.error
-        assert one.outcome is not None
-        return one.outcome.name
-    return steps.run(s, name, as_of=at, approver=grant, work=work, requested_by="bert").name
-
-
-def name_of(operation: str) -> TopicName:
-    return TopicName(stream=STREAM, topic=operation)
 
 
 def _ended(outcomes: Iterable[Outcome]) -> list[str]:

@@ -23,9 +23,10 @@ from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import get_args
 
+from bench.fault_operations import OPERATIONS
 from bench.fault_point import FAULTS, MISSED, SAME, Point, Trial, mixed
 from bench.fault_watch import GIVES_WAY, Kind, die_with_parent
-from bench.fault_world import OPERATIONS, World
+from bench.fault_world import World
 from message_lifecycle.app import embedded
 from message_lifecycle.local import postgres, stack
 from message_lifecycle.local.layout import Layout, find_layout, project_root

@@ -315,7 +315,7 @@ def test_offsets_of_single_rows_are_told_apart() -> None:
 
 def test_what_stands_between_backticks_is_a_command_and_stays_text() -> None:
     html = pages.error(base=BASE, kind="UnknownPlan", message="`lifecycle ledger list` shows <b>`<i>`")
-    assert "<code>lifecycle ledger list</code> shows &lt;b&gt;<code>&lt;i&gt;</code>" in html
+    assert "<code>lifecycle ledger list</code> shows &lt;b&gt;`&lt;i&gt;`" in html, "what is no command of ours may be somebody's data"
 
 
 def test_who_waits_without_airflow_is_told_the_command_alone() -> None:

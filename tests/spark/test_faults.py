@@ -9,7 +9,7 @@ from pathlib import Path
 from secrets import randbelow
 
 import pytest
-from bench.fault_world import OPERATIONS
+from bench.fault_operations import OPERATIONS
 from bench.faults import Ran, results
 from hypothesis import settings
 from tests.effort import HUNT, generated

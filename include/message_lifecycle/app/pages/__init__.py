@@ -105,7 +105,7 @@ def above(base: str) -> str:
 
 
 _INSTANT = re.compile(r"(?<![\w:-])(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d+)?)Z(?!\w)")
-_TICKED = re.compile(r"`([^`]+)`")
+_TICKED = re.compile(r"`(lifecycle [^`]+)`")
 
 
 def setting_value(setting: View) -> str:
@@ -120,7 +120,8 @@ def own_value(own: View) -> str:
 
 def _shown(value: object) -> object:
     """A text with what is not printable written out, and times within it as `moment` shows those that stand alone; ids that hold a time stay
-    as they are. What stands between backticks is a command or a name. What a macro has made is markup of ours, and its values have come by
+    as they are. Of what stands between backticks our own commands alone are marked: another may be
+    somebody's data. What a macro has made is markup of ours, and its values have come by
     here."""
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
