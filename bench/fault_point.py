@@ -7,6 +7,7 @@ them, a fresh process goes on as a user does, by the same command, and what ther
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import random
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.fault_operations import FILES_GO, TOPIC_GOES
-from bench.fault_watch import Boundary, Tree
+from bench.fault_watch import GIVES_WAY, Boundary, Tree
 from bench.fault_world import World, differences
 from message_lifecycle.model.errors import LifecycleError
 
@@ -323,6 +324,8 @@ def import_noted(world: World) -> None:
             with suppress(Exception):  # a name that another module has put there, and no file has
                 import_module(name)
     file.unlink()
+    gc.collect()
+    gc.freeze()  # or each of those that are forked goes through all of it again, and copies the pages
 
 
 class Beside:
@@ -337,6 +340,7 @@ class Beside:
     def _work(self, work: Callable[[], object]) -> None:
         status = _UNNAMED
         try:
+            os.nice(GIVES_WAY)
             if self._log is not None:
                 out = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
                 for number in (1, 2):
