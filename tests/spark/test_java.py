@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from tests.spark.documents import Documents, text_at, typed
 from tests.spark.kill_points import ROOT
@@ -203,9 +204,32 @@ def test_a_list_of_java_that_dies_is_no_shorter_list(no_spark: SparkSession) -> 
     dies = False
     assert listed(iter) == listed(java.each) == ["a", "b", "c"]
     dies = True
-    with pytest.raises(Py4JNetworkError):
+    with pytest.raises(Py4JError, check=java.line_broke):
         listed(iter)
     java.end()
+
+
+def test_what_was_asked_and_not_answered_is_not_asked_again(no_spark: SparkSession) -> None:
+    jvm: java.Java = no_spark._jvm
+    told = jvm.java.util.ArrayList()
+    client = no_spark.gateway._gateway_client  # type: ignore[attr-defined]  # it is typed as a session, and is ours
+
+    class Breaks:
+        def __init__(self, stream: BinaryIO) -> None:
+            self._stream = stream
+
+        def readline(self) -> bytes:
+            self._stream.readline()
+            return b""
+
+        def close(self) -> None:
+            self._stream.close()
+
+    for line in client.deque:
+        line.stream = Breaks(line.stream)
+    with pytest.raises(Py4JError, check=java.line_broke):
+        told.add("once")
+    assert list(told) == ["once"]
 
 
 def test_nobody_without_the_secret_is_heard(no_spark: SparkSession) -> None:

@@ -64,6 +64,7 @@ def stopped(cause: Cause) -> PySparkException:
             "/my lake/a.json: Permission denied",
         ),
         (Py4JNetworkError("Answer from Java side is empty"), "JavaEnded", "before it answered"),
+        (Py4JError("An error occurred while calling o3.commit"), "JavaEnded", "before it answered"),
         (stopped(Cause("catalog", SqlCause("PSQLException: Connection to 127.0.0.1:1 refused", "08001"))), "CatalogUnavailable", "refused"),
         (stopped(Cause("catalog", SqlCause("PSQLException: terminating connection", "57P01"))), "CatalogUnavailable", "terminating"),
         (stopped(Cause("catalog", SqlCause("PSQLException: could not extend file", "53100"))), "StorageFull", "extend"),

@@ -44,6 +44,7 @@ class Jvm:
 
     def __init__(self, gateway: Java, settings: Mapping[str, str], process: subprocess.Popen[bytes] | None = None) -> None:
         _iterate_to_the_end()
+        _ask_once(gateway._gateway_client)
         self.gateway = gateway
         self._process, self._owner = process, os.getpid()
         self._jvm: Java = _Known(gateway.jvm)
@@ -136,10 +137,15 @@ ALREADY_THERE, NOT_THERE = "AlreadyExistsException", ("NoSuchTableException", "N
 def result_unknown(error: Exception) -> bool:
     """Whether a commit that ended so may have been made: the catalog does not know, or Java has not answered, by its deadline or because it
     died."""
-    from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+    from py4j.protocol import Py4JJavaError
 
-    if isinstance(error, Py4JJavaError):
-        return java_class(error) in UNKNOWN_RESULT
+    return java_class(error) in UNKNOWN_RESULT if isinstance(error, Py4JJavaError) else line_broke(error)
+
+
+def line_broke(error: Exception) -> bool:
+    """Whether Java has not answered: it has ended, or nobody hears it."""
+    from py4j.protocol import Py4JError, Py4JNetworkError
+
     # py4j names what went wrong in Java behind this word; of a line that went dead it has nothing to tell.
     return isinstance(error, Py4JNetworkError) or (type(error) is Py4JError and "Trace:" not in str(error))
 
@@ -272,6 +278,13 @@ def _iterate_to_the_end() -> None:
         return get_method(iterator, "next")()
 
     JavaIterator.next = JavaIterator.__next__ = step
+
+
+def _ask_once(client: Java) -> None:
+    """py4j asks again where a line broke before the answer came, and Java may have done it: a commit would be made twice."""
+    from py4j.protocol import ERROR_ON_SEND
+
+    client._should_retry = lambda retry, _connection, error=None: bool(retry and error and error.when == ERROR_ON_SEND)
 
 
 def each(java_iterable: Java) -> Iterator[Java]:

@@ -30,6 +30,7 @@ from message_lifecycle.stores.iceberg import catalog, history
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
 from message_lifecycle.stores.iceberg.history import History, NamedFile, all_named, inventory, reachable, snapshot_ids
+from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.table_folder import Deleted, TableDocument, Within, delete_files, listed
 from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, document_of, set_properties
 
@@ -118,6 +119,7 @@ class IcebergReclaimer(ChangeStore):
 
         return reclaim_evidence(self._tables, plan, policy)
 
+    @engine_failures()
     def publish(self, verdict: Verdict, _given: Given) -> Published:
         plan = verdict.plan
         done = self.published(plan)

@@ -35,6 +35,7 @@ from message_lifecycle.stores.iceberg.java import (
     identifier,
     java_class,
     jvm_of_process,
+    line_broke,
     settings,
 )
 from message_lifecycle.stores.iceberg.java import Java as Java
@@ -266,9 +267,7 @@ def engine_failures() -> Iterator[None]:
 
 
 def _named(error: Exception) -> LifecycleError | None:
-    from py4j.protocol import Py4JNetworkError
-
-    if isinstance(error, Py4JNetworkError):
+    if line_broke(error):
         return java_ended()
     for cause in islice(_causes(error), _MOST_CAUSES):
         text = str(cause.toString())

@@ -40,6 +40,7 @@ from message_lifecycle.stores.iceberg.fence import properties
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.read import published_by
+from message_lifecycle.stores.iceberg.session import engine_failures
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class IcebergEraser(ChangeStore):
                 )
         return found
 
+    @engine_failures()
     def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
         matches = given.matches()
         with reaching_catalog():
@@ -127,6 +129,7 @@ class IcebergEraser(ChangeStore):
                 frames.append(of_table(self._tables.catalog, place, io, plan, action, self._window(plan, action), matches))
         return joined(plan, frames)
 
+    @engine_failures()
     def publish(self, verdict: Verdict, given: Given) -> Published:
         plan, matches, ledger = verdict.plan, given.matches(), given.ledger()
         with reaching_catalog():
