@@ -68,7 +68,7 @@ class ForeignTable(BadInput):
 def java_ended() -> Unavailable:
     """Of a commit it is CommitUnknown."""
     return Unavailable(
-        "Java has ended, or the line to it broke, before it answered. Nothing was published by what was asked of it; run the same command "
+        "Java has ended, or the line to it broke, before it answered. Nothing further was published; run the same command "
         "again. Where it ends again, its last words stand in the log; where they speak of memory, spark.driver.memory gives it more.",
         code="JavaEnded",
     )
@@ -77,7 +77,7 @@ def java_ended() -> Unavailable:
 def storage_full(reason: str) -> Unavailable:
     """The disk ended before the work did."""
     return Unavailable(
-        f"{reason}: there is no room for the table's files or for Spark's own (spark.local.dir). Nothing was published; "
+        f"{reason}: there is no room for the table's files or for Spark's own (spark.local.dir). Nothing further was published; "
         "free some space and run the same command again.",
         code="StorageFull",
     )
@@ -86,7 +86,7 @@ def storage_full(reason: str) -> Unavailable:
 def storage_refused(place: str, reason: str) -> Unavailable:
     """The file system lets us not read or write where a table, a log or an archive lies."""
     return Unavailable(
-        f"{place}: {reason}. Nothing was published; see that the folder is there, mounted for writing, and open to the user of this "
+        f"{place}: {reason}. Nothing further was published; see that the folder is there, mounted for writing, and open to the user of this "
         "process, then run the same command again.",
         code="StorageRefused",
     )
