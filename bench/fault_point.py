@@ -23,10 +23,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from py4j.java_gateway import GatewayParameters, JavaGateway
+
 from bench.fault_operations import FILES_GO, TOPIC_GOES
 from bench.fault_watch import GIVES_WAY, Boundary, Tree
 from bench.fault_world import World, differences
 from message_lifecycle.model.errors import LifecycleError
+from message_lifecycle.stores.iceberg import java
 
 FAULTS: Mapping[str, str] = {
     "kill": "SIGKILL of the whole process tree, Java included, before the call is made",
@@ -328,6 +331,23 @@ def import_noted(world: World) -> None:
     gc.freeze()  # or each of those that are forked goes through all of it again, and copies the pages
 
 
+_java: java.Jvm | None = None
+
+
+def start_java() -> None:
+    """One that every process below this one asks which is not watched, and so need not start its own: a third of a point's time. It keeps
+    nothing from one to the next, as each opens the catalog anew."""
+    global _java
+    _java = java._start(java.settings())
+
+
+def _ask_that_one() -> None:
+    if _java is not None:
+        told = _java.gateway.gateway_parameters
+        given = GatewayParameters(port=told.port, auth_token=told.auth_token, auto_convert=True, read_timeout=java.DEADLINE_SECONDS)
+        java._start = lambda found: java.Jvm(JavaGateway(gateway_parameters=given), found)
+
+
 class Beside:
     """Work in a process of its own, forked from this one, which has imported all and opened nothing."""
 
@@ -345,6 +365,7 @@ class Beside:
                 out = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
                 for number in (1, 2):
                     os.dup2(out, number)
+            _ask_that_one()
             found = work()
             status = found if isinstance(found, int) else 0
         except BaseException:  # noqa: BLE001  # a fork must never return into its parent's code: it is told, and the process ends

@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -92,6 +92,8 @@ class World:
         (self.folder / "work.json").rename(self.template(operation) / "work.json")
         self.warehouse.rename(self.template(operation) / "lake")
         template = f"{self.database}_{operation}"
+        # The Java that made it is still connected.
+        self._execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{self.database}'")
         self._execute(f"DROP DATABASE IF EXISTS {template} WITH (FORCE)", f"ALTER DATABASE {self.database} RENAME TO {template}")
 
     def restore(self, operation: str) -> None:
@@ -188,21 +190,27 @@ class World:
         return {**found, **self._left(operation)}
 
     def _left(self, operation: str) -> dict[str, Any]:
-        """What a reclaim far from now says, and which files are there that it would not take and no table names."""
+        """What a reclaim far from now says, and which files are there that it would not take and no table names; apart from them those of tables
+        that the catalog does not have."""
         name = name_of(operation)
         # A view has a file of metadata each time that it is told, and keeps them all.
         there = {path for path in self.warehouse.rglob("*") if path.is_file() and not path.name.endswith((".crc", ".gz.metadata.json"))}
         if OPERATIONS[operation].on_records:
             return {"left": Counter(told_path(path.relative_to(self.warehouse)) for path in there)}
+        lost = self._of_no_table(there)
+        there -= lost
+        # The metadata of a table whose making has died before the catalog had it: nobody knows of them, and there is no message in them.
+        lost = {path for path in lost if any(one.suffix == ".parquet" for one in lost if one.is_relative_to(self._table_folder(path)))}
+        found = {"lost": Counter(told_path(path.relative_to(self.warehouse)) for path in lost)}
         with self._opened(operation, FAR) as (s, _):
             of_lake = Tables()
             tables = {kind: location for kind in KINDS if (location := of_lake.pointers.one((name.namespace, name.table(kind))))}
             if not tables:
-                return {"left": {}, "takeable": None}
+                return {**found, "left": {}, "takeable": None}
             try:
                 plan = preview(s, name, as_of=FAR, work="reclaim")
             except LifecycleError as error:
-                return {"left": {error.code: 1}, "takeable": None}
+                return {**found, "left": {error.code: 1}, "takeable": None}
             taken: set[Path] = set()
             named: set[Path] = set()
             for kind in tables:
@@ -210,7 +218,14 @@ class World:
                 taken |= {folder / file for one in plan.forgets if one.table == kind for files in one.files for file in files.files}
                 named |= _named(of_lake, name, kind)
             left = Counter(told_path(path.relative_to(self.warehouse)) for path in there - taken - named)
-        return {"left": dict(left), "takeable": len(taken - named)}
+        return {**found, "left": dict(left), "takeable": len(taken - named)}
+
+    def _of_no_table(self, files: set[Path]) -> set[Path]:
+        known = {self._table_folder(local_path(location)) for _, location in Tables().pointers.all(None)}
+        return {path for path in files if self._table_folder(path) not in known}
+
+    def _table_folder(self, path: Path) -> Path:
+        return self.warehouse / path.relative_to(self.warehouse).parts[0]
 
     def _fill(self, operation: str) -> None:
         url = self.address.url(self.database)
@@ -292,11 +307,12 @@ def _plain(found: Any) -> Any:
 
 
 # What is not compared where it is no difference: how much a reclaim would take is a figure; a plan that did not see what a writer appended
-# leaves it to the next, so that there are two; what a catalog of before has lost is removed a second time.
+# leaves it to the next, so that there are two, and numbers its markers behind it or before it; what a catalog of before has lost is removed a
+# second time, and a table that it has lost is made a second time.
 _NOT_COMPARED = {
     "": ("takeable",),
     "writer": ("takeable", "outcomes", "tables", "ended"),
-    "older": ("takeable", "outcomes"),
+    "older": ("takeable", "outcomes", "lost"),
 }
 
 
@@ -304,7 +320,9 @@ def differences(found: Mapping[str, Any], undisturbed: Mapping[str, Any], *, fau
     """Where the two are not the same, in a line each."""
     left_out = _NOT_COMPARED.get(fault, _NOT_COMPARED[""])
     if fault == "clock":
-        found, undisturbed = _without_times(found), _without_times(undisturbed)
+        found, undisturbed = _without(_TIMES, found), _without(_TIMES, undisturbed)
+    if fault == "writer":
+        found, undisturbed = _in_any_order(found), _in_any_order(undisturbed)
     return [
         line
         for part in undisturbed
@@ -313,11 +331,22 @@ def differences(found: Mapping[str, Any], undisturbed: Mapping[str, Any], *, fau
     ]
 
 
-def _without_times(found: Any) -> Any:
-    """What a run writes by a clock that stands behind has its time: markers, and how long they stay."""
+def _in_any_order(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The log's messages without their numbers: whether a marker or what a writer appended came first is no difference."""
+    rows = found.get("rows") or {}
+    if "log" not in rows:
+        return dict(found)
+    return {**found, "rows": {**rows, "log": sorted(_without(("offset",), rows["log"]), key=repr)}}
+
+
+_TIMES = ("append_time", "expires_at")
+"""What a run writes by a clock that stands behind has its time: markers, and how long they stay."""
+
+
+def _without(keys: Sequence[str], found: Any) -> Any:
     if isinstance(found, Mapping):
-        return {key: _without_times(value) for key, value in found.items() if key not in ("append_time", "expires_at")}
-    return [_without_times(one) for one in found] if isinstance(found, list) else found
+        return {key: _without(keys, value) for key, value in found.items() if key not in keys}
+    return [_without(keys, one) for one in found] if isinstance(found, list) else found
 
 
 def _apart(where: str, found: Any, undisturbed: Any) -> Iterator[str]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import get_args
 
 from bench.fault_operations import OPERATIONS
-from bench.fault_point import FAULTS, MISSED, SAME, Point, Trial, mixed
+from bench.fault_point import FAULTS, MISSED, SAME, Point, Trial, mixed, start_java
 from bench.fault_watch import GIVES_WAY, Kind, die_with_parent
 from bench.fault_world import World
 from message_lifecycle.app import embedded
@@ -42,9 +42,10 @@ ledger, leftover files and what `status` says are compared with an undisturbed r
 `--write` makes this page from it. A cell has points and differences; empty: that fault has no such boundary, or none was run. A sample is a test
 (`tests/spark/test_faults.py`), and `make hunt` runs a tenth of a whole campaign, other points each time.
 
-Not compared, with the reason: how much a reclaim would take (a figure); after a writer, in how many plans what it appended went; after an older
-catalog, that a removal was published twice; after a late clock, times that it wrote; how many snapshots a plan of documents made that died
-between its two commits (it is planned again); files of a view's metadata (each telling leaves one). That the disturbed run itself ends well is
+Not compared, with the reason: how much a reclaim would take (a figure); after a writer, in how many plans what it appended went, and whether
+it or a marker has the lower offset; after an older catalog, that a removal was published twice, and what was in a table that it has lost; after
+a late clock, times that it wrote; how many snapshots a plan of documents made that died between its two commits (it is planned again); files of
+a view's metadata (each telling leaves one); the metadata, without any message, of a table whose making died before the catalog had it. That the disturbed run itself ends well is
 not asked, only that its error has a name: a commit of unknown result that is not looked up at once is found by the next run.
 """
 
@@ -140,6 +141,7 @@ def begin(layout: Layout, address: postgres.Address, begun: Synchronized[int]) -
     folder.mkdir(parents=True, exist_ok=True)
     _world = World(layout=layout, folder=folder, address=address, database=f"faults_{number}")
     _world.configure()
+    start_java()
 
 
 def try_operation(operation: str, given: argparse.Namespace, commit: str, ends: float) -> int:

@@ -247,3 +247,24 @@ def test_a_person_may_say_that_it_is_meant_to_be_gone(make_world: MakeWorld) -> 
     assert next(outcome.detail for _, outcome in s.ledger.history(gone)).endswith("dropped in May")
     create_topic(s, gone, settings={})
     assert known(world) == [gone, here]
+
+
+@pytest.mark.parametrize("store_kind", on("iceberg"), indirect=True)
+def test_a_torn_file_whose_keys_are_asked_for_markers_is_told_as_that(make_world: MakeWorld) -> None:
+    from message_lifecycle.stores.iceberg.catalog import Tables
+    from message_lifecycle.stores.iceberg.table_folder import local_path
+
+    world = make_world({})
+    world.set_now(NOW)
+    s, name = world.services, TopicName(stream=f"{world.scratch}.known", topic="marked")
+    create_topic(s, name, partitions=1, settings={"message_expiry": 10, "subject_delete_marker_ttl": 90, "max_removed_fraction": 1.0})
+    made = [NewMessage(append_time=Instant(SECOND), key=key, value=b"v", segment=segment) for segment, key in enumerate((b"a", b"b"))]
+    world.writer.append(name, made, policy_of(s, name))
+    path = local_path(min(task.file.file_path for task in Tables().load(name).scan().plan_files()))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(FileUnreadable, match=path.name):
+        steps.run(s, name, as_of=NOW, work="message_cleaner")
+    path.write_bytes(whole)
+    outcome = steps.run(s, name, as_of=NOW, work="message_cleaner", approver=yes)
+    assert (outcome.name, outcome.markers) == ("published", 2)

@@ -178,6 +178,24 @@ def test_a_view_that_was_dropped_by_hand_is_not_made_anew(topic: Topic, spark: S
         topic.run(LATER)
 
 
+def test_a_first_view_that_a_catalog_of_before_has_lost_is_made_anew(spark: SparkSession) -> None:
+    world = iceberg_world({})
+    topic = Topic(world, Log(settings={"max_removed_fraction": 1.0}, batches=(), partitions=1))
+    topic.append([message(b"a", b"0"), message(b"a", b"1")])
+    s = world.services
+    world.set_now(AS_OF)
+    plan = steps.plan(s, topic.name, as_of=AS_OF, work="compaction").plan
+    steps.stage(s, plan.plan_id)
+    if steps.gate(s, plan.plan_id).judgement == "needs_approval":
+        steps.approve(s, plan.plan_id, granted=True, by="tester", text="as expected")
+    spark.sql(f"DROP TABLE {sql_table(topic.name, kind=COMPACTED)}")
+    with raises("PlanConflict", match="is not in the catalog any more"):
+        steps.publish(s, plan.plan_id)
+    assert topic.run(AS_OF).name == "published"
+    assert [row.message.offset for row in topic.view()] == [1]
+    world.close()
+
+
 def test_equality_deletes_in_the_log_are_refused_by_name(topic: Topic, spark: SparkSession) -> None:
     table, jvm, gateway = java_table(spark, topic.name), spark._jvm, spark.sparkContext._gateway
     before, horizons = topic.view(), dict(topic.horizons)

@@ -31,8 +31,8 @@ from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.stores.iceberg import change
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.compaction import store as publishing
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID
@@ -162,7 +162,7 @@ def losing(session: SparkSession, name: TopicName, *, kind: str = "", made: bool
 def test_a_commit_of_unknown_result_is_looked_for_and_never_repeated(topic: Topic, made: bool) -> None:  # DEL-4
     plan = topic.judged()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(publishing, "java_table", partial(losing, made=made))
+        patched.setattr(change, "java_table", partial(losing, made=made))
         if made:
             assert steps.publish(topic.s, plan.plan_id) is not None
         else:

@@ -26,6 +26,7 @@ from message_lifecycle.model.errors import CommitUnknown, LifecycleError, PlanCo
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.operations.verdict import Verdict
+from message_lifecycle.stores.iceberg import change
 from message_lifecycle.stores.iceberg.documents import store as publishing
 from message_lifecycle.stores.iceberg.documents.store import IcebergDocuments
 from message_lifecycle.stores.iceberg.java import Java
@@ -197,7 +198,8 @@ def losing(session: SparkSession, name: TopicName, *, kind: str = "", lost: str,
 def test_a_commit_of_unknown_result_is_looked_for_and_never_repeated(topic: Topic, lost: str, made: bool) -> None:  # DEL-4
     plan = topic.judged()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(publishing, "java_table", partial(losing, lost=lost, made=made))
+        for module in (publishing, change):
+            patched.setattr(module, "java_table", partial(losing, lost=lost, made=made))
         if made:
             assert steps.publish(topic.s, plan.plan_id) is not None
         else:

@@ -1,4 +1,4 @@
-"""Iceberg's library in a JVM without Spark: who may speak to it, when it ends, and that whole files go by it alone."""
+"""Iceberg's library in a JVM without Spark: who may speak to it, when it ends, and that whole files and single messages go by it alone."""
 
 from __future__ import annotations
 
@@ -16,15 +16,23 @@ from typing import BinaryIO
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+from tests.ledgers import StandingClock
 from tests.spark.documents import Documents, text_at, typed
 from tests.spark.kill_points import ROOT
 from tests.spark.lake import EXPIRY_S, LEDGER, SECOND, Lake, Rows, tables
 from tests.verdicts import by
 
 from message_lifecycle.app import steps
+from message_lifecycle.app.operations.registry import Work
 from message_lifecycle.app.reading import read_compacted
+from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.topics import create_topic
 from message_lifecycle.model.errors import CatalogUnavailable, CommitUnknown, PlanConflict, SparkUnavailable
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.stores.iceberg import java, session, view_file
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
@@ -32,6 +40,7 @@ from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, Ice
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit
 from message_lifecycle.stores.iceberg.session import engine, java_table, sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
+from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
 pytestmark = pytest.mark.spark
 
@@ -102,6 +111,28 @@ def test_a_topic_is_compacted_without_spark(lake: Lake, no_spark: SparkSession) 
     )
     assert (outcome.name, outcome.rows_kept) == ("published", 3), outcome
     assert [message.offset for message in read_compacted(s, name)] == [0, 1, 2]
+
+
+def test_single_messages_go_are_marked_and_come_back_without_spark(lake: Lake, no_spark: SparkSession) -> None:
+    clock = StandingClock(Instant(SECOND))
+    s, name = lake.services(clock), TopicName.parse(f"{lake.stream}/marked by Java alone")
+    s = replace(s, stores=replace(s.stores, log=store()))
+    create_topic(s, name, partitions=1, settings={"allow_msg_ttl": True, "subject_delete_marker_ttl": 90, "max_removed_fraction": 1.0})
+    ttl = (("Nats-TTL", b"60s"),)
+    made = [
+        NewMessage(append_time=Instant(SECOND), key=key, value=b"v", headers=own) for key, own in ((b"a", ttl), (b"b", ()), (b"a", ttl))
+    ]
+    IcebergWriter(lambda: no_spark).append(name, made, policy_of(s, name))
+
+    def run(work: Work) -> Outcome:
+        clock.now = Instant(clock.now + 100 * SECOND)
+        return steps.run(s, name, as_of=clock.now, work=work, approver=lambda _plan, _report: (True, "tester", "yes"))
+
+    outcome = run("message_cleaner")
+    assert (outcome.name, dict(outcome.removed), outcome.markers) == ("published", {"ttl": 2}, 1), outcome
+    assert lake.offsets(name) == [1, 3]
+    assert run(UndoPlan(plan_id=outcome.plan_id or "")).restored == 2
+    assert lake.offsets(name) == [0, 1, 2]
 
 
 def test_documents_are_folded_proved_and_purged_without_spark(lake: Lake, no_spark: SparkSession) -> None:

@@ -21,6 +21,7 @@ from message_lifecycle.ledger import open_ledger
 from message_lifecycle.model.errors import CommitUnknown
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import UndoPlan
+from message_lifecycle.stores.iceberg import change
 from message_lifecycle.stores.iceberg.documents import store as publishing
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS, UNDOES
 
@@ -124,7 +125,8 @@ def test_two_undos_at_once_publish_once(topic: Topic) -> None:
 @pytest.mark.parametrize("lost", KINDS, ids=["changes", "snapshots"])
 def test_a_commit_of_unknown_result_is_looked_for_and_never_repeated(topic: Topic, lost: str, made: bool) -> None:  # DEL-4
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(publishing, "java_table", partial(losing, lost=lost, made=made))
+        for module in (publishing, change):
+            patched.setattr(module, "java_table", partial(losing, lost=lost, made=made))
         if made:
             assert topic.undo().name == "published"
         else:

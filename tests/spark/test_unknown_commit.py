@@ -32,10 +32,9 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.stores.iceberg import append, branches, new_table
+from message_lifecycle.stores.iceberg import append, branches, change, new_table
 from message_lifecycle.stores.iceberg import store as of_log
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
-from message_lifecycle.stores.iceberg.compaction import store as of_view
 from message_lifecycle.stores.iceberg.documents import store as of_documents
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, PLAN_ID, SNAPSHOTS
@@ -204,7 +203,7 @@ def test_a_compaction_that_meets_its_own_commit_leaves_the_view_whole(lake: Lake
     steps.stage(s, plan.plan_id)
     if steps.gate(s, plan.plan_id).judgement == "needs_approval":
         steps.approve(s, plan.plan_id, granted=True, by="tester", text="as expected")
-    with losing(of_view, made=True, by=REFUSED):
+    with losing(change, made=True, by=REFUSED):
         steps.publish(s, plan.plan_id)
     assert is_whole(name, COMPACTED)
     assert steps.verify(s, plan.plan_id).name == "published"

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from message_lifecycle.model.errors import LifecycleError, PlanConflict, Unavailable
+from message_lifecycle.model.errors import LifecycleError, PlanConflict, Unavailable, UnknownTopic
 from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.plan import Plan, SnapshotRequirements, ViewRequirements
 from message_lifecycle.operations.verdict import Verdict
@@ -23,7 +23,7 @@ from message_lifecycle.stores.iceberg.fence import Judge, Walk
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, UNDOES, commit_that_says, summary_of
 from message_lifecycle.stores.iceberg.read import published_by
-from message_lifecycle.stores.iceberg.session import forget_cached
+from message_lifecycle.stores.iceberg.session import forget_cached, java_table
 from message_lifecycle.stores.iceberg.undo_sources import has_committed
 
 if TYPE_CHECKING:
@@ -129,6 +129,17 @@ def snapshot_at(table: Table, snapshot_id: int | None, plan_id: str) -> Snapshot
     if snapshot_id is not None and snapshot is None:
         raise PlanConflict(plan_id, f"snapshot {snapshot_id} of {'.'.join(table.name())} is gone")
     return snapshot
+
+
+def table_beside(session: SparkSession, plan: Plan, kind: str) -> Java:
+    """The table beside the log that the plan changes. Raises PlanConflict where it is not there: somebody has dropped it, or a catalog from
+    before has lost it, and what was staged there with it."""
+    try:
+        return java_table(session, plan.topic, kind=kind)
+    except UnknownTopic as error:
+        raise PlanConflict(
+            plan.plan_id, f"the table {plan.topic.namespace}.{plan.topic.table(kind)} is not in the catalog any more"
+        ) from error
 
 
 def required_head(table: Java, plan_id: str, base: ViewRequirements | SnapshotRequirements | None, *, made: str, changed: str) -> int:

@@ -33,7 +33,7 @@ from message_lifecycle.stores.iceberg.fence import main_ancestors
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, STAGED_PLAN_ID, UNDOES, commit_that_says, summary_of
 from message_lifecycle.stores.iceberg.manifests import listed, manifests_of, picking
-from message_lifecycle.stores.iceberg.session import engine_failures, java_table
+from message_lifecycle.stores.iceberg.session import engine, engine_failures
 from message_lifecycle.stores.iceberg.table_folder import absolute, is_erased_copy, location_prefix, reading
 from message_lifecycle.stores.iceberg.undo_sources import source_of
 
@@ -169,8 +169,8 @@ class IcebergQuarantine(TableStore):
 
     def _required(self, plan: Plan) -> tuple[SparkSession, Java]:
         """Raises PlanConflict where the quarantine is another table, or its history has lost the plan's snapshot."""
-        session = self._session()
-        table = java_table(session, plan.topic, kind=KIND)
+        session = engine(self._session)
+        table = change.table_beside(session, plan, KIND)
         if str(table.uuid()) != plan.requirements.table_uuid:
             raise PlanConflict(plan.plan_id, "the quarantine is another table now")
         if all(ancestor.snapshot_id != plan.requirements.snapshot_id for ancestor in main_ancestors(table)):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def scratch_database(*, memory: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """`memory`: how much of it is held at once, as DuckDB writes sizes; the rest spills."""
+    """`memory`: how much of it is held at once, as DuckDB writes sizes; the rest spills. Raises FileLost, FileUnreadable."""
     import duckdb
 
     with tempfile.TemporaryDirectory() as folder:
@@ -44,8 +44,29 @@ def scratch_database(*, memory: str) -> Iterator[duckdb.DuckDBPyConnection]:
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
         }
-        with duckdb.connect(str(Path(folder) / "scratch.duckdb"), config=settings) as connection:
+        with named_files(folder), duckdb.connect(str(Path(folder) / "scratch.duckdb"), config=settings) as connection:
             yield connection
+
+
+_QUOTED_PATH = re.compile(r"""['"]((?:[a-z][a-z0-9+.-]*:/)?/[^'"]+)['"]""")
+
+
+@contextmanager
+def named_files(spill: str) -> Iterator[None]:
+    """Files of tables are read by DuckDB in the block. Raises FileLost, FileUnreadable where what it says is about one, and not about what
+    spilled."""
+    import duckdb
+
+    try:
+        yield
+    except (duckdb.IOException, duckdb.InvalidInputException) as error:
+        text = str(error)
+        named = _QUOTED_PATH.search(text)
+        if named is None or spill in text:
+            raise
+        if "No files found" in text:
+            raise FileLost(named[1], "it is not there") from error
+        raise FileUnreadable(named[1], text.splitlines()[0]) from error
 
 
 # DuckDB as a task uses it: within its share of the machine, and within the topic's rates.
@@ -232,7 +253,6 @@ def create_relation(
 # Making a database takes a hundred times as long as a small question: the readers of a process share one in memory.
 
 
-_QUOTED_PATH = re.compile(r"""['"]((?:[a-z][a-z0-9+.-]*:/)?/[^'"]+)['"]""")
 MEMORY_BYTES = 1024 * MEBIBYTE
 """Of all their questions at one time together; beyond it they spill."""
 
@@ -278,32 +298,18 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
                 shared.spill.mkdir(mode=0o700)
         shared.asked += 1
     try:
-        with shared.root.cursor() as session:
-            yield session
-    except duckdb.Error as error:
-        _forget(shared)  # some leave a database of no use
-        unreadable = _file_of(error, shared.spill)
-        if unreadable is None:
-            raise
-        raise unreadable from error
+        with named_files(str(shared.spill)):
+            try:
+                with shared.root.cursor() as session:
+                    yield session
+            except duckdb.Error:
+                _forget(shared)  # some leave a database of no use
+                raise
     finally:
         with _changing:
             shared.asked -= 1
             if not shared.asked:
                 shutil.rmtree(shared.spill, ignore_errors=True)
-
-
-def _file_of(error: duckdb.Error, spill: Path) -> FileUnreadable | None:
-    """What it says of a file of a table; None: it is about something else."""
-    import duckdb
-
-    text = str(error)
-    named = _QUOTED_PATH.search(text)
-    if named is None or str(spill) in text or not isinstance(error, duckdb.IOException | duckdb.InvalidInputException):
-        return None
-    if "No files found" in text:
-        return FileLost(named[1], "it is not there")
-    return FileUnreadable(named[1], text.splitlines()[0])
 
 
 def _forget(shared: _Shared | None = None) -> None:

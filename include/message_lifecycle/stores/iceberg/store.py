@@ -85,21 +85,17 @@ class IcebergStore(IcebergReader, ChangeStore):
             return Staged(plan_id=plan.plan_id, branch=None, snapshot_id=plan.requirements.snapshot_id)
         io = self._tables.load(plan.topic).io
         with engine_failures():
-            session = self._engine(plan)
+            session = engine(self._session)
             make = stage if plan.on_log.source_id is None else stage_undo
             staged = make(session, io, plan, plan.plan_id, self._server)
         self._steps("after_stage")
         return staged
 
-    def _engine(self, plan: Plan) -> SparkSession:
-        """Spark is needed for rows alone: what only drops whole files is done by Iceberg's library."""
-        return self._session() if plan.on_log.back or removed_by_row(plan) else engine(self._session)
-
     def mark(self, plan: Plan, staged: Staged, policy: Policy) -> Staged:
         from message_lifecycle.stores.iceberg.marks import mark
 
         with engine_failures():
-            return mark(self._session(), self._tables.load(plan.topic), plan, staged, policy)
+            return mark(engine(self._session), self._tables.load(plan.topic), plan, staged, policy)
 
     def evidence(self, plan: Plan, staged: Staged, policy: Policy, _given: Given = NOTHING_GIVEN) -> Mapping[str, object]:
         from message_lifecycle.stores.iceberg.compaction.view_table import state_of
@@ -116,9 +112,8 @@ class IcebergStore(IcebergReader, ChangeStore):
             return evidence(self._tables.load(plan.topic), plan, staged, policy, horizons)
 
     def publish(self, verdict: Verdict, given: Given) -> Published:
-        marks = verdict.staged.markers is not None and verdict.staged.markers.count > 0
         with engine_failures():
-            session = self._session() if marks else self._engine(verdict.plan)
+            session = engine(self._session)
             log = partial(self._tables.load, verdict.plan.topic)
             done = publish(session, log, verdict, self._server, ledger=given.ledger(), steps=self._steps)
         forget_source(self._tables, verdict.plan)

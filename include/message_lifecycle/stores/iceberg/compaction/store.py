@@ -24,7 +24,7 @@ from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import NOTHING_GIVEN, Given
 from message_lifecycle.stores.iceberg import data_rows, layout, segments, view_file
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.change import TableStore, Update, forget_source, head_is, staged_change
+from message_lifecycle.stores.iceberg.change import TableStore, Update, forget_source, head_is, staged_change, table_beside
 from message_lifecycle.stores.iceberg.columns import SCHEMA as TOPIC_SCHEMA
 from message_lifecycle.stores.iceberg.compaction import view_table
 from message_lifecycle.stores.iceberg.compaction.evidence import evidence
@@ -38,7 +38,7 @@ from message_lifecycle.stores.iceberg.fence import main_ancestors
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import CATALOG, COMPACTED, COUNTS, LATEST, PLAN_ID, SCRATCH_PROPERTY
 from message_lifecycle.stores.iceberg.manifests import files_of
-from message_lifecycle.stores.iceberg.session import engine, engine_failures, java_table, sql_table
+from message_lifecycle.stores.iceberg.session import engine, engine_failures, sql_table
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class IcebergViews(TableStore, IcebergViewReader):
     @engine_failures()
     def publish(self, verdict: Verdict, given: Given) -> Published:
         plan, session = verdict.plan, engine(self._session)
-        table = java_table(session, plan.topic, kind=COMPACTED)
+        table = table_beside(session, plan, COMPACTED)
         make = partial(_update, session, self._tables, table, verdict, self._session)
         done = self._commit(session, table, verdict, given, make, kind=COMPACTED)
         if plan.on_view.back:

@@ -21,7 +21,16 @@ from message_lifecycle.ports import NOTHING_GIVEN, Given
 from message_lifecycle.stores.iceberg import fence
 from message_lifecycle.stores.iceberg.append import AlreadyThere
 from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
-from message_lifecycle.stores.iceberg.change import TableStore, Update, appends_pass, forget_source, head_is, staged_change, undoing
+from message_lifecycle.stores.iceberg.change import (
+    TableStore,
+    Update,
+    appends_pass,
+    forget_source,
+    head_is,
+    staged_change,
+    table_beside,
+    undoing,
+)
 from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES_SHAPE, bucket_of
 from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.documents.tables import IcebergDocumentReader, snapshots_base, snapshots_document, tables_of
@@ -96,7 +105,7 @@ class IcebergSnapshots(_OfDocuments):
     def publish(self, verdict: Verdict, given: Given) -> Published:
         with engine_failures():
             session = engine(self._session)
-            table = java_table(session, verdict.plan.topic, kind=SNAPSHOTS)
+            table = table_beside(session, verdict.plan, SNAPSHOTS)
             make = partial(_snapshots, session, table, verdict)
             done = self._commit(session, table, verdict, given, make, kind=SNAPSHOTS, of="snapshots_commit")
         forget_source(self._tables, verdict.plan, self.kinds)
@@ -116,7 +125,7 @@ class IcebergChanges(_OfDocuments):
         with engine_failures():
             session = engine(self._session)
             if plan.on_snapshots.documents:
-                snapshots = find(java_table(session, plan.topic, kind=SNAPSHOTS), plan.plan_id)
+                snapshots = find(table_beside(session, plan, SNAPSHOTS), plan.plan_id)
                 if snapshots is None:
                     raise PlanConflict(plan.plan_id, "its snapshots are not published: nothing is purged before")
                 if _told(verdict).changes_id is None:
@@ -168,7 +177,7 @@ def _purge(session: SparkSession, table: Java, verdict: Verdict, given: Given) -
     def condition(walk: Walk) -> None:
         only_appends_since(walk(), plan_id, base_id)
         # What was proved rests on these snapshots: a later plan's may rest on others.
-        newest = next(main_ancestors(java_table(session, plan.topic, kind=SNAPSHOTS)))
+        newest = next(main_ancestors(table_beside(session, plan, SNAPSHOTS)))
         if newest.get(PLAN_ID) != plan_id:
             raise PlanConflict(plan_id, "other snapshots of its documents were published since", rival=newest.get(PLAN_ID))
         if found := given.behind():
