@@ -37,7 +37,7 @@ def cleaned(world: World, name: TopicName, as_of: Instant = AS_OF) -> Outcome:
 @generated
 def test_what_goes_is_what_the_rules_say_and_emptied_keys_are_marked_once(make_world: MakeWorld, store_kind: str) -> None:
     @given(aged_logs())
-    @effort(store_kind, 60, on_tables=2)
+    @effort(store_kind, 40, on_tables=2)
     def holds(log: Aged) -> None:
         world = make_world({})
         name = topic_of(world, log)
@@ -76,7 +76,7 @@ def test_what_goes_is_what_the_rules_say_and_emptied_keys_are_marked_once(make_w
 @generated
 def test_what_goes_by_number_counts_in_whether_a_key_is_marked(make_world: MakeWorld, store_kind: str) -> None:  # MRK-3, DEL-9
     @given(aged_logs(limited=True))
-    @effort(store_kind, 60, on_tables=2)
+    @effort(store_kind, 40, on_tables=2)
     def holds(log: Aged) -> None:
         world = make_world({})
         name = topic_of(world, log)

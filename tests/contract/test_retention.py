@@ -98,7 +98,7 @@ def run(world: World, name: TopicName, work: Scheduled, as_of: Instant = AS_OF) 
 @generated
 def test_what_is_kept_is_what_the_rules_say_and_what_a_read_shows(make_world: MakeWorld, store_kind: str) -> None:
     @given(logs(), st.sampled_from(["retention", "message_cleaner"]))
-    @effort(store_kind, 60, on_tables=2)
+    @effort(store_kind, 40, on_tables=2)
     def holds(log: Log, work: Scheduled) -> None:
         world = make_world({})
         name = topic_of(world, log)

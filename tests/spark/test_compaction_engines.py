@@ -103,7 +103,7 @@ def compared(memory: Topic, tables: Topic, as_of: Instant) -> Outcome:
     return found
 
 
-@pytest.mark.parametrize("kind", sample(TOPICS, "marked", "by event time"))
+@pytest.mark.parametrize("kind", sample(TOPICS, "marked"))
 def test_engines_and_the_memory_store_come_to_one_view(worlds: tuple[World, World], kind: str) -> None:
     chance = random.Random(kind)
     own: dict[str, Value] = {"allow_msg_ttl": True, "max_removed_fraction": 1.0, "segment_size_bytes": 400}

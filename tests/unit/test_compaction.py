@@ -36,7 +36,7 @@ from tests.effort import effort, generated
 from tests.errors import raises
 from tests.logs import AS_OF, SECOND
 
-MANY = settings(effort("memory", 24), phases=[Phase.generate], report_multiple_bugs=False)
+MANY = settings(effort("memory", 15), phases=[Phase.generate], report_multiple_bugs=False)
 """Without shrinking: a run of the verbs takes too long for hundreds of tries."""
 
 

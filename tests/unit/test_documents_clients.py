@@ -168,7 +168,7 @@ class Clients(RuleBasedStateMachine):
             assert not shown or shown[-1][0] == len(self.truth[document])
 
 
-Clients.TestCase.settings = settings(effort("memory", 25), stateful_step_count=40)
+Clients.TestCase.settings = settings(effort("memory", 15), stateful_step_count=40)
 
 
 TestClients = generated(Clients.TestCase)

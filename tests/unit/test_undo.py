@@ -43,7 +43,7 @@ POLICIES = st.fixed_dictionaries(
 
 
 @generated
-@effort("memory", 60)
+@effort("memory", 40)
 @given(messages=MESSAGES, policy=POLICIES, later=st.integers(0, 2))
 def test_undo_of_a_deletion_is_the_log_as_it_was(
     messages: list[tuple[int, int | None, bytes | None, str, bool]], policy: dict[str, object], later: int

@@ -81,7 +81,7 @@ class History:
 
 
 @generated
-@effort("memory", 25)
+@effort("memory", 18)
 @given(STEPS)
 @example([("a", 15), None, ("a", 2), None, ("a", 1), None])  # two purges that only raise the epoch of one snapshot
 def test_purges_taken_back_leave_a_whole_history(steps: Sequence[Step]) -> None:

@@ -82,7 +82,7 @@ class History:
 
 
 @generated
-@effort("memory", 40)
+@effort("memory", 25)
 @given(steps=STEPS, own=POLICIES, data=st.data())
 def test_what_is_undone_is_as_if_it_had_never_been(steps: list[Step], own: dict[str, Value], data: st.DataObject) -> None:
     # Without keys nothing can be compacted.
