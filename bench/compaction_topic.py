@@ -122,7 +122,7 @@ class Measured:
         assert staged is not None
         passed = Check(id="measured", says="judged once, in another run", kind="rule", evaluated=True, passed=True, found="")
         report = GateReport(plan_id=plan_id, staged_snapshot_id=staged.snapshot_id, declared=1, checks=(passed,))
-        self.services.ledger.record_report(report)
+        self.services.ledger.record_report(staged, report)
 
     def _head(self) -> int | None:
         view = self.services.stores.view.view(self.name)

@@ -153,7 +153,7 @@ def test_of_two_outcomes_at_once_the_first_stands(ledger: Ledger) -> None:
         plan = plan_of(as_of=AS_OF + n)
         ledger.add_plan(plan)
         ledger.record_staged(staged_of(plan))
-        ledger.record_report(report_of(plan))
+        ledger.record_report(staged_of(plan), report_of(plan))
         given = [outcome_of(plan, detail=str(number)) for number in range(4)]
         found = at_once(*[lambda outcome=outcome: ledger.record_outcome(outcome) for outcome in given])
         assert set(found) == {ledger.record(plan.plan_id).outcome}

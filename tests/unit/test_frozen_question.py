@@ -40,7 +40,9 @@ def report_of(lake: Lake, plan_id: str) -> GateReport:
 def judged_anew(lake: Lake, plan_id: str) -> GateReport:
     """By another run, with other figures."""
     report = report_of(lake, plan_id)
-    lake.services.ledger.record_report(replace(report, figures=(*report.figures, ("looked_at", 2))))
+    staged = lake.services.ledger.record(plan_id).staged
+    assert staged is not None
+    lake.services.ledger.record_report(staged, replace(report, figures=(*report.figures, ("looked_at", 2))))
     return report
 
 

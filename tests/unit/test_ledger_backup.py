@@ -31,7 +31,7 @@ def fill(ledger: Ledger) -> None:
     plan = plan_of(files=tuple(f"ä {n}.parquet" for n in range(3)))
     ledger.add_plan(plan, run="r1")
     ledger.record_staged(staged_of(plan))
-    ledger.record_report(report_of(plan, asks=True))
+    ledger.record_report(staged_of(plan), report_of(plan, asks=True))
     ledger.record_approval(approval_of(plan, text='fine\n"ok" \u2028'))
     ledger.record_outcome(outcome_of(plan))
     ledger.add_plan(plan_of(OTHER))

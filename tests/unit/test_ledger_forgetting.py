@@ -48,10 +48,12 @@ def recorded(ledger: Ledger, made: Plan) -> Outcome:
     plan_id = made.plan_id
     ledger.add_plan(made, run="r")
     documents = StagedDocuments(snapshots_id=2, changes_id=None, made=1, dropped=0, purged=0, blocked=((GONE, f"no fold of {GONE}."),))
-    ledger.record_staged(Staged(plan_id=plan_id, branch="b", snapshot_id=1, documents=documents))
+    staged = Staged(plan_id=plan_id, branch="b", snapshot_id=1, documents=documents)
+    ledger.record_staged(staged)
     found = Check(id="unproved", says="All are proved.", kind="limit", evaluated=True, passed=False, found=f"1 document: '{GONE}'")
     rule = Check(id="policy", says="It is the same.", kind="rule", evaluated=True, passed=True, found="1")
-    ledger.record_report(GateReport(plan_id=plan_id, staged_snapshot_id=1, declared=2, checks=(rule, found), figures=(("rows", 1.5),)))
+    report = GateReport(plan_id=plan_id, staged_snapshot_id=1, declared=2, checks=(rule, found), figures=(("rows", 1.5),))
+    ledger.record_report(staged, report)
     ledger.record_approval(Approval(plan_id=plan_id, granted=True, by="ada", at=AS_OF, text=f"{GONE} may go"))
     return ledger.record_outcome(
         Outcome(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from sqlalchemy import event
@@ -13,6 +14,7 @@ from message_lifecycle.ledger import Ledger
 from message_lifecycle.model.change import EraseRows, RemoveRows, Rewrite, SealSegment
 from message_lifecycle.model.errors import NotReady, OpenPlan, UnknownPlan
 from message_lifecycle.model.instants import Instant
+from message_lifecycle.model.outcome import StagedMarkers
 from message_lifecycle.model.plan import Plan
 from tests.errors import raises
 from tests.ledgers import (
@@ -32,7 +34,7 @@ from tests.ledgers import (
 def gated(ledger: Ledger, plan: Plan, *, asks: bool = False) -> Plan:
     ledger.add_plan(plan)
     ledger.record_staged(staged_of(plan))
-    ledger.record_report(report_of(plan, asks=asks))
+    ledger.record_report(staged_of(plan), report_of(plan, asks=asks))
     return plan
 
 
@@ -48,7 +50,7 @@ def test_a_plan_goes_its_way_and_every_step_is_kept(ledger: Ledger, clock: Stand
     ledger.record_staged(staged_of(plan))
     assert ledger.record(plan.plan_id).state == "staged"
     clock.pass_us(5)
-    ledger.record_report(report_of(plan, asks=True))
+    ledger.record_report(staged_of(plan), report_of(plan, asks=True))
     ledger.record_approval(approval_of(plan))
     ledger.record_publishing(staged_of(plan), report_of(plan, asks=True))
     assert ledger.record(plan.plan_id).state == "publishing"
@@ -107,7 +109,7 @@ def test_the_gate_needs_something_staged(ledger: Ledger) -> None:
     plan = plan_of()
     ledger.add_plan(plan)
     with pytest.raises(NotReady):
-        ledger.record_report(report_of(plan))
+        ledger.record_report(staged_of(plan), report_of(plan))
 
 
 def test_another_staged_change_must_be_judged_again(ledger: Ledger, clock: StandingClock) -> None:
@@ -119,13 +121,23 @@ def test_another_staged_change_must_be_judged_again(ledger: Ledger, clock: Stand
     assert (record.state, record.report, record.reported_at) == ("staged", None, None)
 
 
+@pytest.mark.parametrize("other", [{"snapshot_id": 3}, {"branch": "c"}, {"markers": StagedMarkers(count=0, digest="d")}])
+def test_a_report_about_what_was_exchanged_while_the_gate_looked_is_not_kept(ledger: Ledger, other: dict[str, Any]) -> None:
+    plan = gated(ledger, plan_of())
+    ledger.record_staged(replace(staged_of(plan), **other))
+    with pytest.raises(NotReady, match="that the gate has looked at"):
+        ledger.record_report(staged_of(plan), report_of(plan))
+    record = ledger.record(plan.plan_id)
+    assert (record.state, record.report) == ("staged", None)
+
+
 def test_the_same_report_again_keeps_the_first_time_and_another_one_asks_anew(ledger: Ledger, clock: StandingClock) -> None:
     """Else each rerun would lengthen the time in which an approval may be given."""
     plan = gated(ledger, plan_of(), asks=True)
     clock.pass_us(7)
-    ledger.record_report(report_of(plan, asks=True))
+    ledger.record_report(staged_of(plan), report_of(plan, asks=True))
     assert ledger.record(plan.plan_id).reported_at == AS_OF
-    ledger.record_report(replace(report_of(plan, asks=True), figures=()))
+    ledger.record_report(staged_of(plan), replace(report_of(plan, asks=True), figures=()))
     assert ledger.record(plan.plan_id).reported_at == AS_OF + 7
 
 
@@ -135,7 +147,7 @@ def test_what_a_person_has_judged_is_not_exchanged(ledger: Ledger) -> None:
     with pytest.raises(NotReady):
         ledger.record_staged(staged_of(plan, snapshot_id=3))
     with pytest.raises(NotReady):
-        ledger.record_report(report_of(plan))
+        ledger.record_report(staged_of(plan), report_of(plan))
     record = ledger.record(plan.plan_id)
     assert (record.staged, record.report) == (staged_of(plan), report_of(plan, asks=True))
 
@@ -147,7 +159,7 @@ def test_what_is_being_published_is_not_exchanged(ledger: Ledger) -> None:
     with pytest.raises(NotReady):
         ledger.record_staged(staged_of(plan, snapshot_id=3))
     with pytest.raises(NotReady):
-        ledger.record_report(report_of(plan, asks=True))
+        ledger.record_report(staged_of(plan), report_of(plan, asks=True))
     assert ledger.record_outcome(outcome_of(plan, "superseded")).name == "superseded"
 
 
@@ -167,7 +179,7 @@ def test_a_closed_plan_takes_nothing_more(ledger: Ledger) -> None:
     ledger.record_outcome(outcome_of(plan, "lapsed"))
     for write in (
         lambda: ledger.record_staged(staged_of(plan)),
-        lambda: ledger.record_report(report_of(plan)),
+        lambda: ledger.record_report(staged_of(plan), report_of(plan)),
         lambda: ledger.record_approval(approval_of(plan)),
         lambda: ledger.record_publishing(staged_of(plan), report_of(plan, asks=True)),
     ):
@@ -218,7 +230,7 @@ def test_waiting_lists_the_questions_without_an_answer_longest_first(ledger: Led
     gated(ledger, early, asks=True)
     clock.pass_us(9)
     ledger.record_staged(staged_of(late))
-    ledger.record_report(report_of(late, asks=True))
+    ledger.record_report(staged_of(late), report_of(late, asks=True))
     assert [(entry.topic, entry.plan_id, entry.reported_at) for entry in ledger.waiting()] == [
         (OTHER, early.plan_id, AS_OF),
         (TOPIC, late.plan_id, AS_OF + 9),
@@ -254,7 +266,7 @@ def test_writes_for_an_unknown_plan_are_errors(ledger: Ledger) -> None:
     plan = plan_of()
     for write in (
         lambda: ledger.record_staged(staged_of(plan)),
-        lambda: ledger.record_report(report_of(plan)),
+        lambda: ledger.record_report(staged_of(plan), report_of(plan)),
         lambda: ledger.record_approval(approval_of(plan)),
         lambda: ledger.record_publishing(staged_of(plan), report_of(plan)),
         lambda: ledger.record_outcome(outcome_of(plan)),

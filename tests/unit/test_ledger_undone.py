@@ -58,7 +58,7 @@ def test_when_a_plan_was_published_is_known_and_what_came_after_it(ledger: Ledge
         ledger.add_plan(plan)
         assert ledger.published_at(plan.plan_id) is None
         ledger.record_staged(staged_of(plan))
-        ledger.record_report(report_of(plan))
+        ledger.record_report(staged_of(plan), report_of(plan))
         ledger.record_outcome(outcome_of(plan))
     assert ledger.published_at(first.plan_id) == ledger.history(TOPIC)[1][0]
     assert [record.plan for record in ledger.published_after(TOPIC, first.plan_id, first.operation)] == [second]

@@ -142,7 +142,7 @@ def test_what_another_run_has_judged_again_is_not_published_by_the_first_report(
     s = w.services
     record = s.ledger.record(plan_id)
     assert record.staged is not None
-    s.ledger.record_report(BlockingGate().judge(record.plan, record.staged))
+    s.ledger.record_report(record.staged, BlockingGate().judge(record.plan, record.staged))
     with pytest.raises(NotReady):
         steps._publish(s, record)
     assert [message.offset for message in s.reader.messages(NAME)] == [0, 1, 2]

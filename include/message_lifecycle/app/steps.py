@@ -183,7 +183,7 @@ def gate(s: Services, plan_id: str) -> GateReport:
         holds = sparing.evidence(s, plan, lambda holds: operation.touched(s, plan, staged, holds))
         frames = with_frame(frames, "holds", holds)
     report = s.gate.judge(plan, staged, suite_of(plan, staged, policy), frames)
-    s.ledger.record_report(report)
+    s.ledger.record_report(staged, report)
     if report.judgement == "blocked":
         found = "; ".join(f"{check.id}: {check.found}" for check in report.blocking)
         detail = found or f"{len(report.checks)} of {report.declared} checks were evaluated"

@@ -179,8 +179,9 @@ class Plans(Part):
                 raise NotReady(staged.plan_id, _found(row), "the staged change that was judged")
             _set(connection, row, state="staged", staged=text, report=None, judgement=None, reported_at=None)
 
-    def record_report(self, report: GateReport) -> None:
-        """Keep the gate's report and its time; the same one again keeps the first time. Raises NotReady."""
+    def record_report(self, staged: Staged, report: GateReport) -> None:
+        """Keep the gate's report about what was staged, and its time; the same one again keeps the first time. Raises NotReady, also where
+        another run has staged anew while the gate looked."""
         with self._database.writing() as connection:
             row = _open(connection, report.plan_id, "a staged, open plan")
             text = to_json(report)
@@ -188,6 +189,8 @@ class Plans(Part):
                 return
             if row.staged is None or row.approval is not None or row.state == "publishing":
                 raise NotReady(report.plan_id, _found(row), "a staged plan that nobody has answered for")
+            if from_json(Staged, row.staged) != staged:
+                raise NotReady(report.plan_id, _found(row), "the staged change that the gate has looked at")
             at = self._database.now(connection)
             _set(connection, row, state="gated", report=text, judgement=report.judgement, reported_at=at)
 
