@@ -160,13 +160,16 @@ class World:
             views.status(s, None)
 
     def finish(self, operation: str, *, seconds_late: int = 0) -> list[str]:
-        """As a user goes on: the same command, until it finds nothing to do. How each ended. `seconds_late`: of the first alone."""
+        """As a user goes on: the same command, until it finds nothing to do; asked for a later time where an error says so. How each ended.
+        `seconds_late`: of the first alone."""
         ended: list[str] = []
-        while not ended or (ended[-1] in ("published", "starved") and len(ended) < _RUNS):
+        late = seconds_late
+        while not ended or (ended[-1] in ("published", "starved", "CommitLost") and len(ended) < _RUNS):
             try:
-                ended.append(self.run(operation, seconds_late=seconds_late))
+                ended.append(self.run(operation, seconds_late=late))
             except LifecycleError as error:
                 ended.append(error.code)
+            late = -1 if ended[-1] == "CommitLost" else min(late, 0)
             if seconds_late:
                 seconds_late, ended = 0, []
         return ended
@@ -319,7 +322,7 @@ _NOT_COMPARED = {
 def differences(found: Mapping[str, Any], undisturbed: Mapping[str, Any], *, fault: str = "") -> list[str]:
     """Where the two are not the same, in a line each."""
     left_out = _NOT_COMPARED.get(fault, _NOT_COMPARED[""])
-    if fault == "clock":
+    if fault in ("clock", "older"):
         found, undisturbed = _without(_TIMES, found), _without(_TIMES, undisturbed)
     if fault == "writer":
         found, undisturbed = _in_any_order(found), _in_any_order(undisturbed)
@@ -340,7 +343,7 @@ def _in_any_order(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _TIMES = ("append_time", "expires_at")
-"""What a run writes by a clock that stands behind has its time: markers, and how long they stay."""
+"""What a run writes by a clock that stands behind, or is made again later, has its time: markers, and how long they stay."""
 
 
 def _without(keys: Sequence[str], found: Any) -> Any:

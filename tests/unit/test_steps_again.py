@@ -4,8 +4,9 @@ published is not exchanged."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -24,6 +25,8 @@ from message_lifecycle.model.outcome import Check, GateReport, Published
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import PurgeKey, RemoveMessages
 from message_lifecycle.model.setting_list import Value
+from message_lifecycle.stores.memory import MemoryStore
+from tests.errors import raises
 from tests.logs import AS_OF, SECOND
 
 NAME = TopicName(stream="test", topic="again")
@@ -134,6 +137,23 @@ def test_the_gate_of_another_run_does_not_end_what_is_being_published() -> None:
     assert isinstance(steps.publish(with_log(s, "publish", other), plan_id), Published)
     assert steps.verify(s, plan_id).name == "published"
     assert [message.offset for message in s.reader.messages(NAME)] == [1, 2]
+
+
+def test_a_commit_that_the_table_has_lost_is_not_told_as_published() -> None:  # DEL-4
+    """Its catalog was put back to a state from before; the ledger was not."""
+    w, plan_id = judged()
+    s, tables = w.services, cast(MemoryStore, w.services.topics).tables
+    before = deepcopy(tables[NAME])
+    steps.publish(s, plan_id)
+    assert steps.verify(s, plan_id).name == "published"
+    tables[NAME] = before
+    with raises("CommitLost", match=plan_id):
+        steps.run(s, NAME, as_of=AS_OF)
+    assert [message.offset for message in s.reader.messages(NAME)] == [0, 1, 2]
+    w.set_now(Instant(AS_OF + SECOND))
+    again = steps.run(s, NAME, as_of=Instant(AS_OF + SECOND), approver=lambda _plan, _report: (True, "tester", "as expected"))
+    assert again.name == "published"
+    assert 0 not in [message.offset for message in s.reader.messages(NAME)]
 
 
 def test_what_another_run_has_judged_again_is_not_published_by_the_first_report() -> None:  # DEL-2

@@ -14,7 +14,16 @@ from message_lifecycle.app.archiving import with_frame
 from message_lifecycle.app.changes import asked_by_itself, belongs_to_another, is_under_way, is_void, replaced, require_todays, waits
 from message_lifecycle.app.operations.registry import Work, of_plan, of_work, preview, suite_of
 from message_lifecycle.app.services import Services
-from message_lifecycle.model.errors import CompactionRunning, NotReady, OpenPlan, PlanConflict, TopicBusy, own_request, void_answer
+from message_lifecycle.model.errors import (
+    CompactionRunning,
+    NotReady,
+    OpenPlan,
+    PlanConflict,
+    TopicBusy,
+    commit_lost,
+    own_request,
+    void_answer,
+)
 from message_lifecycle.model.instants import Instant, format_instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Approval, GateReport, Outcome, OutcomeName, PlanRecord, Published, Staged
@@ -76,7 +85,11 @@ def plan(
             close(s, earlier.plan, *replaced(s, earlier, by=f"plan {made.plan_id}"))
         if made.erasure is not None:
             requested_by = requested_by or s.ledger.erasure(made.erasure.request_id).requested_by
-        return s.ledger.add_plan(made, run=run, requested_by=requested_by)
+        record = s.ledger.add_plan(made, run=run, requested_by=requested_by)
+        # A plan names the state that it was made from, and its commit is another state.
+        if record.outcome is not None and record.outcome.name == "published" and not made.is_empty:
+            raise commit_lost(made.plan_id)
+        return record
 
 
 def _finished(s: Services, record: PlanRecord) -> PlanRecord | None:

@@ -57,6 +57,16 @@ def own_request(plan_id: str, by: str) -> Refused:
     )
 
 
+def commit_lost(plan_id: str) -> Refused:
+    """DEL-4: the ledger knows a plan as published, and planned from the table as it is now the very same comes out."""
+    return Refused(
+        f"plan {plan_id} is recorded as published, and the table is as it was before its commit: the catalog, or the log's files, were put back "
+        "to a state from before. Nothing was done. Asked for a later time (--as-of), it is planned anew and removed again; the next scheduled "
+        "run does that by itself.",
+        code="CommitLost",
+    )
+
+
 def unnamed_approval(plan_id: str) -> BadInput:
     """DEL-3: an approval names the person who gave it."""
     return BadInput(f"the answer to plan {plan_id} names nobody. Give the name of the authenticated user.", code="UnnamedApproval")
