@@ -47,6 +47,22 @@ it or a marker has the lower offset; after an older catalog, that a removal was 
 that and a late clock, times that it wrote; how many snapshots a plan of documents made that died between its two commits (it is planned again); files of
 a view's metadata (each telling leaves one); the metadata, without any message, of a table whose making died before the catalog had it. That the disturbed run itself ends well is
 not asked, only that its error has a name: a commit of unknown result that is not looked up at once is found by the next run.
+
+## What it has found
+
+Each is mended, and has a test of its own:
+
+- **lost**: py4j sends a call again whose answer was empty, so that a commit could be made twice; it ends an iteration where the line breaks, so
+  that a list of files was a shorter list.
+- **full**, **readonly**, **refused**: publishing a view, an erasure, a reclaim and a deletion named neither a full disk, nor one that may be read
+  alone, nor a Java that has ended.
+- **half**: a torn file that the question about emptied keys met was a fault of the program.
+- **older**: where a first compaction had died, the topic could not be compacted any more, as its view's table was gone; and asked again for the
+  same time, a run said `published` of what was all there again.
+- **second**: of two runners of one plan the report of the one could be kept beside what the other had staged, and the plan ended as `blocked`.
+
+What it cannot notice are rules that its lakes and commands never come to: of thirteen patches of `tests/breakages`, tried with eight points of one
+operation each, one was noticed (`kill-record-file-renamed-before-synced`); the others are for the tests that [breakages](breakages.md) names.
 """
 
 

@@ -36,7 +36,7 @@ from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.model.settings import resolve
 from message_lifecycle.stores.iceberg import java, session, view_file
 from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
-from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergSnapshots
+from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit
 from message_lifecycle.stores.iceberg.session import engine, java_table, sql_table
 from message_lifecycle.stores.iceberg.store import IcebergStore
@@ -135,13 +135,12 @@ def test_single_messages_go_are_marked_and_come_back_without_spark(lake: Lake, n
     assert lake.offsets(name) == [0, 1, 2]
 
 
-def test_documents_are_folded_proved_and_purged_without_spark(lake: Lake, no_spark: SparkSession) -> None:
-    topic = Documents.on(lake)
+def test_documents_are_added_folded_proved_and_purged_without_spark(lake: Lake, no_spark: SparkSession) -> None:
+    topic, of = Documents.on(lake), {"tables": tables()}
+    stores = replace(topic.s.stores, snapshots=IcebergSnapshots(_nobody, **of), changes=IcebergChanges(_nobody, **of))
+    topic.s = replace(topic.s, stores=stores, documents=IcebergDocuments(_nobody, **of))
     topic.add(*typed("one", 1, 12))
     topic.sync("one", a=8)
-    of = {"tables": tables()}
-    stores = replace(topic.s.stores, snapshots=IcebergSnapshots(_nobody, **of), changes=IcebergChanges(_nobody, **of))
-    topic.s = replace(topic.s, stores=stores)
     outcome = topic.run()
     assert (outcome.name, dict(outcome.removed)) == ("published", {"purged_synced": 7}), outcome
     assert topic.snapshots("one") == [(12, 1, text_at(12))]

@@ -24,7 +24,7 @@ from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, INGEST_ID, ROLE_PROPERTY, LogSummary
-from message_lifecycle.stores.iceberg.session import forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.session import engine, forget_cached, java_table, sql_table
 from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, NewFile
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class IcebergWriter:
     def append(
         self, name: TopicName, messages: Iterable[NewMessage], policy: Policy, forbidden: KeyMatch | None = None
     ) -> Sequence[tuple[int, int] | Refusal]:
-        table = java_table(self._session(), name)
+        table = java_table(engine(self._session), name)
         if table.properties().containsKey(FOLD_PROPERTY):
             raise is_a_document_topic(str(name))
         if table.properties().get(ROLE_PROPERTY) == "mirror":
@@ -99,10 +99,10 @@ class IcebergWriter:
         forget_cached(session, name)
 
     def _state(self, name: TopicName) -> LogSummary:
-        return newest_state(main_ancestors(java_table(self._session(), name)))
+        return newest_state(main_ancestors(java_table(engine(self._session), name)))
 
     def _commit(self, name: TopicName, rows: list[dict[str, Any]], state: LogSummary) -> None:
-        session = self._session()
+        session = engine(self._session)
         table = java_table(session, name)
         batch_id = secrets.token_hex(8)
         files = write_rows(session, table, pa.Table.from_pylist(rows, schema=SCHEMA.as_arrow()))

@@ -245,7 +245,7 @@ def add(
         table = tables.load(name)
         written = list(_written(table.io, f"{table.location()}/data", batch_id, changes))
         try:
-            _commit(session(), name, written, batch_id=batch_id, base_id=base.changes_id, ledger=ledger)
+            _commit(engine(session), name, written, batch_id=batch_id, base_id=base.changes_id, ledger=ledger)
         except _MovedOn:
             for _, file in written:
                 table.io.delete(file.path)
