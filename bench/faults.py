@@ -44,9 +44,10 @@ ledger, leftover files and what `status` says are compared with an undisturbed r
 
 Not compared, with the reason: how much a reclaim would take (a figure); after a writer, in how many plans what it appended went, and whether
 it or a marker has the lower offset; after an older catalog, that a removal was published twice, and what was in a table that it has lost; after
-that and a late clock, times that it wrote; how many snapshots a plan of documents made that died between its two commits (it is planned again); files of
-a view's metadata (each telling leaves one); the metadata, without any message, of a table whose making died before the catalog had it. That the disturbed run itself ends well is
-not asked, only that its error has a name: a commit of unknown result that is not looked up at once is found by the next run.
+that and a late clock, times that it wrote; how many snapshots a plan of documents made that died between its two commits (it is planned again);
+files of a view's metadata (each telling leaves one); the metadata, without any message, of a table whose making died before the catalog had it.
+That the disturbed run itself ends well is not asked, only that its error has a name: a commit of unknown result that is not looked up at once
+is found by the next run.
 
 ## What it has found
 
