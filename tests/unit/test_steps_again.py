@@ -148,7 +148,8 @@ def test_a_commit_that_the_table_has_lost_is_not_told_as_published() -> None:  #
     assert steps.verify(s, plan_id).name == "published"
     tables[NAME] = before
     with raises("CommitLost", match=plan_id):
-        steps.run(s, NAME, as_of=AS_OF)
+        steps.run(s, NAME, as_of=AS_OF, run="again")
+    assert not s.ledger.run_entries("again"), "the run tells nothing of what the plan once removed"
     assert [message.offset for message in s.reader.messages(NAME)] == [0, 1, 2]
     w.set_now(Instant(AS_OF + SECOND))
     again = steps.run(s, NAME, as_of=Instant(AS_OF + SECOND), approver=lambda _plan, _report: (True, "tester", "as expected"))

@@ -20,6 +20,7 @@ from message_lifecycle.model.errors import (
     OpenPlan,
     PlanConflict,
     TopicBusy,
+    UnknownPlan,
     commit_lost,
     own_request,
     void_answer,
@@ -81,15 +82,22 @@ def plan(
             raise OpenPlan(str(name), rival.plan.plan_id, format_instant(rival.recorded_at))
         with sparing.refusals_recorded(s, name, operation.name, as_of, run):
             made = preview(s, name, as_of=as_of, work=work)  # anew: of an undo that was finished just now nothing is left to do
+        if not made.is_empty and _was_published(s, made.plan_id):
+            raise commit_lost(made.plan_id)  # a plan names the state that it was made from, and its commit is another state
         if earlier is not None and earlier.plan.plan_id != made.plan_id:
             close(s, earlier.plan, *replaced(s, earlier, by=f"plan {made.plan_id}"))
         if made.erasure is not None:
             requested_by = requested_by or s.ledger.erasure(made.erasure.request_id).requested_by
-        record = s.ledger.add_plan(made, run=run, requested_by=requested_by)
-        # A plan names the state that it was made from, and its commit is another state.
-        if record.outcome is not None and record.outcome.name == "published" and not made.is_empty:
-            raise commit_lost(made.plan_id)
-        return record
+        return s.ledger.add_plan(made, run=run, requested_by=requested_by)
+
+
+def _was_published(s: Services, plan_id: str) -> bool:
+    """Whether the ledger knows it as published, and nobody has taken it back."""
+    try:
+        outcome = s.ledger.record(plan_id).outcome
+    except UnknownPlan:
+        return False
+    return outcome is not None and outcome.name == "published" and s.ledger.undoing(plan_id) is None
 
 
 def _finished(s: Services, record: PlanRecord) -> PlanRecord | None:

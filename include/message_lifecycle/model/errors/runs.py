@@ -60,9 +60,9 @@ def own_request(plan_id: str, by: str) -> Refused:
 def commit_lost(plan_id: str) -> Refused:
     """DEL-4: the ledger knows a plan as published, and planned from the table as it is now the very same comes out."""
     return Refused(
-        f"plan {plan_id} is recorded as published, and the table is as it was before its commit: the catalog, or the log's files, were put back "
-        "to a state from before. Nothing was done. Asked for a later time (--as-of), it is planned anew and removed again; the next scheduled "
-        "run does that by itself.",
+        f"plan {plan_id} is recorded as published, and what it was made from is as it was before its commit: the catalog, the log's files or its "
+        "server were put back to a state from before, or what it had made was dropped. Nothing was done. Asked for a later time (--as-of), it is "
+        "planned anew; the next scheduled run does that by itself.",
         code="CommitLost",
     )
 
