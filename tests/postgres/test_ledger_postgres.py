@@ -160,6 +160,14 @@ def test_of_two_outcomes_at_once_the_first_stands(ledger: Ledger) -> None:
         assert len(ledger.history(limit=50)) == n + 1
 
 
+def test_two_runners_that_keep_one_undo_at_once_keep_it_once(ledger: Ledger) -> None:
+    for n in range(10):
+        keep = partial(ledger.set_undone, TOPIC, f"plan {n}", "the undo", [])
+        assert at_once(*[keep] * 4) == [None] * 4
+        known = ledger.undoing(f"plan {n}")
+        assert known is not None and known.undone_by == "the undo"
+
+
 def test_of_two_batches_at_once_one_takes_the_file(ledger: Ledger) -> None:
     files = [SourceFile(path="a", size_bytes=1, sha256="x")]
     found = at_once(*[lambda n=n: len(ledger.begin_batch(TOPIC, str(n), files)) for n in range(4)])

@@ -97,6 +97,7 @@ class Holds(Part):
         """Keep that the plan was taken back by the plan `undone_by`, and what came back. The same again changes nothing; where an undo came
         to the first of its two commits alone, the one that brings the rest takes its place."""
         with self._database.writing() as connection:
+            claim_topic(connection, topic)  # two runners of one undo come here at once
             row = _row(connection, plan_id)
             if row is not None:
                 if row.undone_by != undone_by and _gave_way(connection, row.undone_by):
