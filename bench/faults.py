@@ -60,7 +60,8 @@ Each is mended, and has a test of its own:
 - **half**: a torn file that the question about emptied keys met was a fault of the program.
 - **older**: where a first compaction had died, the topic could not be compacted any more, as its view's table was gone; and asked again for the
   same time, a run said `published` of what was all there again.
-- **second**: of two runners of one plan the report of the one could be kept beside what the other had staged, and the plan ended as `blocked`.
+- **second**: of two runners of one plan the report of the one could be kept beside what the other had staged, and the plan ended as `blocked`;
+  two undos of one plan at once could both be about to keep it, and one ended in the database's own error.
 
 What it cannot notice are rules that its lakes and commands never come to: of thirteen patches of `tests/breakages`, tried with eight points of one
 operation each, one was noticed (`kill-record-file-renamed-before-synced`); the others are for the tests that [breakages](breakages.md) names.
