@@ -60,6 +60,9 @@ Each is mended, and has a test of its own:
 - **half**: a torn file that the question about emptied keys met was a fault of the program.
 - **older**: where a first compaction had died, the topic could not be compacted any more, as its view's table was gone; and asked again for the
   same time, a run said `published` of what was all there again.
+  After a deletion it had still its views, whose files had gone, and the next run stopped at them. An undo that it had lost was told as done, and
+  of a deleted topic as done and deleted again.
+- **full**, **readonly**: where a compaction writes the SQL view beside it anew, a full disk was a fault of the program.
 - **second**: of two runners of one plan the report of the one could be kept beside what the other had staged, and the plan ended as `blocked`;
   two undos of one plan at once could both be about to keep it, and one ended in the database's own error.
 

@@ -15,7 +15,6 @@ from pyiceberg.table import Table
 from message_lifecycle.app import steps
 from message_lifecycle.app.requests import delete_topic, reclaim_deleted
 from message_lifecycle.app.services import Services, Stores
-from message_lifecycle.gates.runner import GreatExpectationsGate
 from message_lifecycle.ledger import Ledger, open_ledger
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
@@ -35,6 +34,7 @@ from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
 from message_lifecycle.stores.iceberg.store import IcebergStore
 from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter
 from tests.histories import append, catalog_in, document_of, folder_of, names_below, rewrite_document
+from tests.judges import PlainGateOfTables
 from tests.ledgers import StandingClock
 
 NAME = TopicName(stream="past", topic="t")
@@ -128,8 +128,8 @@ class Past:
     def delete_whole(self) -> Outcome:
         return delete_topic(self.services, NAME, by="ada", text="not needed")
 
-    def undo(self, plan_id: str) -> Outcome:
-        return steps.run(self.services, NAME, as_of=NOW, work=UndoPlan(plan_id=plan_id), approver=_granting)
+    def undo(self, plan_id: str, *, as_of: Instant = NOW) -> Outcome:
+        return steps.run(self.services, NAME, as_of=as_of, work=UndoPlan(plan_id=plan_id), approver=_granting)
 
     def reclaim_deleted(self, plan_id: str) -> Outcome:
         """The topic that the plan deleted, by the ledger's clock."""
@@ -178,7 +178,7 @@ def past_in(folder: Path, *, steps: Callable[[str], None] | None = None, ledger_
         ),
         copier=IcebergCopier(_no_spark, own_lifetimes=lambda messages: messages, tables=tables),
         documents=documents,
-        gate=GreatExpectationsGate(),
+        gate=PlainGateOfTables(),
         ledger=ledger,
         server={},
     )

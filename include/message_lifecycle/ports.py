@@ -177,6 +177,11 @@ class ChangeStore(Protocol):
         compaction of which the view's history tells nothing any more."""
         return self.published(plan) is not None
 
+    def is_lost(self, _plan: Plan, /) -> bool:
+        """Of a plan that was published: whether it is sure that no commit of it is there any more. The table remembers what the plan was
+        made from, and nothing of the plan since. False also where that is not known."""
+        return False
+
     def finish(self, plan: Plan, /) -> Published:
         """Bring to its end what has begun and has no way back, without a verdict. Here the commit was all."""
         done = self.published(plan)

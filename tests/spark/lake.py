@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from tests.judges import PlainGateOfTables
 from tests.verdicts import by, let_pass
 
 from message_lifecycle.app.operations.registry import undoable
 from message_lifecycle.app.services import Services, Stores
-from message_lifecycle.gates.runner import GreatExpectationsGate
 from message_lifecycle.ledger import open_ledger
 from message_lifecycle.ledger.database import Clock
 from message_lifecycle.model.facts import ActiveSegment, Facts, LogState
@@ -100,7 +100,7 @@ class Lake:
             ),
             copier=self.copier(),
             documents=documents,
-            gate=GreatExpectationsGate(),
+            gate=PlainGateOfTables(),
             ledger=open_ledger("sqlite://", clock=clock) if clock else open_ledger("sqlite://"),
             server={},
         )

@@ -9,6 +9,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException
 
 from message_lifecycle.model.errors import EXIT_UNAVAILABLE
+from message_lifecycle.stores.iceberg import view_file
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
 from message_lifecycle.stores.iceberg.session import engine_failures
 from tests.errors import raises
@@ -96,3 +97,14 @@ def test_a_full_disk_is_named_without_an_engine_too() -> None:
         raise OSError(errno.EFBIG, "File too large")
     with pytest.raises(PermissionError), reaching_catalog():
         raise PermissionError(errno.EACCES, "no")
+
+
+def test_a_view_that_a_full_disk_does_not_take_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Written:
+        def createOrReplace(self) -> None:
+            raise stopped(Cause("java.io.FileNotFoundException: /lake/a.json (No space left on device)"))
+
+    monkeypatch.setattr(view_file, "_java", lambda: None)
+    monkeypatch.setattr(view_file, "_written", lambda *_, **__: Written())
+    with raises("StorageFull"):
+        view_file.put(("orders", "prices__live"), "SELECT 1", new=False)

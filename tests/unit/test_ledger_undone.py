@@ -18,7 +18,16 @@ def test_what_came_back_is_kept_once(ledger: Ledger) -> None:
     assert first == Undone(plan_id="p1", topic=TOPIC, undone_by="u1", undone_at=first.undone_at, ranges=RANGES)
     ledger.set_undone(TOPIC, "p1", "u2", ((0, 50, 60),))
     assert ledger.undone(TOPIC) == [first], "the first undo stands"
+    ledger.set_undone(TOPIC, "p1", "u3", (), instead_of="u2")
+    assert ledger.undone(TOPIC) == [first], "it is another than it would take the place of"
     assert (ledger.undoing("p1"), ledger.undoing("p2"), ledger.undone(OTHER)) == (first, None, [])
+
+
+def test_an_undo_takes_the_place_of_one_that_did_not_bring_all(ledger: Ledger) -> None:
+    ledger.set_undone(TOPIC, "p1", "u1", RANGES)
+    ledger.set_undone(TOPIC, "p1", "u2", (), instead_of="u1")
+    (known,) = ledger.undone(TOPIC)
+    assert (known.undone_by, known.ranges) == ("u2", RANGES)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Check, GateReport, Published
 from message_lifecycle.model.plan import Plan
-from message_lifecycle.model.request import PurgeKey, RemoveMessages
+from message_lifecycle.model.request import PurgeKey, RemoveMessages, UndoPlan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.stores.memory import MemoryStore
 from tests.errors import raises
@@ -152,9 +152,37 @@ def test_a_commit_that_the_table_has_lost_is_not_told_as_published() -> None:  #
     assert not s.ledger.run_entries("again"), "the run tells nothing of what the plan once removed"
     assert [message.offset for message in s.reader.messages(NAME)] == [0, 1, 2]
     w.set_now(Instant(AS_OF + SECOND))
-    again = steps.run(s, NAME, as_of=Instant(AS_OF + SECOND), approver=lambda _plan, _report: (True, "tester", "as expected"))
+    again = steps.run(s, NAME, as_of=Instant(AS_OF + SECOND), approver=granted)
     assert again.name == "published"
     assert 0 not in [message.offset for message in s.reader.messages(NAME)]
+
+
+def test_an_undo_that_the_table_has_lost_is_told_and_made_again() -> None:  # DEL-4, DEL-7
+    """Its catalog was put back to a state from before the undo; the ledger was not."""
+    w, plan_id = judged()
+    s, tables = w.services, cast(MemoryStore, w.services.topics).tables
+    steps.publish(s, plan_id)
+    steps.verify(s, plan_id)
+    before = deepcopy(tables[NAME])
+    assert steps.run(s, NAME, as_of=AS_OF, work=UndoPlan(plan_id=plan_id), approver=granted).restored == 1
+    tables[NAME] = before
+    with raises("CommitLost"):
+        steps.run(s, NAME, as_of=AS_OF, work=UndoPlan(plan_id=plan_id), approver=granted)
+    assert [message.offset for message in s.reader.messages(NAME)] == [1, 2]
+    again = steps.run(s, NAME, as_of=Instant(AS_OF + 1), work=UndoPlan(plan_id=plan_id), approver=granted)
+    assert (again.name, again.restored) == ("published", 1)
+    assert [message.offset for message in s.reader.messages(NAME)] == [0, 1, 2]
+    known = s.ledger.undoing(plan_id)
+    assert known is not None
+    assert known.undone_by == again.plan_id, "what keeps it from going again names the undo that stands"
+    assert steps.run(s, NAME, as_of=Instant(AS_OF + 2), work=UndoPlan(plan_id=plan_id), approver=granted).name == "no_op"
+    known = s.ledger.undoing(plan_id)
+    assert known is not None
+    assert known.undone_by == again.plan_id, "one that finds nothing to do takes nobody's place"
+
+
+def granted(_plan: Plan, _report: GateReport) -> tuple[bool, str, str]:
+    return True, "tester", "as expected"
 
 
 def test_what_another_run_has_judged_again_is_not_published_by_the_first_report() -> None:  # DEL-2

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JNetworkError
 from pyiceberg.catalog.sql import IcebergTables
-from sqlalchemy import update
+from sqlalchemy import text, update
 from sqlalchemy.orm import Session
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.topics import keep_view
 from message_lifecycle.model.errors import CommitUnknown, NotReady, PlanConflict, UnknownTopic
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.request import DeleteTopic, UndoPlan
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics
 from message_lifecycle.stores.iceberg.compaction.view_table import HORIZONS, RAW_PROPERTY
@@ -55,20 +57,61 @@ def test_all_tables_go_and_come_back_with_their_history(tmp_path: Path) -> None:
 def test_the_views_beside_a_topic_go_with_it_and_are_made_anew(tmp_path: Path) -> None:
     """A view that stays would fail, or show another topic of the name."""
     past = topic_in(tmp_path)
+    names = with_views(past)
+    plan_id = past.delete_whole().plan_id
+    assert plan_id is not None
+    assert names_in(past, NAME.namespace) == set()
+    assert past.undo(plan_id).name == "published"
+    assert names_in(past, NAME.namespace) == names
+
+
+def with_views(past: Past) -> set[str]:
+    """Beside a scenario's topic no views are kept; now they are, and are there. All names."""
     past.append(3, days_old=0, kind=COMPACTED, **{HORIZONS: by_partition({0: 4})})
-    for kind in ("", COMPACTED):  # beside a scenario's topic no views are kept
+    for kind in ("", COMPACTED):
         properties = {SCRATCH_PROPERTY: None, RAW_PROPERTY: str(past.log.metadata.table_uuid)}
         set_properties((NAME.namespace, NAME.table(kind)), properties)
     object.__setattr__(past.services, "topics", IcebergTopics(past.tables))
     object.__setattr__(past.services.stores, "move", IcebergDeleter(past.tables))
     keep_view(past.services, NAME)
-    with_views = OWN | {NAME.table(LIVE), NAME.table(LATEST)}
-    assert names_in(past, NAME.namespace) == with_views
+    found = names_in(past, NAME.namespace)
+    assert found == OWN | {NAME.table(LIVE), NAME.table(LATEST)}
+    return found
+
+
+@contextmanager
+def catalog_put_back(past: Past) -> Iterator[None]:
+    """Afterwards the catalog is as it is now, as if restored; ledger and files are not."""
+    with past.catalog.engine.begin() as connection:
+        connection.execute(text("CREATE TABLE of_before AS SELECT * FROM iceberg_tables"))
+    yield
+    with past.catalog.engine.begin() as connection:
+        connection.execute(text("DELETE FROM iceberg_tables"))
+        connection.execute(text("INSERT INTO iceberg_tables SELECT * FROM of_before"))
+
+
+def test_views_whose_files_went_with_a_deletion_that_the_catalog_has_lost_are_made_anew(tmp_path: Path) -> None:
+    past = topic_in(tmp_path)
+    names = with_views(past)
+    with catalog_put_back(past):
+        past.delete_whole()
+    keep_view(past.services, NAME)
+    assert names_in(past, NAME.namespace) == names
+    assert all(past.tables.pointers.one((NAME.namespace, NAME.table(kind))) for kind in (LIVE, LATEST))
+
+
+def test_an_undo_that_the_catalog_has_lost_is_told_and_made_again(tmp_path: Path) -> None:  # DEL-4, DEL-7
+    past = topic_in(tmp_path)
     plan_id = past.delete_whole().plan_id
     assert plan_id is not None
+    with catalog_put_back(past):
+        assert past.undo(plan_id).name == "published"
+    with raises("CommitLost"):
+        past.undo(plan_id)
     assert names_in(past, NAME.namespace) == set()
-    assert past.undo(plan_id).name == "published"
-    assert names_in(past, NAME.namespace) == with_views
+    again = past.undo(plan_id, as_of=Instant(NOW + 1))
+    assert (again.name, again.restored) == ("published", 5), again.detail
+    assert offsets(past) == [0, 1, 2, 3, 4]
 
 
 def judged(past: Past, work: DeleteTopic | UndoPlan = DELETE) -> str:

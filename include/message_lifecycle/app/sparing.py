@@ -95,13 +95,6 @@ def spared_by_undo(s: Services, name: TopicName) -> tuple[Spared, ...]:
     )
 
 
-def is_undone(s: Services, plan: Plan) -> bool:
-    """Whether all of it was taken back. Of an undo that came to its commit on the log alone the ledger knows, too: see `operations.undo.remember`."""
-    known = s.ledger.undoing(plan.plan_id)
-    outcome = None if known is None else s.ledger.record(known.undone_by).outcome
-    return outcome is not None and outcome.name in ("published", "failed")
-
-
 def undone_detail(known: Undone) -> str:
     """Why it stays, and what lets it go."""
     return (

@@ -93,14 +93,14 @@ class Holds(Part):
                 raise hold_released(found.hold_id, row.released_by, format_instant(Instant(row.released_at)))
         return self.hold(found.hold_id)
 
-    def set_undone(self, topic: TopicName, plan_id: str, undone_by: str, ranges: Iterable[Range]) -> None:
-        """Keep that the plan was taken back by the plan `undone_by`, and what came back. The same again changes nothing; where an undo came
-        to the first of its two commits alone, the one that brings the rest takes its place."""
+    def set_undone(self, topic: TopicName, plan_id: str, undone_by: str, ranges: Iterable[Range], *, instead_of: str | None = None) -> None:
+        """Keep that the plan was taken back by the plan `undone_by`, and what came back. Again changes nothing. `instead_of`: the undo whose
+        place it takes. That one came to the first of its two commits alone, and this one brought the rest; or an older catalog has lost it."""
         with self._database.writing() as connection:
             claim_topic(connection, topic)  # two runners of one undo come here at once
             row = _row(connection, plan_id)
             if row is not None:
-                if row.undone_by != undone_by and _gave_way(connection, row.undone_by):
+                if row.undone_by == instead_of:
                     connection.execute(update(_undone).where(_undone.c.plan_id == plan_id).values(undone_by=undone_by))
                 return
             at = self._database.now(connection)
@@ -191,12 +191,6 @@ def forget_undone(connection: Connection, topic: TopicName) -> None:
 
 def _row(connection: Connection, plan_id: str) -> Row[Any] | None:
     return connection.execute(select(_undone).where(_undone.c.plan_id == plan_id)).first()
-
-
-def _gave_way(connection: Connection, undo_id: str) -> bool:
-    """Whether it was closed before all of it was done."""
-    found = connection.execute(select(tables.plans.c.outcome_name).where(tables.plans.c.plan_id == undo_id)).scalar_one_or_none()
-    return found not in (None, "published", "failed")
 
 
 def _read(connection: Connection, row: Row[Any]) -> Undone:

@@ -28,7 +28,7 @@ from message_lifecycle.app.due import Asked, Due, due_states
 from message_lifecycle.app.holds import held_documents, holds_of, ids_of
 from message_lifecycle.app.known import holds_documents
 from message_lifecycle.app.operations import questions
-from message_lifecycle.app.operations.registry import Frames, Operation, Work
+from message_lifecycle.app.operations.registry import Frames, Operation, Work, is_undone
 from message_lifecycle.app.operations.undo import Undo, check, later, remember
 from message_lifecycle.app.services import Services
 from message_lifecycle.gates.documents import document_undo_suite, documents_suite
@@ -179,7 +179,7 @@ class UndoOfDocuments(Undo, OfDocuments):
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         record = s.ledger.record(cast(UndoPlan, work).plan_id)
         undone, taken, tables = record.plan, None, s.documents.tables(name)
-        if not sparing.is_undone(s, undone):
+        if not is_undone(s, undone):
             staged = None if record.staged is None else record.staged.documents
             purged = staged is not None and bool(staged.purged)
             committed = (s.stores.snapshots, s.stores.changes) if purged else (s.stores.snapshots,)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from message_lifecycle.app.known import all_topics
 from message_lifecycle.app.operations.questions import Removed, of_messages, question_of_space
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.app.sparing import is_undone
 from message_lifecycle.app.topics import keep_view
 from message_lifecycle.gates.suite import Suite, holds_suite
 from message_lifecycle.model import plan as plans
@@ -295,6 +294,17 @@ def stores(s: Services, plan: Plan) -> list[ChangeStore]:
         else:
             names.append("gone" if plan.moved("gone") else change.kind)
     return [s.stores.of(name) for name in dict.fromkeys(names)]
+
+
+def is_undone(s: Services, plan: Plan) -> bool:
+    """Whether all of it was taken back, and is back still: tables that were put back to a time before have lost it again. Of an undo that
+    came to its commit on the log alone the ledger knows, too: see `operations.undo.remember`."""
+    known = s.ledger.undoing(plan.plan_id)
+    if known is None:
+        return False
+    by = s.ledger.record(known.undone_by)
+    ended = by.outcome is not None and by.outcome.name in ("published", "failed")
+    return ended and not any(store.is_lost(by.plan) for store in stores(s, by.plan))
 
 
 def _loaded(place: str) -> Any:

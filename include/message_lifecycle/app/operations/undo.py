@@ -10,7 +10,7 @@ from typing import cast
 from message_lifecycle.app import changes, sparing
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.messages import OfMessages, of_log_alone, view_as_relied_on
-from message_lifecycle.app.operations.registry import Operation, Work, kind_of
+from message_lifecycle.app.operations.registry import Operation, Work, is_undone, kind_of
 from message_lifecycle.app.services import Services
 from message_lifecycle.gates.documents import undo_suite
 from message_lifecycle.gates.suite import Suite
@@ -105,7 +105,7 @@ def _plan(s: Services, name: TopicName, policy: Policy, work: UndoPlan, *, as_of
     """The plan that takes it back; an empty one where that was done before. Raises UnknownPlan, and why it cannot be undone."""
     record = s.ledger.record(work.plan_id)
     taken_back = record.plan
-    if sparing.is_undone(s, taken_back):
+    if is_undone(s, taken_back):
         heeded = ids_of(holds_of(s, name))
         return undo.plan(s.reader.log(name), policy, taken_back, None, as_of=as_of, taken=0, heeded=heeded)
     of_log = taken_back.of_log and not stopped_at_log(s, record)
@@ -236,10 +236,12 @@ def _within(s: Services, log: LogState, span: Range) -> Iterator[Message]:
 
 def remember(s: Services, plan: Plan) -> None:
     """Keep that what the plan names is back, so that the rules leave it alone: also where it has come to its first commit alone, the
-    log's, and another plan will bring back the rest."""
-    s.ledger.set_undone(
-        plan.topic, _undone(plan), plan.plan_id, ranges_in((*plan.on_log.back, *plan.on_view.back), plan.on_quarantine.files_back)
-    )
+    log's, and another plan will bring back the rest. One that found nothing to do has brought nothing back."""
+    if plan.is_empty:
+        return
+    before = s.ledger.undoing(_undone(plan))
+    ranges = ranges_in((*plan.on_log.back, *plan.on_view.back), plan.on_quarantine.files_back)
+    s.ledger.set_undone(plan.topic, _undone(plan), plan.plan_id, ranges, instead_of=None if before is None else before.undone_by)
 
 
 def _undone(plan: Plan) -> str:

@@ -283,9 +283,7 @@ class IcebergTopics:
         columns = ", ".join(field.name for field in SCHEMA.fields)
         text = f"SELECT {columns} FROM {sql_table(name)} WHERE {view_file.holds_not(expiry.hidden(policy))}"
         place = name.namespace, name.table(LIVE)
-        location = self._tables.pointers.one(place)
-        if location is None or view_file.text_of(self._tables.at(place, location).content, place=place) != text:
-            view_file.put(place, text, new=location is None)
+        view_file.keep(self._tables, place, text)
         return ".".join((CATALOG, *place))
 
     def _topic_at(self, place: Place, location: str) -> TopicName | None:

@@ -24,7 +24,7 @@ from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import PLAN_ID, UNDOES, commit_that_says, summary_of
 from message_lifecycle.stores.iceberg.read import published_by
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table
-from message_lifecycle.stores.iceberg.undo_sources import has_committed
+from message_lifecycle.stores.iceberg.undo_sources import has_committed, has_lost
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -73,6 +73,14 @@ class TableStore(ChangeStore):
     def has_begun(self, plan: Plan) -> bool:
         table = self._table(plan)
         return table is not None and has_committed(table, plan.plan_id)
+
+    def is_lost(self, plan: Plan) -> bool:
+        table = self._table(plan)
+        return table is not None and has_lost(table, plan.plan_id, self._base_id(plan))
+
+    def _base_id(self, plan: Plan, /) -> int | None:
+        """The table's snapshot that the plan was made from."""
+        return plan.requirements.snapshot_id
 
     def discard(self, plan: Plan) -> None:
         remove_branch(self._tables, plan, branch_of(plan.plan_id), self.kinds)

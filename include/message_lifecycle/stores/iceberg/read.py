@@ -150,6 +150,11 @@ class IcebergReader:
 
         return has_committed(self._tables.load(plan.topic), plan.plan_id)
 
+    def is_lost(self, plan: Plan) -> bool:
+        from message_lifecycle.stores.iceberg.undo_sources import has_lost
+
+        return has_lost(self._tables.load(plan.topic), plan.plan_id, plan.requirements.snapshot_id)
+
     def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
         from message_lifecycle.stores.iceberg.undo_sources import returning
 

@@ -170,6 +170,12 @@ def has_committed(table: Table, plan_id: str) -> bool:
     return undo_ref(plan_id) in table.refs() or _commit_of(table, plan_id) is not None
 
 
+def has_lost(table: Table, plan_id: str, base_id: int | None) -> bool:
+    """Whether main goes back to the snapshot that the plan was made from, and has no commit of the plan: both an older catalog and another
+    engine's rollback leave it so."""
+    return any(one.snapshot_id == base_id for one in ancestors(table)) and not has_committed(table, plan_id)
+
+
 def _commit_of(table: Table, plan_id: str) -> Snapshot | None:
     """The plan's newest snapshot on main. That which was staged stands there, without the commit's word, where another engine has rolled main
     back to a time between the plan's stage and its publish."""

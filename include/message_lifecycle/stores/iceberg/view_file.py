@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
-from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, SparkUnavailable, TableBusy
+from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, SparkUnavailable, TableBusy, TableUnreadable
 from message_lifecycle.model.instants import INT64_MIN
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, TimeColumn
 from message_lifecycle.stores.iceberg.columns import SCHEMA
@@ -89,6 +89,20 @@ def _unknown_times(column: TimeColumn) -> tuple[str, ...]:
 _OVERTAKEN = ("AlreadyExistsException", "CommitFailedException", "NoSuchViewException")
 
 
+def keep(tables: Tables, place: Place, text: str) -> None:
+    """Let the view say so. One whose metadata cannot be read is made anew, as nothing is in it that is not in `text`: a deletion takes a
+    view's file, and a catalog that was put back names it again. Raises as `put`, and ForeignTable."""
+    location = tables.pointers.one(place)
+    if location is not None:
+        try:
+            if text_of(tables.at(place, location).content, place=place) == text:
+                return
+        except TableUnreadable:
+            drop(place)
+            location = None
+    put(place, text, new=location is None)
+
+
 def text_of(content: Mapping[str, Any], *, place: Place) -> str:
     """The view's query for Spark, from its document. Raises ForeignTable where the document is no view's."""
     newest = [version for version in content.get("versions", ()) if version["version-id"] == content.get("current-version-id")]
@@ -104,27 +118,31 @@ _KEEPS_VIEWS = "Views need a SQL (JDBC) catalog of schema version V1 (`jdbc.sche
 def put(place: Place, text: str, *, new: bool) -> None:
     """Make the view, or replace what is there. `new`: it was not there when the caller looked.
 
-    Raises TableBusy where another process was first; CatalogUnavailable where the catalog has no views, or cannot be told."""
+    Raises TableBusy where another process was first; CatalogUnavailable where the catalog has no views, or cannot be told; StorageFull,
+    StorageRefused."""
     from py4j.protocol import Py4JError
 
-    try:
-        java = _java()
-        _written(java, place, text, new=new).createOrReplace()
-    except SparkUnavailable as error:
-        raise CatalogUnavailable(str(error)) from error
-    except Py4JError as error:
-        if result_unknown(error):
-            raise CatalogUnavailable(
-                f"it did not say whether the view {'.'.join(place)} was written", advice="The next look tells."
-            ) from error
-        kind = java_class(error)
-        if kind in _OVERTAKEN:
-            raise TableBusy(f"writing the view {'.'.join(place)}", 1) from error
-        if kind == "NoSuchNamespaceException":
-            raise CatalogUnavailable(f"Spark's configuration names one without the namespace {place[0]}", advice=_SAME_CATALOG) from error
-        if kind == "UnsupportedOperationException":
-            raise CatalogUnavailable("it keeps no views", advice=_KEEPS_VIEWS) from error
-        raise
+    with engine_failures():
+        try:
+            java = _java()
+            _written(java, place, text, new=new).createOrReplace()
+        except SparkUnavailable as error:
+            raise CatalogUnavailable(str(error)) from error
+        except Py4JError as error:
+            if result_unknown(error):
+                raise CatalogUnavailable(
+                    f"it did not say whether the view {'.'.join(place)} was written", advice="The next look tells."
+                ) from error
+            kind = java_class(error)
+            if kind in _OVERTAKEN:
+                raise TableBusy(f"writing the view {'.'.join(place)}", 1) from error
+            if kind == "NoSuchNamespaceException":
+                raise CatalogUnavailable(
+                    f"Spark's configuration names one without the namespace {place[0]}", advice=_SAME_CATALOG
+                ) from error
+            if kind == "UnsupportedOperationException":
+                raise CatalogUnavailable("it keeps no views", advice=_KEEPS_VIEWS) from error
+            raise
 
 
 def drop(place: Place) -> None:

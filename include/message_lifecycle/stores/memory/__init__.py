@@ -140,6 +140,9 @@ class MemoryStore(ChangeStore):
     def published(self, plan: Plan) -> Published | None:
         return self.of(plan.topic).main.published(plan.plan_id)
 
+    def is_lost(self, plan: Plan) -> bool:
+        return self.of(plan.topic).main.has_lost(plan.plan_id, plan.requirements.snapshot_id)
+
     def effect(self, plan: Plan) -> Effect:
         log = self.of(plan.topic).log
         if plan.on_log.source_id is not None:

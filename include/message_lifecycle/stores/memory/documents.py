@@ -365,6 +365,9 @@ class MemorySnapshots(_OfDocuments):
     def published(self, plan: Plan) -> Published | None:
         return self._documents.of(plan.topic).snapshots.published(plan.plan_id)
 
+    def is_lost(self, plan: Plan) -> bool:
+        return plan.snapshots is not None and self._documents.of(plan.topic).snapshots.has_lost(plan.plan_id, plan.snapshots.snapshot_id)
+
 
 class MemoryChanges(_OfDocuments):
     """Changes go, only after the snapshots that cover them are published; or come back."""
@@ -378,6 +381,9 @@ class MemoryChanges(_OfDocuments):
         if plan.on_snapshots.documents:
             return self._documents.published(plan.topic, plan.plan_id)
         return self._documents.of(plan.topic).changes.published(plan.plan_id)
+
+    def is_lost(self, plan: Plan) -> bool:
+        return self._documents.of(plan.topic).changes.has_lost(plan.plan_id, plan.requirements.snapshot_id)
 
 
 def _before(plan: Plan, tables: TopicTables) -> tuple[Changes, Snapshots]:

@@ -293,6 +293,9 @@ class MemoryViews(ChangeStore):
     def published(self, plan: Plan) -> Published | None:
         return self._view(plan.topic).published(plan.plan_id)
 
+    def is_lost(self, plan: Plan) -> bool:
+        return plan.view is not None and self._view(plan.topic).has_lost(plan.plan_id, plan.view.snapshot_id)
+
     # ViewStore
 
     def stage(self, plan: Plan, _given: Given = NOTHING_GIVEN) -> Staged:

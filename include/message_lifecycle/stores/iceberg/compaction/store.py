@@ -59,6 +59,9 @@ class IcebergViews(TableStore, IcebergViewReader):
         """What it left out is counted by the plan alone."""
         return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=tuple(sorted(json.loads(summary.get(COUNTS, "{}")).items())))
 
+    def _base_id(self, plan: Plan) -> int | None:
+        return None if plan.view is None else plan.view.snapshot_id
+
     def has_begun(self, plan: Plan) -> bool:
         table = self._table(plan)
         if table is None or not plan.on_view.compact:
@@ -213,9 +216,7 @@ def keep_sql_view(tables: Tables, name: TopicName, policy: Policy) -> str | None
     if state is None:
         return None
     text, place = _text(name, state, policy), (name.namespace, name.table(LATEST))
-    location = tables.pointers.one(place)
-    if location is None or view_file.text_of(tables.at(place, location).content, place=place) != text:
-        view_file.put(place, text, new=location is None)
+    view_file.keep(tables, place, text)
     return ".".join((CATALOG, *place))
 
 

@@ -99,6 +99,9 @@ class IcebergSnapshots(_OfDocuments):
     def _table(self, plan: Plan) -> Table | None:
         return self._of_snapshots(plan)
 
+    def _base_id(self, plan: Plan) -> int | None:
+        return None if plan.snapshots is None else plan.snapshots.snapshot_id
+
     def _tells(self, plan_id: str, snapshot_id: int, _summary: Mapping[str, str]) -> Published:
         return Published(plan_id=plan_id, snapshot_id=snapshot_id, removed=())
 
