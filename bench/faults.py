@@ -65,6 +65,7 @@ Each is mended, and has a test of its own:
 - **full**, **readonly**: where a compaction writes the SQL view beside it anew, a full disk was a fault of the program.
 - **second**: of two runners of one plan the report of the one could be kept beside what the other had staged, and the plan ended as `blocked`;
   two undos of one plan at once could both be about to keep it, and one ended in the database's own error.
+- **refused**: a line to Java that broke while Spark's session was made left it without its catalogs, and an ingest ended in Spark's own words.
 
 What it cannot notice are rules that its lakes and commands never come to: of thirteen patches of `tests/breakages`, tried with eight points of one
 operation each, one was noticed (`kill-record-file-renamed-before-synced`); the others are for the tests that [breakages](breakages.md) names.

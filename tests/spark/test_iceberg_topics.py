@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from secrets import token_hex
 from uuid import UUID
@@ -19,7 +20,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
 from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES
 from message_lifecycle.stores.iceberg.pointers import SqlPointers
-from message_lifecycle.stores.iceberg.session import sql_table
+from message_lifecycle.stores.iceberg.session import java_table, sql_table
 from message_lifecycle.stores.iceberg.table_folder import TableDocument
 
 pytestmark = pytest.mark.spark
@@ -139,3 +140,11 @@ def test_a_look_at_idle_topics_needs_no_engine(lake: Lake) -> None:
     )
     done = subprocess.run([sys.executable, "-c", look], env=dict(os.environ), capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_table_is_found_by_whichever_line_to_java(lake: Lake) -> None:
+    """A thread here has a line of its own; so has what comes after a line that broke. The session has not met the catalog yet."""
+    name, session = lake.topic(), lake.session.newSession()
+    with ThreadPoolExecutor(1) as other:
+        found = other.submit(java_table, session, name).result()
+    assert str(found.uuid()) == lake.topics.describe(name).uuid

@@ -3,10 +3,10 @@ published is not exchanged."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -16,12 +16,13 @@ from message_lifecycle.app.scenario import World
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.topics import create_topic
 from message_lifecycle.app.wiring import memory_world
+from message_lifecycle.gates.suite import Suite
 from message_lifecycle.model.errors import CommitUnknown, NotReady
 from message_lifecycle.model.hold import HeldRange
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Check, GateReport, Published
+from message_lifecycle.model.outcome import Check, GateReport, Published, Staged
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, UndoPlan
 from message_lifecycle.model.setting_list import Value
@@ -137,6 +138,26 @@ def test_the_gate_of_another_run_does_not_end_what_is_being_published() -> None:
     assert isinstance(steps.publish(with_log(s, "publish", other), plan_id), Published)
     assert steps.verify(s, plan_id).name == "published"
     assert [message.offset for message in s.reader.messages(NAME)] == [1, 2]
+
+
+def test_what_another_run_stages_while_the_gate_looks_is_judged_instead() -> None:  # DEL-2
+    w, plan_id = judged()
+    s = w.services
+    first = s.ledger.record(plan_id).staged
+    assert first is not None
+    other = replace(first, branch="of another run")
+
+    class Slow:
+        seen: ClassVar[list[Staged]] = []
+
+        def judge(self, plan: Plan, staged: Staged, suite: Suite, evidence: Mapping[str, object]) -> GateReport:
+            self.seen.append(staged)
+            s.ledger.record_staged(other)
+            return s.gate.judge(plan, staged, suite, evidence)
+
+    assert steps.gate(replace(s, gate=Slow()), plan_id).judgement == "passed"
+    record = s.ledger.record(plan_id)
+    assert (Slow.seen, record.staged, record.state) == ([first, other], other, "gated")
 
 
 def test_a_commit_that_the_table_has_lost_is_not_told_as_published() -> None:  # DEL-4

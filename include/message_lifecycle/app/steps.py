@@ -191,7 +191,8 @@ def marks(s: Services, plan: Plan) -> bool:
 
 
 def gate(s: Services, plan_id: str) -> GateReport:
-    """Judge the staged change. A blocked plan is closed and its stage dropped: readers' data is as it was (DEL-2, DEL-3)."""
+    """Judge the staged change; where another run has staged it anew meanwhile, that. A blocked plan is closed and its stage dropped:
+    readers' data is as it was (DEL-2, DEL-3)."""
     record, staged = _staged(s, plan_id)
     if record.report is not None and _stands(s, record):
         return record.report
@@ -204,7 +205,12 @@ def gate(s: Services, plan_id: str) -> GateReport:
         holds = sparing.evidence(s, plan, lambda holds: operation.touched(s, plan, staged, holds))
         frames = with_frame(frames, "holds", holds)
     report = s.gate.judge(plan, staged, suite_of(plan, staged, policy), frames)
-    s.ledger.record_report(staged, report)
+    try:
+        s.ledger.record_report(staged, report)
+    except NotReady:
+        if _staged(s, plan_id)[1] == staged:
+            raise  # a person has answered, or it is being published
+        return gate(s, plan_id)
     if report.judgement == "blocked":
         found = "; ".join(f"{check.id}: {check.found}" for check in report.blocking)
         detail = found or f"{len(report.checks)} of {report.declared} checks were evaluated"

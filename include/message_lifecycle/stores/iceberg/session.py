@@ -217,6 +217,8 @@ def java_table(session: SparkSession, name: TopicName, *, kind: str = "") -> Jav
     from pyspark.errors import AnalysisException  # a third of a second by what comes with it, pandas too, and for Spark alone
 
     jvm: Java = session._jvm
+    # Spark knows catalogs by the session of Java's thread, and a thread answers one line: another one, or the next where one broke, has none.
+    jvm.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
     try:
         table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, sql_table(name, kind=kind))
     except AnalysisException as error:
