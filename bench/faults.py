@@ -64,7 +64,8 @@ Each is mended, and has a test of its own:
   of a deleted topic as done and deleted again.
 - **full**, **readonly**: where a compaction writes the SQL view beside it anew, a full disk was a fault of the program.
 - **second**: of two runners of one plan the report of the one could be kept beside what the other had staged, and the plan ended as `blocked`;
-  two undos of one plan at once could both be about to keep it, and one ended in the database's own error.
+  two undos of one plan at once could both be about to keep it, and one ended in the database's own error. A change that another runner had
+  staged anew was judged before it had its markers, and the plan of both ended as `blocked`.
 - **refused**: a line to Java that broke while Spark's session was made left it without its catalogs, and an ingest ended in Spark's own words.
 
 What it cannot notice are rules that its lakes and commands never come to: of thirteen patches of `tests/breakages`, tried with eight points of one

@@ -140,6 +140,19 @@ def test_the_gate_of_another_run_does_not_end_what_is_being_published() -> None:
     assert [message.offset for message in s.reader.messages(NAME)] == [1, 2]
 
 
+def test_what_another_run_has_staged_anew_is_marked_before_it_is_judged() -> None:  # MRK-4
+    """Without its markers it would be blocked, and with it the plan of both."""
+    w = world(max_age_seconds=1.0, subject_delete_marker_ttl=60)
+    append(w, one(1, key=b"a"), one(1, key=b"b"), one(100, key=b"z"))
+    s = w.services
+    plan_id = steps.plan(s, NAME, as_of=AS_OF).plan.plan_id
+    steps.stage(s, plan_id)
+    marked = steps.mark(s, plan_id)
+    s.ledger.record_staged(replace(marked, markers=None))
+    assert steps.gate(s, plan_id).judgement == "passed"
+    assert s.ledger.record(plan_id).staged == marked
+
+
 def test_what_another_run_stages_while_the_gate_looks_is_judged_instead() -> None:  # DEL-2
     w, plan_id = judged()
     s = w.services

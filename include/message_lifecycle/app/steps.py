@@ -199,6 +199,8 @@ def gate(s: Services, plan_id: str) -> GateReport:
     require_todays(s, record.plan)
     policy = Policy.of_values(record.plan.policy)
     sparing.require_heeded(s, record.plan)
+    if staged.markers is None and marks(s, record.plan):
+        staged = mark(s, plan_id)  # another run has staged anew what this one had marked
     plan, operation = record.plan, of_plan(s, record.plan)
     frames = operation.evidence(s, plan, staged, policy)
     if plan.requirements.heeded:
