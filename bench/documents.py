@@ -46,8 +46,8 @@ from message_lifecycle.stores.iceberg.data_files import data_file
 from message_lifecycle.stores.iceberg.documents import DocumentFile, FoldBucket, Folder, FoldJob
 from message_lifecycle.stores.iceberg.documents.fold import fold_bucket
 from message_lifecycle.stores.iceberg.documents.store import write_changes
+from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS
-from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.session import java_table, spark_session, sql_table
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, InputFile, NewFile, Resources
@@ -110,7 +110,7 @@ def one_document(repeats: int) -> int:
 
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/changes.parquet"
-        write_changes(LocalFileIO(), path, changes)
+        write_changes(LakeFileIO(), path, changes)
         source = DocumentFile(
             file=InputFile(path=path), bucket=0, rows=len(changes), first_document=None, last_document=None, last_seq=None
         )

@@ -26,8 +26,8 @@ from message_lifecycle.stores.iceberg.compaction.store import IcebergViews
 from message_lifecycle.stores.iceberg.copying import IcebergCopier
 from message_lifecycle.stores.iceberg.deleted_reclaim import IcebergDeletedReclaimer
 from message_lifecycle.stores.iceberg.documents.store import IcebergChanges, IcebergDocuments, IcebergSnapshots
+from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.layout import LEDGER, PARTITIONS_PROPERTY, STREAM_PROPERTY, TOPIC_PROPERTY, LogSummary, own_properties
-from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.pointers import SqlPointers
 from message_lifecycle.stores.iceberg.read import IcebergReader
 from message_lifecycle.stores.iceberg.reclaiming import IcebergReclaimer
@@ -155,12 +155,12 @@ def _granting(_plan: object, _report: object) -> tuple[bool, str, str]:
 
 def past_in(folder: Path, *, steps: Callable[[str], None] | None = None, ledger_url: str = "sqlite://") -> Past:
     """A lake in the folder; the ledger's clock stands at NOW."""
-    io = {"py-io-impl": f"{LocalFileIO.__module__}.{LocalFileIO.__name__}"}
+    io = {"py-io-impl": f"{LakeFileIO.__module__}.{LakeFileIO.__name__}"}
     catalog = catalog_in(folder)
     catalog.create_namespace_if_not_exists(NAME.namespace)
     tables = Tables()
     tables.__dict__["catalog"] = catalog_in(folder, **io)
-    tables.__dict__["pointers"] = SqlPointers({"uri": str(tables.catalog.properties["uri"])})
+    tables.__dict__["pointers"] = SqlPointers({"uri": str(tables.catalog.properties["uri"])}, lambda: tables.catalog)
     clock = StandingClock(NOW)
     ledger = open_ledger(ledger_url, clock=clock)
     views, documents = IcebergViews(_no_spark, tables=tables), IcebergDocuments(_no_spark, tables=tables)

@@ -113,8 +113,9 @@ def test_a_marker_moves_with_every_change_only(lake: Lake) -> None:
 
 
 def test_a_catalog_that_does_not_answer_is_named(lake: Lake) -> None:
-    topics = IcebergTopics(Tables())
-    topics._tables.pointers = SqlPointers({"type": "sql", "uri": "postgresql+psycopg://x:y@127.0.0.1:1/lake"})
+    tables = Tables()
+    tables.pointers = SqlPointers({"type": "sql", "uri": "postgresql+psycopg://x:y@127.0.0.1:1/lake"}, lambda: tables.catalog)
+    topics = IcebergTopics(tables)
     with pytest.raises(CatalogUnavailable, match="Check that its database runs") as told:
         topics.list()
     assert "PYICEBERG_HOME" not in str(told.value), "the configuration was found: it names the database that does not answer"

@@ -35,8 +35,8 @@ from message_lifecycle.stores.iceberg.erasure.metadata import ERASING, read_goin
 from message_lifecycle.stores.iceberg.erasure.publish import load_with_going
 from message_lifecycle.stores.iceberg.erasure.rewrite import rewrite
 from message_lifecycle.stores.iceberg.erasure.search import MAIN, Heads, UndoWindow, search
+from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID
-from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from tests.errors import raises
 from tests.histories import PLACE, catalog_in, document_of
 
@@ -313,12 +313,12 @@ def test_a_file_outside_the_table_that_holds_the_key_is_refused(tmp_path: Path, 
     made = catalog.create_table(PLACE, schema=rows.schema)
     made.append(rows)
     pq.write_table(rows, tmp_path / "outside.parquet")
-    before = search(LocalFileIO(), document_of(made), "log", lambda found: found == key, window(0))
+    before = search(LakeFileIO(), document_of(made), "log", lambda found: found == key, window(0))
     assert [(file.offsets, file.needed) for file in before.summary.files] == [("0", True)]
     made.add_files([str(tmp_path / "outside.parquet")])
     with raises("UnsupportedErasure", match="outside"):
-        search(LocalFileIO(), document_of(made), "log", lambda found: found == key, window(0))
-    search(LocalFileIO(), document_of(made), "log", lambda found: found == b"nobody's", window(0))
+        search(LakeFileIO(), document_of(made), "log", lambda found: found == key, window(0))
+    search(LakeFileIO(), document_of(made), "log", lambda found: found == b"nobody's", window(0))
 
 
 @pytest.mark.postgres
@@ -327,7 +327,7 @@ def test_another_run_may_end_an_erasure_between_two_looks_at_it(tmp_path: Path, 
     catalog = catalog_in(tmp_path)
     made = catalog.create_table(PLACE, schema=pa.schema([("offset", pa.int64())]), properties={ERASING: "metadata/erasure-1.going.json"})
     with pytest.raises(FileNotFoundError, match="erasure-1"):
-        load_with_going(catalog, PLACE, LocalFileIO())  # the table names it still, and it is lost
+        load_with_going(catalog, PLACE, LakeFileIO())  # the table names it still, and it is lost
 
     def ended(io: FileIO, found: dict[str, Any]) -> list[str]:
         if ERASING in found["properties"]:
@@ -335,7 +335,7 @@ def test_another_run_may_end_an_erasure_between_two_looks_at_it(tmp_path: Path, 
         return read_going(io, found)
 
     monkeypatch.setattr(publish, "read_going", ended)
-    after, going = load_with_going(catalog, PLACE, LocalFileIO())
+    after, going = load_with_going(catalog, PLACE, LakeFileIO())
     assert going == []
     assert ERASING not in after["properties"]
 
@@ -355,6 +355,6 @@ def test_a_file_written_by_arrow_keeps_its_columns(tmp_path: Path, store_schema:
     old, new = tmp_path / "old.parquet", tmp_path / "new.parquet"
     pq.write_table(rows, old, store_schema=store_schema)
     before = pq.read_table(old)
-    found = rewrite(LocalFileIO(), str(old), np.array([0]), str(new), (), new_puffin=str(tmp_path / "v"), within="t")
+    found = rewrite(LakeFileIO(), str(old), np.array([0]), str(new), (), new_puffin=str(tmp_path / "v"), within="t")
     assert (found.rows, found.vectors) == (2, ())
     assert pq.read_table(new).equals(before.slice(1), check_metadata=True)

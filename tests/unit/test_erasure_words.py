@@ -16,7 +16,7 @@ from message_lifecycle.stores.iceberg.erasure.metadata import Rewriting
 from message_lifecycle.stores.iceberg.erasure.search import UndoWindow, ancestors
 from message_lifecycle.stores.iceberg.history import progress_in
 from message_lifecycle.stores.iceberg.java import identifier
-from message_lifecycle.stores.iceberg.local_io import LocalFileIO
+from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.session import engine
 from message_lifecycle.stores.iceberg.table_metadata import change_metadata, changed_metadata, current_metadata
 from message_lifecycle.stores.iceberg.table_metadata import document_of as in_java
@@ -50,7 +50,7 @@ def past(catalog: SqlCatalog, *summaries: Summary) -> Table:
 def erasure(plan_id: str = "p" * 32) -> Rewriting:
     """Of a key that nothing holds: what is told of here is the metadata alone."""
     return Rewriting(
-        io=LocalFileIO(),
+        io=LakeFileIO(),
         plan_id=plan_id,
         attempt="a",
         files={},

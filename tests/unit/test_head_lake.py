@@ -16,7 +16,7 @@ from message_lifecycle.app import receipts, steps
 from message_lifecycle.app.views.explanation import explain_message
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.stores.iceberg.catalog import Tables
-from message_lifecycle.stores.iceberg.local_io import LocalFileIO
+from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.pointers import SqlPointers
 from message_lifecycle.stores.iceberg.table_folder import local_path
 from tests.head_lake import archive
@@ -34,10 +34,10 @@ def _no_spark() -> NoReturn:
 def head_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restored]:
     folder = tmp_path_factory.mktemp("head_lake")
     uri = f"sqlite:///{folder}/catalog.db"
-    io = {"py-io-impl": f"{LocalFileIO.__module__}.{LocalFileIO.__name__}"}
+    io = {"py-io-impl": f"{LakeFileIO.__module__}.{LakeFileIO.__name__}"}
     tables = Tables()
     tables.__dict__["catalog"] = SqlCatalog("lake", uri=uri, warehouse=str(folder / "warehouse"), **io)
-    tables.__dict__["pointers"] = SqlPointers({"uri": uri})
+    tables.__dict__["pointers"] = SqlPointers({"uri": uri}, lambda: tables.catalog)
     with restored(folder, tables, _no_spark) as made:
         yield made
 
@@ -93,7 +93,7 @@ def test_every_size_that_is_told_of_a_manifest_is_its_own(head_lake: Restored) -
     told: dict[str, int] = {}
     for place, location in head_lake.of_lake.pointers.all("head"):
         if not place[1].endswith(("__live", "__latest")):
-            table = StaticTable.from_metadata(location, {"py-io-impl": f"{LocalFileIO.__module__}.{LocalFileIO.__name__}"})
+            table = StaticTable.from_metadata(location, {"py-io-impl": f"{LakeFileIO.__module__}.{LakeFileIO.__name__}"})
             told |= {one.manifest_path: one.manifest_length for at in table.snapshots() for one in at.manifests(table.io)}
     assert {path: length for path, length in told.items() if local_path(path).stat().st_size != length} == {}
     assert len(told) > len(topics())

@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 from message_lifecycle.model.errors import CommitUnknown, OutsideTable, PlanConflict, SnapshotInUse, UnsafePath
 from message_lifecycle.stores.iceberg import table_metadata
 from message_lifecycle.stores.iceberg.history import NamedFile, all_named, inventory, reachable, snapshot_ids
-from message_lifecycle.stores.iceberg.local_io import LocalFileIO
+from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.reclaiming import expire
 from message_lifecycle.stores.iceberg.table_folder import (
     Deleted,
@@ -47,7 +47,7 @@ from tests.histories import (
 
 pytestmark = ON_OWN_CATALOG
 
-IO = LocalFileIO()
+IO = LakeFileIO()
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_what_is_reachable_is_what_pyiceberg_reads(table: Table) -> None:
 def test_each_manifest_is_read_once(table: Table) -> None:
     read: list[str] = []
 
-    class Counting(LocalFileIO):
+    class Counting(LakeFileIO):
         def new_input(self, location: str) -> object:  # type: ignore[override]  # what it gives is handed on
             read.append(location)
             return super().new_input(location)

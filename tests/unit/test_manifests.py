@@ -16,7 +16,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField
 
 from message_lifecycle.stores.iceberg import manifests
-from message_lifecycle.stores.iceberg.local_io import LocalFileIO
+from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 
 COLUMNS = Schema(NestedField(1, "partition", IntegerType()), NestedField(2, "segment", LongType()))
 SPEC = PartitionSpec(
@@ -30,7 +30,7 @@ FILES = (
 
 
 def test_each_entry_is_read_as_pyiceberg_reads_it(tmp_path: Path) -> None:
-    io, path = LocalFileIO(), str(tmp_path / "manifest.avro")
+    io, path = LakeFileIO(), str(tmp_path / "manifest.avro")
     with write_manifest(2, SPEC, COLUMNS, io.new_output(path), 5, "deflate") as writer:
         for number, fields in enumerate(FILES):
             writer.add_entry(

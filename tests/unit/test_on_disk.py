@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from message_lifecycle.stores.iceberg import table_folder
-from message_lifecycle.stores.iceberg.local_io import LocalFileIO
+from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.table_folder import on_disk
 
 
@@ -30,12 +30,12 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_a_file_comes_with_every_folder_that_was_made_for_it(tmp_path: Path, synced: list[Path], scheme: str) -> None:
     folder = tmp_path / "table" / "data"
-    with LocalFileIO().new_output(f"{scheme}{folder / 'one.parquet'}").create() as stream:
+    with LakeFileIO().new_output(f"{scheme}{folder / 'one.parquet'}").create() as stream:
         stream.write(b"content")
         assert synced == []
     assert synced[:4] == [folder / "one.parquet", folder, folder.parent, tmp_path]
     synced.clear()
-    with LocalFileIO().new_output(f"{scheme}{folder / 'two.parquet'}").create() as stream:
+    with LakeFileIO().new_output(f"{scheme}{folder / 'two.parquet'}").create() as stream:
         stream.write(b"content")
     assert synced == [folder / "two.parquet", folder], "the folders' own names are there already"
 

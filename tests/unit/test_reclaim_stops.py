@@ -20,8 +20,8 @@ from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
 from message_lifecycle.stores.iceberg.erasure.search import loose_with
 from message_lifecycle.stores.iceberg.erasure.store import IcebergEraser
 from message_lifecycle.stores.iceberg.java import PROPERTIES
+from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.layout import STAGED_AS
-from message_lifecycle.stores.iceberg.local_io import LocalFileIO
 from message_lifecycle.stores.iceberg.reclaim_evidence import named, reclaim_evidence
 from message_lifecycle.stores.iceberg.session import engine
 from message_lifecycle.stores.iceberg.table_folder import local_path
@@ -252,7 +252,7 @@ def test_a_torn_file_that_no_snapshot_names_cannot_be_searched_and_counts_as_hel
     named = [f"{root}/{name}" for name in names_below(root) if name.endswith(".parquet")]
     for name, content in (("empty", b""), ("torn", b"PAR1 and then it died")):
         (root / "data" / f"{name}.parquet").write_bytes(content)
-    found = loose_with(LocalFileIO(), document_of(past.log), named, lambda _key: False, "log")
+    found = loose_with(LakeFileIO(), document_of(past.log), named, lambda _key: False, "log")
     assert sorted((one.file.name, one.file.rows) for one in found) == [("data/empty.parquet", 0), ("data/torn.parquet", 0)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
 from message_lifecycle.stores.iceberg.layout import PARTITIONS_PROPERTY, STREAM_PROPERTY, TOPIC_PROPERTY
 from message_lifecycle.stores.iceberg.pointers import Place
+from message_lifecycle.stores.iceberg.table_folder import TableDocument
 
 ORDERS = TopicName(stream="shop", topic="orders.eu")
 
@@ -25,13 +26,15 @@ class Catalog:
 
     places: dict[Place, str]
     later: dict[Place, str | None] = field(default_factory=dict)
-    file_properties: Mapping[str, str] = field(default_factory=dict)
 
     def one(self, place: Place) -> str | None:
         return self.later.get(place, self.places.get(place))
 
     def all(self, namespace: str | None) -> Sequence[tuple[Place, str]]:
         return [(place, location) for place, location in self.places.items() if namespace in (None, place[0])]
+
+    def read(self, place: Place, location: str) -> TableDocument:
+        return TableDocument.read(location, {})
 
 
 def metadata(name: TopicName) -> bytes:

@@ -53,7 +53,7 @@ from message_lifecycle.stores.iceberg.layout import (
 )
 from message_lifecycle.stores.iceberg.pointers import CatalogPointers, Place, Pointers, SqlPointers, reaching_catalog
 from message_lifecycle.stores.iceberg.session import sql_table
-from message_lifecycle.stores.iceberg.table_folder import TORN, TableDocument, Within, is_absolute, is_local, said_by
+from message_lifecycle.stores.iceberg.table_folder import TORN, TableDocument, Within, is_absolute, said_by
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 
     from message_lifecycle.stores.iceberg.new_table import TableShape
 
+_FILE_IO = "message_lifecycle.stores.iceberg.lake_io.LakeFileIO"
 UNDO_PROPERTY = "history.expire.max-snapshot-age-ms"
 
 
@@ -77,16 +78,13 @@ class Tables:
         """PyIceberg's catalog. Raises CatalogUnavailable."""
         from pyiceberg.catalog import load_catalog
 
-        properties = self._configured()
-        # Local files by the standard library, unless somebody has chosen another way.
-        light = {"py-io-impl": "message_lifecycle.stores.iceberg.local_io.LocalFileIO"} if is_local(properties.get("warehouse", "")) else {}
         with reaching_catalog():
-            return load_catalog(CATALOG, **{**light, **properties})
+            return load_catalog(CATALOG, **{"py-io-impl": _FILE_IO, **self._configured()})
 
     @cached_property
     def pointers(self) -> Pointers:
         properties = self._configured()
-        return SqlPointers(properties) if properties.get("type") == "sql" else CatalogPointers(self.catalog)
+        return SqlPointers(properties, lambda: self.catalog) if properties.get("type") == "sql" else CatalogPointers(self.catalog)
 
     def _configured(self) -> dict[str, str]:
         from pyiceberg.utils.config import Config
@@ -100,7 +98,7 @@ class Tables:
         return {str(key): str(value) for key, value in found.items()}
 
     def file_io(self, location: str) -> FileIO:
-        """The catalog's own way to the files there."""
+        """The catalog's own way to the files there: of a table that it has, `pointers.file_io` is the table's."""
         from pyiceberg.io import load_file_io
 
         return load_file_io(properties=self.catalog.properties, location=location)
@@ -160,7 +158,7 @@ class Tables:
         while True:
             try:
                 with reaching_catalog():
-                    return TableDocument.read(location, self.pointers.file_properties)
+                    return self.pointers.read(place, location)
             except (OSError, *TORN) as error:
                 asked, location = location, self._moved(place)
                 if location == asked:
@@ -183,7 +181,7 @@ class Tables:
 
             try:
                 with reaching_catalog():
-                    seen = self._tables[place] = self.catalog.load_table(place)
+                    seen = self._tables[place] = self.pointers.table(place)
             except NoSuchTableError:
                 raise UnknownTopic(str(name)) from None
             except (OSError, *TORN) as error:
@@ -376,9 +374,9 @@ def check_places_alone(tables: Tables, mine: Mapping[Place, Within]) -> None:
             if place != own and _lies_below(location, within):
                 raise UnsafePath(location, f"the metadata of {'.'.join(place)} within the location of {'.'.join(own)}")
         try:
-            folders = _folders(location, tuple(sorted(tables.pointers.file_properties.items())))
-        except (FileNotFoundError, *TORN):
-            continue  # nobody reads one whose metadata are gone or damaged
+            folders = _folders(tables.pointers, place, location)
+        except (UnknownTopic, FileNotFoundError, *TORN):
+            continue  # nobody reads one that is gone, or whose metadata are gone or damaged
         for folder in folders:
             for own, within in mine.items():
                 if place != own and _lies_below(f"{folder.rstrip('/')}/_", within):
@@ -386,10 +384,10 @@ def check_places_alone(tables: Tables, mine: Mapping[Place, Within]) -> None:
 
 
 @lru_cache(maxsize=4096)
-def _folders(location: str, file_properties: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+def _folders(pointers: Pointers, place: Place, location: str) -> tuple[str, ...]:
     """Where the table writes that has its metadata there, which never change."""
     try:
-        found = TableDocument.read(location, dict(file_properties))
+        found = pointers.read(place, location)
     except (FileNotFoundError, gzip.BadGzipFile):
         raise
     except OSError as error:

@@ -172,7 +172,7 @@ class IcebergDeletedReclaimer(ChangeStore):
 
     def _files(self, table: TopicTable, document: TableDocument, orphans_before: Instant) -> TableFiles:
         location = str(document.content["location"])
-        within, io = Within(location), self._io(document.location)
+        within, io = Within(location), self._tables.pointers.file_io(place_of(table.table_uuid), document.location)
         metadata = within.name(document.location)
         with inventory() as found:
             try:

@@ -1,4 +1,4 @@
-"""Local files for PyIceberg by the standard library.
+"""Files for PyIceberg by the scheme of each path: those of this machine by the standard library, all others by PyIceberg's own way.
 
 PyIceberg's own way to local files imports PyArrow and pandas: over a second of CPU, more than all else that reading a log's
 metadata costs. Reading messages still goes through PyArrow.
@@ -7,10 +7,12 @@ metadata costs. Reading messages still goes through PyArrow.
 from __future__ import annotations
 
 import io
+from urllib.parse import urlsplit
 
-from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
+from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, InputStream, OutputFile, OutputStream, load_file_io
+from pyiceberg.typedef import EMPTY_DICT, Properties
 
-from message_lifecycle.stores.iceberg.table_folder import local_path, on_disk
+from message_lifecycle.stores.iceberg.table_folder import is_local, local_path, on_disk
 
 
 class _LocalFile(InputFile, OutputFile):
@@ -46,14 +48,30 @@ class _DurableFile(io.BufferedWriter):
             on_disk(self._location)
 
 
-class LocalFileIO(FileIO):
-    """`py-io-impl` of catalogs whose warehouse is a local folder."""
+class LakeFileIO(FileIO):
+    """`py-io-impl` of the catalog, unless somebody has chosen another. `properties`: the catalog's, or the table's own, as of those who may
+    reach one table alone."""
+
+    def __init__(self, properties: Properties = EMPTY_DICT) -> None:
+        super().__init__(properties)
+        self._elsewhere: dict[str, FileIO] = {}
 
     def new_input(self, location: str) -> InputFile:
-        return _LocalFile(location)
+        return _LocalFile(location) if is_local(location) else self._of(location).new_input(location)
 
     def new_output(self, location: str) -> OutputFile:
-        return _LocalFile(location)
+        return _LocalFile(location) if is_local(location) else self._of(location).new_output(location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        local_path(location if isinstance(location, str) else location.location).unlink(missing_ok=True)
+        path = location if isinstance(location, str) else location.location
+        if is_local(path):
+            local_path(path).unlink(missing_ok=True)
+        else:
+            self._of(path).delete(path)
+
+    def _of(self, location: str) -> FileIO:
+        scheme = urlsplit(location).scheme
+        if scheme not in self._elsewhere:
+            own = {key: value for key, value in self.properties.items() if key != PY_IO_IMPL}
+            self._elsewhere[scheme] = load_file_io(own, location)
+        return self._elsewhere[scheme]

@@ -184,7 +184,7 @@ class IcebergReclaimer(ChangeStore):
     def _open(self, name: TopicName, table: str) -> tuple[TableDocument, FileIO]:
         place = name.namespace, name.table(table)
         document = self._tables.at(place, self._tables.location(name, kind=table))
-        return document, self._tables.file_io(document.location)
+        return document, self._tables.pointers.file_io(place, document.location)
 
     def _still_there(self, name: TopicName, action: Forget) -> Iterator[str]:
         document, io = self._open(name, action.table)

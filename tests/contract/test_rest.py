@@ -1,0 +1,93 @@
+"""A lake behind a REST catalog (tables on disk, no Spark): one topic of each kind through all that it may meet. `make hunt` runs the whole suite there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from message_lifecycle.app import views
+from message_lifecycle.app.reading import read_compacted
+from message_lifecycle.app.scenario import World
+from message_lifecycle.app.topics import alter_topic
+from message_lifecycle.app.wiring import WORLDS
+from message_lifecycle.model.message import is_marker
+from message_lifecycle.model.outcome import Outcome
+from message_lifecycle.model.request import PurgeKey, RemoveMessages, UndoPlan
+from message_lifecycle.model.topic import NO_OPTIONS
+from tests.contract.test_deleted_reclaim import named, reclaim
+from tests.contract.test_requests import append, topic_of
+from tests.contract.test_topic_delete import deleted
+from tests.contract.test_undo_after_erasure import erased
+from tests.contract.test_undo_view import compacted, view
+from tests.rest_lake import RestLake
+from tests.undone import published, run, sealed_segments, stored, undone
+from tests.undone_documents import made, purged
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+
+@pytest.fixture
+def world(rest: RestLake) -> Iterator[World]:
+    with rest.entered():
+        opened = WORLDS["iceberg"]({}, NO_OPTIONS)
+        yield opened
+        opened.close()
+
+
+def test_whole_segments_go_and_come_back(world: World) -> None:
+    name = topic_of(world, message_expiry=100)
+    sealed_segments(world, name, 1, 2, 500)
+    was = stored(world, name)
+    plan_id = published(world, name, 200)
+    assert [message.offset for message in stored(world, name)] == [6, 7, 8]
+    undone(world, name, 210, plan_id)
+    assert stored(world, name) == was
+    assert run(world, name, 211, UndoPlan(plan_id=plan_id)).name == "no_op"
+
+
+def test_single_messages_go_leave_markers_and_come_back_and_a_key_is_erased(world: World) -> None:
+    name = topic_of(world, allow_msg_ttl=True, subject_delete_marker_ttl=600)
+    append(world, name, 1, b"a", ttl="1s")
+    append(world, name, 1, b"b", b"c")
+    was = stored(world, name)
+    plan_id = published(world, name, 9)
+    assert [(m.key, is_marker(m.headers)) for m in stored(world, name)] == [(b"b", False), (b"c", False), (b"a", True)]
+    undone(world, name, 10, plan_id)
+    assert stored(world, name) == was
+    published(world, name, 11, PurgeKey(key=b"b"))
+    erased(world, name, 12, b"c")
+    assert b"c" not in {message.key for message in stored(world, name)}
+    (told,) = views.status(world.services, [name])
+    assert told["messages"] == len(stored(world, name))
+
+
+def test_a_compacted_view_gives_back_what_was_taken_from_it(world: World) -> None:
+    name = compacted(world, b"a", b"b", b"a", b"c")
+    was, rows = stored(world, name), view(world, name)
+    plan_id = published(world, name, 5, RemoveMessages(positions=((0, 1), (0, 2))))
+    undone(world, name, 7, plan_id)
+    assert (stored(world, name), view(world, name)) == (was, rows)
+    append(world, name, 8, b"a")
+    published(world, name, 9, "compaction")
+    assert [(m.offset, m.key) for m in read_compacted(world.services, name)] == [(1, b"b"), (3, b"c"), (4, b"a")]
+
+
+def test_documents_are_folded_purged_and_come_back(world: World) -> None:
+    topic = made(world)
+    plans, was = purged(topic)
+    assert topic.undone(4, plans[-1]).restored
+    assert topic.shown()[0] == was[0]
+
+
+def test_a_topic_is_altered_deleted_brought_back_and_given_up(world: World) -> None:
+    name = topic_of(world, undo_window=1000, cleanup_policy="compact")
+    append(world, name, 1, b"a", b"b")
+    published(world, name, 2, "compaction")
+    alter_topic(world.services, name, {"undo_window": 100})
+    was, uuid = stored(world, name), world.services.topics.describe(name).uuid
+    undone(world, name, 6, deleted(world, name, 5))
+    assert (stored(world, name), world.services.topics.describe(name).uuid) == (was, uuid)
+    plan_id = deleted(world, name, 7)
+    outcome: Outcome = reclaim(world, plan_id, 108)
+    assert (outcome.name, named(world, name)) == ("published", [])

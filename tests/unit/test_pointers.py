@@ -1,0 +1,114 @@
+"""What a catalog that is no SQL database is asked, and what is taken from its answer alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.memory import InMemoryCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from message_lifecycle.model.errors import UnknownTopic
+from message_lifecycle.stores.iceberg import lake_io
+from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
+from message_lifecycle.stores.iceberg.layout import LIVE
+from message_lifecycle.stores.iceberg.pointers import CatalogPointers
+from message_lifecycle.stores.iceberg.table_folder import TableDocument, local_path
+
+PLACE = ("shop", "orders")
+SCHEMA = Schema(NestedField(1, "offset", LongType(), required=True))
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> InMemoryCatalog:
+    made = InMemoryCatalog("lake", warehouse=str(tmp_path))
+    made.create_namespace("shop")
+    return made
+
+
+def test_metadata_are_what_the_catalog_has_answered_and_no_file_beside_it(catalog: InMemoryCatalog) -> None:
+    """Where credentials are given for each table, the catalog's own do not reach its files."""
+    pointers = CatalogPointers(catalog)
+    made = catalog.create_table(PLACE, SCHEMA, properties={"a": "b"})
+    location = pointers.one(PLACE)
+    assert location == made.metadata_location
+    written = TableDocument.read(location, {})
+    local_path(location).unlink()
+    found = pointers.read(PLACE, location)
+    assert (found.uuid, found.location, found.properties) == (str(made.metadata.table_uuid), location, {"a": "b"})
+    told = {key: value for key, value in found.content.items() if key not in ("schemas", "schema")}
+    assert told == {key: value for key, value in written.content.items() if key not in ("schemas", "schema")}
+    assert pointers.table(PLACE).metadata_location == location
+    assert pointers.file_io(PLACE, location) is pointers.table(PLACE).io, "the table's own way"
+
+
+def test_a_table_that_has_moved_is_asked_for_again(catalog: InMemoryCatalog) -> None:
+    pointers = CatalogPointers(catalog)
+    made = catalog.create_table(PLACE, SCHEMA)
+    before = pointers.one(PLACE)
+    assert before is not None
+    with made.transaction() as changes:
+        changes.set_properties(a="c")
+    after = pointers.one(PLACE)
+    assert after not in (None, before)
+    newest = pointers.read(PLACE, before)
+    assert (newest.location, newest.properties["a"]) == (after, "c"), "or newer ones"
+
+
+def test_what_is_gone_is_none_and_is_not_read_from_an_older_answer(catalog: InMemoryCatalog) -> None:
+    pointers = CatalogPointers(catalog)
+    catalog.create_table(PLACE, SCHEMA)
+    location = pointers.one(PLACE)
+    assert location is not None
+    assert pointers.all(None) == pointers.all("shop") == [(PLACE, location)]
+    catalog.drop_table(PLACE)
+    assert (pointers.one(PLACE), pointers.all(None), pointers.all("nobody")) == (None, [], [])
+    with pytest.raises(UnknownTopic):
+        pointers.read(PLACE, location)
+    with pytest.raises(NoSuchTableError):
+        pointers.table(PLACE)
+
+
+def test_a_catalog_without_views_has_none(catalog: InMemoryCatalog) -> None:
+    assert CatalogPointers(catalog).one(("shop", f"orders__{LIVE}")) is None
+
+
+class Elsewhere(FileIO):
+    def new_input(self, location: str) -> InputFile:
+        return f"in {location}"  # type: ignore[return-value]  # a word tells who was asked
+
+    def new_output(self, location: str) -> OutputFile:
+        return f"out {location}"  # type: ignore[return-value]
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        raise FileExistsError(str(location))
+
+
+def test_each_path_goes_by_its_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path of a store was once written into the working folder, `./s3:/...`, and a snapshot committed that named it."""
+    asked: list[tuple[str, dict[str, str]]] = []
+
+    def load(properties: dict[str, str], location: str) -> FileIO:
+        asked.append((location, properties))
+        return Elsewhere(properties)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(lake_io, "load_file_io", load)
+    io = LakeFileIO({PY_IO_IMPL: "this one", "s3.endpoint": "there"})
+    assert (io.new_input("s3://lake/a"), io.new_output("s3://lake/b"), io.new_input("gs://lake/c")) == (
+        "in s3://lake/a",
+        "out s3://lake/b",
+        "in gs://lake/c",
+    )
+    with pytest.raises(FileExistsError):
+        io.delete("s3://lake/a")
+    assert asked == [("s3://lake/a", {"s3.endpoint": "there"}), ("gs://lake/c", {"s3.endpoint": "there"})], "one for each scheme"
+    for name in (str(tmp_path / "x"), f"file://{tmp_path / 'y'}"):
+        with io.new_output(name).create() as stream:
+            stream.write(b"here")
+        assert local_path(name).read_bytes() == b"here"
+        io.delete(name)
+    assert not list(tmp_path.iterdir())
