@@ -64,13 +64,12 @@ _ENDPOINTS = (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`path`: its parts below `/v1`, decoded. `vended`: whether the client takes credentials of each table."""
+    """`path`: its parts below `/v1`, decoded."""
 
     method: str
     path: tuple[str, ...]
     query: Mapping[str, str]
     body: str
-    vended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +86,8 @@ Around = Callable[[Asked, Serve], Answer | None]
 
 
 class RestCatalog:
-    """`config`: what a client is told of one table beside its metadata, by its location: where its files are and how they are reached."""
-
-    def __init__(self, jvm: Jvm, *, token: str, config: Callable[[str], Mapping[str, str]] = lambda _: {}) -> None:
-        self._jvm, self._catalog, self._config = jvm, jvm.lake, config
+    def __init__(self, jvm: Jvm, *, token: str) -> None:
+        self._jvm, self._catalog = jvm, jvm.lake
         self._token = token
         self.around: Around = lambda asked, serve: serve(asked)
         self._handlers: Java = jvm._jvm.org.apache.iceberg.rest.CatalogHandlers
@@ -136,7 +133,7 @@ class RestCatalog:
             case "POST", "tables":
                 request = self._read(asked, "CreateTableRequest")
                 made = self._handlers.stageTableCreate if request.stageCreate() else self._handlers.createTable
-                return self._table(made(self._catalog, namespace, request))
+                return self._told(made(self._catalog, namespace, request))
             case "POST", "views":
                 return self._told(self._handlers.createView(self._catalog, namespace, self._read(asked, "CreateViewRequest")))
             case _, "tables", name, *more:
@@ -149,9 +146,9 @@ class RestCatalog:
     def _of_table(self, asked: Asked, name: Java, more: list[str]) -> Answer:
         match asked.method, *more:
             case (("GET" | "HEAD"),):
-                return self._table(self._handlers.loadTable(self._catalog, name, self._iceberg.rest.RESTCatalogProperties.SnapshotMode.ALL))
+                return self._told(self._handlers.loadTable(self._catalog, name, self._iceberg.rest.RESTCatalogProperties.SnapshotMode.ALL))
             case ("POST",):
-                return self._table(self._handlers.updateTable(self._catalog, name, self._read(asked, "UpdateTableRequest")))
+                return self._told(self._handlers.updateTable(self._catalog, name, self._read(asked, "UpdateTableRequest")))
             case ("DELETE",):
                 self._handlers.dropTable(self._catalog, name)
                 return Answer(HTTPStatus.NO_CONTENT)
@@ -171,14 +168,6 @@ class RestCatalog:
                 return Answer(HTTPStatus.NO_CONTENT)
             case _:
                 return _unknown(asked)
-
-    def _table(self, response: Java) -> Answer:
-        """What is told of a table alone is told with it."""
-        config = dict(self._config(str(response.tableMetadata().location())))
-        if config:
-            builder = self._iceberg.rest.responses.LoadTableResponse.builder()
-            response = builder.withTableMetadata(response.tableMetadata()).addAllConfig(config).build()
-        return self._told(response)
 
     @property
     def _iceberg(self) -> Java:
@@ -238,8 +227,7 @@ def serving(catalog: RestCatalog, *, port: int = 0) -> Iterator[str]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
             version, *path = (unquote(part) for part in split.path.strip("/").split("/"))
             query = {key: values[-1] for key, values in parse_qs(split.query).items()}
-            vended = "vended-credentials" in (self.headers.get("X-Iceberg-Access-Delegation") or "")
-            asked = Asked(self.command, tuple(path), query, body, vended)
+            asked = Asked(self.command, tuple(path), query, body)
             if not catalog.knows(self.headers.get("Authorization")):
                 told = {"message": "the token is another", "type": "NotAuthorizedException", "code": HTTPStatus.UNAUTHORIZED.value}
                 answer: Answer | None = Answer(HTTPStatus.UNAUTHORIZED, json.dumps({"error": told}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,13 @@ from message_lifecycle.model.topic import NO_OPTIONS, Backend, StoreOptions
 from tests.effort import hunt
 from tests.rest_lake import RestLake, rest_lake
 
-_TABLES = (pytest.mark.spark, pytest.mark.postgres)
-REST = "rest"
-"""Tables behind a REST catalog, without a Spark session. `make hunt` alone runs what is no sample (`tests/contract/test_rest.py`)."""
-NEEDS = {"iceberg": _TABLES, REST: (*_TABLES, hunt), "redis_streams": (pytest.mark.redis,)}
+NEEDS = {"iceberg": (pytest.mark.spark, pytest.mark.postgres), "redis_streams": (pytest.mark.redis,)}
 """Marks of the stores whose tests start something."""
 WHOLE_LOGS: tuple[Backend, ...] = ("memory", "iceberg")
 """Stores that every operation runs on; the others have retention alone (RET-5)."""
 
 
-def on(*stores: str, hunted: Backend | None = None) -> list[object]:
+def on(*stores: Backend, hunted: Backend | None = None) -> list[object]:
     """Parameters of `store_kind`. `hunted`: the store on which `make hunt` alone runs them."""
     return [pytest.param(store, marks=(*NEEDS.get(store, ()), *([hunt] if store == hunted else ()))) for store in stores]
 
@@ -41,18 +37,9 @@ def rest(embedded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
         yield made
 
 
-@pytest.fixture(params=on(*WHOLE_LOGS, REST))
-def store_kind(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """Which store: tables are `iceberg`, whatever their catalog."""
-    with ExitStack() as entered:
-        if request.param == REST:
-            entered.enter_context(request.getfixturevalue("rest").entered())
-            yield "iceberg"
-            return
-        yield _started(request, request.param)
-
-
-def _started(request: pytest.FixtureRequest, kind: Backend) -> Backend:
+@pytest.fixture(params=on(*WHOLE_LOGS))
+def store_kind(request: pytest.FixtureRequest) -> Backend:
+    kind: Backend = request.param
     if kind == "iceberg":
         request.getfixturevalue("embedded")
     if kind == "redis_streams":

@@ -1,4 +1,4 @@
-"""A lake behind a REST catalog (tables on disk, no Spark): one topic of each kind through all that it may meet. `make hunt` runs the whole suite there."""
+"""A lake behind a REST catalog, tables on disk and no Spark: one topic of each kind through all that it may meet."""
 
 from __future__ import annotations
 

@@ -25,9 +25,10 @@ def test_what_came_back_is_kept_once(ledger: Ledger) -> None:
 
 def test_an_undo_takes_the_place_of_one_that_did_not_bring_all(ledger: Ledger) -> None:
     ledger.set_undone(TOPIC, "p1", "u1", RANGES)
+    ledger.release_undone("p1", by="ada", text="fine")
     ledger.set_undone(TOPIC, "p1", "u2", (), instead_of="u1")
     (known,) = ledger.undone(TOPIC)
-    assert (known.undone_by, known.ranges) == ("u2", RANGES)
+    assert (known.undone_by, known.ranges, known.released_at, known.released_by, known.text) == ("u2", RANGES, None, None, None)
 
 
 @pytest.mark.parametrize(

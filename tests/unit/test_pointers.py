@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+import requests
 from pyiceberg.catalog.memory import InMemoryCatalog
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import ServerError, ServiceUnavailableError, UnauthorizedError
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from message_lifecycle.model.errors import UnknownTopic
+from message_lifecycle.model.errors import CatalogUnavailable, TableUnreadable, UnknownTopic
 from message_lifecycle.stores.iceberg import lake_io
+from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.layout import LIVE
 from message_lifecycle.stores.iceberg.pointers import CatalogPointers
@@ -41,8 +44,8 @@ def test_metadata_are_what_the_catalog_has_answered_and_no_file_beside_it(catalo
     assert (found.uuid, found.location, found.properties) == (str(made.metadata.table_uuid), location, {"a": "b"})
     told = {key: value for key, value in found.content.items() if key not in ("schemas", "schema")}
     assert told == {key: value for key, value in written.content.items() if key not in ("schemas", "schema")}
-    assert pointers.table(PLACE).metadata_location == location
-    assert pointers.file_io(PLACE, location) is pointers.table(PLACE).io, "the table's own way"
+    assert pointers.table(PLACE, location).metadata_location == location
+    assert pointers.file_io(PLACE, location) is pointers.table(PLACE, location).io, "the table's own way"
 
 
 def test_a_table_that_has_moved_is_asked_for_again(catalog: InMemoryCatalog) -> None:
@@ -68,12 +71,53 @@ def test_what_is_gone_is_none_and_is_not_read_from_an_older_answer(catalog: InMe
     assert (pointers.one(PLACE), pointers.all(None), pointers.all("nobody")) == (None, [], [])
     with pytest.raises(UnknownTopic):
         pointers.read(PLACE, location)
-    with pytest.raises(NoSuchTableError):
-        pointers.table(PLACE)
+    with pytest.raises(UnknownTopic):
+        pointers.table(PLACE, location)
 
 
 def test_a_catalog_without_views_has_none(catalog: InMemoryCatalog) -> None:
     assert CatalogPointers(catalog).one(("shop", f"orders__{LIVE}")) is None
+
+
+def test_another_s_table_of_a_view_s_name_is_there(catalog: InMemoryCatalog) -> None:
+    pointers, place = CatalogPointers(catalog), ("shop", f"orders__{LIVE}")
+    location = catalog.create_table(place, SCHEMA).metadata_location
+    assert pointers.one(place) == location
+    assert pointers.all("shop") == [(place, location)]
+
+
+@pytest.mark.parametrize(
+    "error", [requests.ConnectionError("refused"), UnauthorizedError("the token has ended"), ServiceUnavailableError("busy")]
+)
+def test_a_catalog_that_does_not_answer_is_named(catalog: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    pointers = CatalogPointers(catalog)
+    for method in ("load_table", "list_namespaces"):
+        monkeypatch.setattr(catalog, method, Mock(side_effect=error))
+    with pytest.raises(CatalogUnavailable, match=str(error)):
+        pointers.one(PLACE)
+    with pytest.raises(CatalogUnavailable, match=str(error)):
+        pointers.all(None)
+
+
+def test_a_table_that_the_catalog_cannot_read_is_no_absent_one(catalog: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its metadata may be lost; nothing is done to it, and the others go on."""
+    tables = Tables()
+    pointers = tables.__dict__["pointers"] = CatalogPointers(catalog)
+    other = catalog.create_table(("shop", "prices"), SCHEMA)
+    catalog.create_table(PLACE, SCHEMA)
+    load = catalog.load_table
+
+    def refuse(place: tuple[str, str]) -> object:
+        if place == PLACE:
+            raise ServerError("NotFoundException: its metadata are gone")
+        return load(place)
+
+    monkeypatch.setattr(catalog, "load_table", refuse)
+    found = dict(pointers.all(None))
+    assert set(found) == {PLACE, ("shop", "prices")}
+    assert found["shop", "prices"] == other.metadata_location
+    with pytest.raises(TableUnreadable, match="its metadata are gone"):
+        tables.at(PLACE, found[PLACE])
 
 
 class Elsewhere(FileIO):

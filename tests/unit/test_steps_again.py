@@ -191,28 +191,51 @@ def test_a_commit_that_the_table_has_lost_is_not_told_as_published() -> None:  #
     assert 0 not in [message.offset for message in s.reader.messages(NAME)]
 
 
-def test_an_undo_that_the_table_has_lost_is_told_and_made_again() -> None:  # DEL-4, DEL-7
-    """Its catalog was put back to a state from before the undo; the ledger was not."""
+@pytest.mark.parametrize("appended", [False, True], ids=["a quiet topic", "a topic that is written to"])
+def test_an_undo_that_the_table_has_lost_is_told_and_made_again(appended: bool) -> None:  # DEL-4, DEL-7
+    """Its catalog was put back to a state from before the undo, and from before what it was made from where somebody appended; the ledger was
+    not."""
     w, plan_id = judged()
     s, tables = w.services, cast(MemoryStore, w.services.topics).tables
     steps.publish(s, plan_id)
     steps.verify(s, plan_id)
     before = deepcopy(tables[NAME])
-    assert steps.run(s, NAME, as_of=AS_OF, work=UndoPlan(plan_id=plan_id), approver=granted).restored == 1
+    if appended:
+        append(w, one(100))
+    lost = steps.run(s, NAME, as_of=AS_OF, work=UndoPlan(plan_id=plan_id), approver=granted)
+    assert lost.restored == 1
+    s.ledger.release_undone(plan_id, by="ada", text="let it go")
     tables[NAME] = before
-    with raises("CommitLost"):
-        steps.run(s, NAME, as_of=AS_OF, work=UndoPlan(plan_id=plan_id), approver=granted)
+    if not appended:
+        with raises("CommitLost"):
+            steps.run(s, NAME, as_of=AS_OF, work=UndoPlan(plan_id=plan_id), approver=granted)
     assert [message.offset for message in s.reader.messages(NAME)] == [1, 2]
     again = steps.run(s, NAME, as_of=Instant(AS_OF + 1), work=UndoPlan(plan_id=plan_id), approver=granted)
     assert (again.name, again.restored) == ("published", 1)
     assert [message.offset for message in s.reader.messages(NAME)] == [0, 1, 2]
     known = s.ledger.undoing(plan_id)
     assert known is not None
-    assert known.undone_by == again.plan_id, "what keeps it from going again names the undo that stands"
+    assert (known.undone_by, known.released_at) == (again.plan_id, None), "what keeps it from going again names the undo that stands"
     assert steps.run(s, NAME, as_of=Instant(AS_OF + 2), work=UndoPlan(plan_id=plan_id), approver=granted).name == "no_op"
     known = s.ledger.undoing(plan_id)
     assert known is not None
     assert known.undone_by == again.plan_id, "one that finds nothing to do takes nobody's place"
+
+
+def test_a_compaction_that_an_older_catalog_has_lost_hinders_no_undo() -> None:  # DEL-7
+    w = world(cleanup_policy="compact")
+    s, tables = w.services, cast(MemoryStore, w.services.topics).tables
+    append(w, one(1, key=b"z"))
+    assert steps.run(s, NAME, as_of=AS_OF, work="compaction", approver=granted).name == "published"
+    append(w, one(1, key=b"a"), one(2, key=b"a"), one(3, key=b"b"))
+    plan_id = steps.run(s, NAME, as_of=AS_OF, work=RemoveMessages(positions=((0, 2),)), approver=granted).plan_id
+    assert plan_id is not None
+    before = deepcopy(tables[NAME])
+    assert steps.run(s, NAME, as_of=Instant(AS_OF + 1), work="compaction", approver=granted).name == "published"
+    with raises("LaterPlan"):
+        steps.run(s, NAME, as_of=AS_OF, work=UndoPlan(plan_id=plan_id), approver=granted)
+    tables[NAME] = before
+    assert steps.run(s, NAME, as_of=AS_OF, work=UndoPlan(plan_id=plan_id), approver=granted).restored == 1
 
 
 def granted(_plan: Plan, _report: GateReport) -> tuple[bool, str, str]:

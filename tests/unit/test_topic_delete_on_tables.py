@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from message_lifecycle.app import steps
 from message_lifecycle.app.topics import keep_view
-from message_lifecycle.model.errors import CommitUnknown, NotReady, PlanConflict, UnknownTopic
+from message_lifecycle.model.errors import CommitUnknown, NotReady, PlanConflict, TableUnreadable, UnknownTopic
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.request import DeleteTopic, UndoPlan
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics
@@ -24,6 +24,7 @@ from message_lifecycle.stores.iceberg.java import Jvm
 from message_lifecycle.stores.iceberg.layout import COMPACTED, DELETED, LATEST, LIVE, SCRATCH_PROPERTY, by_partition
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.session import engine
+from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.topic_delete import IcebergDeleter, place_of
 from tests.deleted_topics import OWN, names_in, offsets, topic_in
 from tests.errors import raises
@@ -112,6 +113,32 @@ def test_an_undo_that_the_catalog_has_lost_is_told_and_made_again(tmp_path: Path
     again = past.undo(plan_id, as_of=Instant(NOW + 1))
     assert (again.name, again.restored) == ("published", 5), again.detail
     assert offsets(past) == [0, 1, 2, 3, 4]
+
+
+def test_a_deletion_that_stands_again_is_taken_back_whatever_came_after_it(tmp_path: Path) -> None:  # DEL-7
+    """Taken back, and the topic deleted anew; and the catalog has lost both."""
+    past = topic_in(tmp_path)
+    plan_id = past.delete_whole().plan_id
+    assert plan_id is not None
+    with catalog_put_back(past):
+        past.undo(plan_id)
+        again = steps.run(past.services, NAME, as_of=Instant(NOW + 1), work=DELETE, approver=lambda _plan, _report: (True, "ada", "again"))
+        assert again.name == "published"
+    assert past.undo(plan_id, as_of=Instant(NOW + 2)).name == "published"
+    assert offsets(past) == [0, 1, 2, 3, 4]
+
+
+def test_a_view_whose_file_is_damaged_stays(tmp_path: Path) -> None:
+    """It may be the disk, or who reads: nobody takes it away for that."""
+    past = topic_in(tmp_path)
+    with_views(past)
+    location = past.tables.pointers.one((NAME.namespace, NAME.table(LIVE)))
+    assert location is not None
+    local_path(location).write_bytes(b"{")
+    past.tables._documents.clear()
+    with pytest.raises(TableUnreadable):
+        keep_view(past.services, NAME)
+    assert past.tables.pointers.one((NAME.namespace, NAME.table(LIVE))) == location
 
 
 def judged(past: Past, work: DeleteTopic | UndoPlan = DELETE) -> str:

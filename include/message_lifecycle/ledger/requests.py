@@ -94,16 +94,17 @@ class Holds(Part):
         return self.hold(found.hold_id)
 
     def set_undone(self, topic: TopicName, plan_id: str, undone_by: str, ranges: Iterable[Range], *, instead_of: str | None = None) -> None:
-        """Keep that the plan was taken back by the plan `undone_by`, and what came back. Again changes nothing. `instead_of`: the undo whose
-        place it takes. That one came to the first of its two commits alone, and this one brought the rest; or an older catalog has lost it."""
+        """Keep that the plan was taken back by the plan `undone_by`, and what came back. Told again, nothing changes. `instead_of`: the undo
+        whose place it takes, with no word yet that lets its messages go. That one came to the first of its two commits alone, and this one
+        brought the rest; or an older catalog has lost it."""
         with self._database.writing() as connection:
             claim_topic(connection, topic)  # two runners of one undo come here at once
-            row = _row(connection, plan_id)
+            row, at = _row(connection, plan_id), self._database.now(connection)
             if row is not None:
                 if row.undone_by == instead_of:
-                    connection.execute(update(_undone).where(_undone.c.plan_id == plan_id).values(undone_by=undone_by))
+                    anew = {"undone_by": undone_by, "undone_at": at, "released_at": None, "released_by": None, "word": None}
+                    connection.execute(update(_undone).where(_undone.c.plan_id == plan_id).values(anew))
                 return
-            at = self._database.now(connection)
             connection.execute(insert(_undone).values(plan_id=plan_id, topic=key_of(topic), undone_by=undone_by, undone_at=at))
             rows = [
                 {"plan_id": plan_id, "partition": partition, "first_offset": first, "last_offset": last}

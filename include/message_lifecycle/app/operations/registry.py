@@ -303,8 +303,13 @@ def is_undone(s: Services, plan: Plan) -> bool:
     if known is None:
         return False
     by = s.ledger.record(known.undone_by)
-    ended = by.outcome is not None and by.outcome.name in ("published", "failed")
-    return ended and not any(store.is_lost(by.plan) for store in stores(s, by.plan))
+    return by.outcome is not None and by.outcome.name in ("published", "failed") and not is_lost(s, by.plan)
+
+
+def is_lost(s: Services, plan: Plan) -> bool:
+    """Of a plan that was published: whether it is sure that nothing of it is there any more."""
+    found = stores(s, plan)
+    return bool(found) and all(store.is_lost(plan) for store in found)
 
 
 def _loaded(place: str) -> Any:

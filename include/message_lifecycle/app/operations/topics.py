@@ -164,10 +164,10 @@ def _plan_return(s: Services, work: UndoPlan, *, as_of: Instant) -> Plan:
     if before is not None and there == deletion.requirements.table_uuid:
         policy = resolve(topic=s.topics.describe(name).settings, server=s.server)
         return topic_delete.plan_return(deletion, policy, None, heeded=heeded, as_of=as_of)
-    if before is not None and (again := s.ledger.published_after(name, deletion.plan_id, "topic_delete")):
-        raise later_plan(deletion.plan_id, again[-1].plan.plan_id, "deleted the topic that had come back")
-    # Came it back before, the catalog was put back to a time between; then its tables are where the deletion had brought them.
+    # Where it came back before, and its tables are where the deletion had brought them, the catalog was put back to a time between.
     found = deleted_by(s, deletion)
+    if before is not None and found is None and (again := s.ledger.published_after(name, deletion.plan_id, "topic_delete")):
+        raise later_plan(deletion.plan_id, again[-1].plan.plan_id, "deleted the topic that had come back")
     policy = Policy.of_values(deletion.policy) if found is None else policy_of_deleted(s, found)
     s.ledger.check_as_of(as_of, policy.clock_skew_us)
     undo.check(

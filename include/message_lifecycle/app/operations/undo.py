@@ -10,7 +10,7 @@ from typing import cast
 from message_lifecycle.app import changes, sparing
 from message_lifecycle.app.holds import holds_of, ids_of
 from message_lifecycle.app.operations.messages import OfMessages, of_log_alone, view_as_relied_on
-from message_lifecycle.app.operations.registry import Operation, Work, is_undone, kind_of
+from message_lifecycle.app.operations.registry import Operation, Work, is_lost, is_undone, kind_of
 from message_lifecycle.app.services import Services
 from message_lifecycle.gates.documents import undo_suite
 from message_lifecycle.gates.suite import Suite
@@ -187,15 +187,14 @@ def stopped_at_log(s: Services, record: PlanRecord) -> bool:
 
 
 def later(s: Services, plan: Plan, *operations: plans.Operation) -> list[Plan]:
-    """What was published since and still stands, the first of each operation first. One that was found to have done something else than
-    planned has done it all the same; of those that failed, compactions alone may have done nothing: such as were never
-    judged, or are not in the view's history as far as they would be."""
-    undone = {known.plan_id for known in s.ledger.undone(plan.topic)}
+    """What was published since and still stands, the first of each operation first: neither taken back, nor lost with an older catalog. One
+    that was found to have done something else than planned has done it all the same; of those that failed, compactions alone may have done
+    nothing: such as were never judged, or are not in the view's history as far as they would be."""
     found = (
         other
         for operation in operations
         for other in s.ledger.published_after(plan.topic, plan.plan_id, operation, or_failed=True)
-        if other.plan.plan_id not in undone
+        if not is_undone(s, other.plan) and not is_lost(s, other.plan)
     )
     return [
         other.plan
@@ -240,8 +239,9 @@ def remember(s: Services, plan: Plan) -> None:
     if plan.is_empty:
         return
     before = s.ledger.undoing(_undone(plan))
+    instead_of = None if before is None or before.undone_by == plan.plan_id else before.undone_by
     ranges = ranges_in((*plan.on_log.back, *plan.on_view.back), plan.on_quarantine.files_back)
-    s.ledger.set_undone(plan.topic, _undone(plan), plan.plan_id, ranges, instead_of=None if before is None else before.undone_by)
+    s.ledger.set_undone(plan.topic, _undone(plan), plan.plan_id, ranges, instead_of=instead_of)
 
 
 def _undone(plan: Plan) -> str:

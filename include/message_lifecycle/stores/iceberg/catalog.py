@@ -71,7 +71,6 @@ class Tables:
 
     def __init__(self) -> None:
         self._documents: dict[Place, TableDocument] = {}
-        self._tables: dict[Place, Table] = {}
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -175,18 +174,12 @@ class Tables:
         """The table for reading manifests and data. Raises as `document`."""
         place = name.namespace, name.table(kind)
         location = self.document(name, kind=kind).location
-        seen = self._tables.get(place)
-        if seen is None or seen.metadata_location != location:
-            from pyiceberg.exceptions import NoSuchTableError
-
-            try:
-                with reaching_catalog():
-                    seen = self._tables[place] = self.pointers.table(place)
-            except NoSuchTableError:
-                raise UnknownTopic(str(name)) from None
-            except (OSError, *TORN) as error:
-                raise _unreadable(place, location, error) from error
-        return seen
+        try:
+            return self.pointers.table(place, location)
+        except UnknownTopic:
+            raise UnknownTopic(str(name)) from None
+        except (OSError, *TORN) as error:
+            raise _unreadable(place, location, error) from error
 
 
 def _unreadable(place: Place, location: str, error: Exception) -> TableUnreadable:

@@ -76,7 +76,7 @@ class TableStore(ChangeStore):
 
     def is_lost(self, plan: Plan) -> bool:
         table = self._table(plan)
-        return table is not None and has_lost(table, plan.plan_id, self._base_id(plan))
+        return table is not None and has_lost(table, plan, self._base_id(plan))
 
     def _base_id(self, plan: Plan, /) -> int | None:
         """The table's snapshot that the plan was made from."""

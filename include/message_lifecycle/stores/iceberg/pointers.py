@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from errno import EIO
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from message_lifecycle.model.errors import DISK_FULL, CatalogUnavailable, UnknownTopic, storage_full
 from message_lifecycle.stores.iceberg.layout import CATALOG, LATEST, LIVE
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
 Place = tuple[str, str]
 """(namespace, table)"""
 _VIEWS = (f"__{LIVE}", f"__{LATEST}")
+_Answer: TypeAlias = "tuple[str, Table | View | Exception]"
 
 
 class Pointers(Protocol):
-    """Locations are told apart by; only those of a SQL catalog are certain to be a file's."""
+    """A location tells one version of a table's metadata from another; it is a file's where the catalog is a SQL database."""
 
     def one(self, place: Place) -> str | None:
         """Location of the newest metadata; None: no such table, nor view."""
@@ -42,8 +44,8 @@ class Pointers(Protocol):
     def file_io(self, place: Place, location: str) -> FileIO:
         """The way to the table's files. Raises as `read`."""
 
-    def table(self, place: Place) -> Table:
-        """For reading manifests and data. Raises NoSuchTableError, and as `read`."""
+    def table(self, place: Place, location: str) -> Table:
+        """For reading manifests and data: of the metadata there, or of newer ones. Raises as `read`."""
 
     def __hash__(self) -> int: ...
 
@@ -71,6 +73,7 @@ class SqlPointers:
 
     def __init__(self, properties: Mapping[str, str], catalog: Callable[[], Catalog]) -> None:
         self._properties, self._catalog = properties, catalog
+        self._tables: dict[Place, Table] = {}
 
     @cached_property
     def _engine(self) -> Engine:
@@ -109,8 +112,37 @@ class SqlPointers:
 
         return load_file_io(self._catalog().properties, location)
 
-    def table(self, place: Place) -> Table:
-        return self._catalog().load_table(place)
+    def table(self, place: Place, location: str) -> Table:
+        seen = self._tables.get(place)
+        if seen is None or seen.metadata_location != location:
+            from pyiceberg.exceptions import NoSuchTableError
+
+            try:
+                with reaching_catalog():
+                    seen = self._tables[place] = self._catalog().load_table(place)
+            except NoSuchTableError:
+                raise UnknownTopic(".".join(place)) from None
+        return seen
+
+
+@contextmanager
+def _answered() -> Iterator[None]:
+    """Raises CatalogUnavailable where the catalog cannot be reached, or takes no question; what it says of one table is for the caller."""
+    from pyiceberg.exceptions import RESTError, ServerError
+
+    try:
+        with reaching_catalog():
+            yield
+    except ServerError:
+        raise
+    except RESTError as error:
+        raise CatalogUnavailable(str(error).splitlines()[0]) from error
+    except OSError as error:
+        from requests import RequestException
+
+        if isinstance(error, RequestException):
+            raise CatalogUnavailable(f"{type(error).__name__}: {error}".splitlines()[0]) from error
+        raise
 
 
 class CatalogPointers:
@@ -119,55 +151,70 @@ class CatalogPointers:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._answers: dict[Place, tuple[str, Table | View]] = {}
+        self._answers: dict[Place, _Answer] = {}
 
     def one(self, place: Place) -> str | None:
-        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, NoSuchViewError
+        found = self._ask(place)
+        return None if found is None else found[0]
+
+    def _ask(self, place: Place, *, listed: bool = False) -> _Answer | None:
+        """`listed`: among the tables, so that it is no view."""
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ServerError
 
         try:
-            with reaching_catalog():
-                return self._ask(place)
-        except (NoSuchTableError, NoSuchViewError, NoSuchNamespaceError, NotImplementedError):  # the last of a catalog without views
+            with _answered():
+                view = None if listed or not place[1].endswith(_VIEWS) else self._view(place)
+                if view is None:
+                    table = self._catalog.load_table(place)
+        except (NoSuchTableError, NoSuchNamespaceError):
             self._answers.pop(place, None)
             return None
-
-    def _ask(self, place: Place) -> str:
-        if place[1].endswith(_VIEWS):
-            view = self._catalog.load_view(place)
-            answer: tuple[str, Table | View] = f"view {view.uuid()} version {view.metadata.current_version_id}", view
-        else:
-            table = self._catalog.load_table(place)
-            answer = table.metadata_location, table
+        except ServerError as error:  # of this table: its metadata may be lost, and the others are there
+            return f"unreadable: {'.'.join(place)}", error
+        answer: _Answer = (
+            (table.metadata_location, table) if view is None else (f"view {view.uuid()} version {view.metadata.current_version_id}", view)
+        )
         self._answers[place] = answer
-        return answer[0]
+        return answer
+
+    def _view(self, place: Place) -> View | None:
+        from pyiceberg.exceptions import NoSuchViewError
+
+        try:
+            return self._catalog.load_view(place)
+        except (NoSuchViewError, NotImplementedError):  # there is none, or the catalog has no views
+            return None
 
     def all(self, namespace: str | None) -> Sequence[tuple[Place, str]]:
         from pyiceberg.exceptions import NoSuchNamespaceError
 
         try:
-            with reaching_catalog():
+            with _answered():
                 namespaces = self._catalog.list_namespaces() if namespace is None else [(namespace,)]
                 places = [(".".join(found[:-1]), found[-1]) for parent in namespaces for found in self._catalog.list_tables(parent)]
         except NoSuchNamespaceError:
             return []
-        return [(place, location) for place in places if (location := self.one(place)) is not None]
+        return [(place, answer[0]) for place in places if (answer := self._ask(place, listed=True)) is not None]
 
     def read(self, place: Place, location: str) -> TableDocument:
         from pyiceberg.typedef import IcebergBaseModel
 
-        newest, answer = self._answered(place, location)
+        newest, answer = self._of(place, location)
         # Of version 3 PyIceberg's own word for it says that it cannot write tables yet; what the model holds, it tells.
         return TableDocument(location=newest, content=json.loads(IcebergBaseModel.model_dump_json(answer.metadata)))
 
     def file_io(self, place: Place, location: str) -> FileIO:
-        return cast("Table", self._answered(place, location)[1]).io
+        return self.table(place, location).io
 
-    def table(self, place: Place) -> Table:
-        if place not in self._answers:
-            self._ask(place)
-        return cast("Table", self._answers[place][1])
+    def table(self, place: Place, location: str) -> Table:
+        return cast("Table", self._of(place, location)[1])
 
-    def _answered(self, place: Place, location: str) -> tuple[str, Table | View]:
-        if (place not in self._answers or self._answers[place][0] != location) and self.one(place) is None:
+    def _of(self, place: Place, location: str) -> tuple[str, Table | View]:
+        kept = self._answers.get(place)
+        found = kept if kept is not None and kept[0] == location else self._ask(place)
+        if found is None:
             raise UnknownTopic(".".join(place))
-        return self._answers[place]
+        version, answer = found
+        if isinstance(answer, Exception):
+            raise OSError(EIO, str(answer).splitlines()[0])
+        return version, answer

@@ -153,7 +153,7 @@ class IcebergReader:
     def is_lost(self, plan: Plan) -> bool:
         from message_lifecycle.stores.iceberg.undo_sources import has_lost
 
-        return has_lost(self._tables.load(plan.topic), plan.plan_id, plan.requirements.snapshot_id)
+        return has_lost(self._tables.load(plan.topic), plan, plan.requirements.snapshot_id)
 
     def returning(self, log: LogState, plan: Plan, staged: Staged, *, own: Sequence[Range], without: Sequence[Range]) -> Returning:
         from message_lifecycle.stores.iceberg.undo_sources import returning

@@ -170,10 +170,11 @@ def has_committed(table: Table, plan_id: str) -> bool:
     return undo_ref(plan_id) in table.refs() or _commit_of(table, plan_id) is not None
 
 
-def has_lost(table: Table, plan_id: str, base_id: int | None) -> bool:
-    """Whether main goes back to the snapshot that the plan was made from, and has no commit of the plan: both an older catalog and another
-    engine's rollback leave it so."""
-    return any(one.snapshot_id == base_id for one in ancestors(table)) and not has_committed(table, plan_id)
+def has_lost(table: Table, plan: Plan, base_id: int | None) -> bool:
+    """Whether main goes back to the snapshot that the plan was made from, or to the commit that it takes back, and has none of the plan: both
+    an older catalog and another engine's rollback leave it so."""
+    goes_back = any(one.snapshot_id == base_id or _property(one, PLAN_ID) == (plan.takes_back or plan.plan_id) for one in ancestors(table))
+    return goes_back and not has_committed(table, plan.plan_id)
 
 
 def _commit_of(table: Table, plan_id: str) -> Snapshot | None:

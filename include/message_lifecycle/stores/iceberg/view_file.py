@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
-from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, SparkUnavailable, TableBusy, TableUnreadable
+from message_lifecycle.model.errors import CatalogUnavailable, ForeignTable, SparkUnavailable, TableBusy, TableUnreadable, UnknownTopic
 from message_lifecycle.model.instants import INT64_MIN
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, TimeColumn
 from message_lifecycle.stores.iceberg.columns import SCHEMA
@@ -90,14 +90,18 @@ _OVERTAKEN = ("AlreadyExistsException", "CommitFailedException", "NoSuchViewExce
 
 
 def keep(tables: Tables, place: Place, text: str) -> None:
-    """Let the view say so. One whose metadata cannot be read is made anew, as nothing is in it that is not in `text`: a deletion takes a
-    view's file, and a catalog that was put back names it again. Raises as `put`, and ForeignTable."""
+    """Let the view say so. One whose metadata is not there is made anew, as nothing is in it that is not in `text`: a deletion takes a view's
+    file, and a catalog that was put back names it again. Raises as `put`, ForeignTable, and TableUnreadable."""
     location = tables.pointers.one(place)
     if location is not None:
         try:
             if text_of(tables.at(place, location).content, place=place) == text:
                 return
-        except TableUnreadable:
+        except UnknownTopic:
+            location = None  # dropped since
+        except TableUnreadable as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
             drop(place)
             location = None
     put(place, text, new=location is None)

@@ -141,7 +141,7 @@ class MemoryStore(ChangeStore):
         return self.of(plan.topic).main.published(plan.plan_id)
 
     def is_lost(self, plan: Plan) -> bool:
-        return self.of(plan.topic).main.has_lost(plan.plan_id, plan.requirements.snapshot_id)
+        return self.of(plan.topic).main.has_lost(plan, plan.requirements.snapshot_id)
 
     def effect(self, plan: Plan) -> Effect:
         log = self.of(plan.topic).log

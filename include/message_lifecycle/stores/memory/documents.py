@@ -366,7 +366,7 @@ class MemorySnapshots(_OfDocuments):
         return self._documents.of(plan.topic).snapshots.published(plan.plan_id)
 
     def is_lost(self, plan: Plan) -> bool:
-        return plan.snapshots is not None and self._documents.of(plan.topic).snapshots.has_lost(plan.plan_id, plan.snapshots.snapshot_id)
+        return plan.snapshots is not None and self._documents.of(plan.topic).snapshots.has_lost(plan, plan.snapshots.snapshot_id)
 
 
 class MemoryChanges(_OfDocuments):
@@ -383,7 +383,7 @@ class MemoryChanges(_OfDocuments):
         return self._documents.of(plan.topic).changes.published(plan.plan_id)
 
     def is_lost(self, plan: Plan) -> bool:
-        return self._documents.of(plan.topic).changes.has_lost(plan.plan_id, plan.requirements.snapshot_id)
+        return self._documents.of(plan.topic).changes.has_lost(plan, plan.requirements.snapshot_id)
 
 
 def _before(plan: Plan, tables: TopicTables) -> tuple[Changes, Snapshots]:

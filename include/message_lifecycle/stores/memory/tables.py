@@ -288,9 +288,12 @@ class Table(Generic[State]):
         found = self.carrying(plan_id)
         return None if found is None else found.done
 
-    def has_lost(self, plan_id: str, base_id: int | None) -> bool:
-        """Of a plan that was published: whether its commit is gone, and what it was made from is there."""
-        return base_id is not None and self.knows(base_id) and self.carrying(plan_id) is None
+    def has_lost(self, plan: Plan, base_id: int | None) -> bool:
+        """Of a plan that was published: whether its commit is gone, and what it was made from, or what it takes back, is there."""
+        goes_back = (base_id is not None and self.knows(base_id)) or (
+            plan.takes_back is not None and self.carrying(plan.takes_back) is not None
+        )
+        return goes_back and self.carrying(plan.plan_id) is None
 
     def source_of(self, plan_id: str) -> int | None:
         """The snapshot before the plan's commit; None: that was the first. Raises UndoSourceGone."""

@@ -294,7 +294,7 @@ class MemoryViews(ChangeStore):
         return self._view(plan.topic).published(plan.plan_id)
 
     def is_lost(self, plan: Plan) -> bool:
-        return plan.view is not None and self._view(plan.topic).has_lost(plan.plan_id, plan.view.snapshot_id)
+        return plan.view is not None and self._view(plan.topic).has_lost(plan, plan.view.snapshot_id)
 
     # ViewStore
 
