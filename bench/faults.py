@@ -57,6 +57,7 @@ Each is mended, and has a test of its own:
   that a list of files was a shorter list.
 - **full**, **readonly**, **refused**: publishing a view, an erasure, a reclaim and a deletion named neither a full disk, nor one that may be read
   alone, nor a Java that has ended.
+- **kill**, **torn**: half a file of an erasure's own stage, which nobody can search, was taken for a writer's, and the erasure waited three days.
 - **half**: a torn file that the question about emptied keys met was a fault of the program.
 - **older**: where a first compaction had died, the topic could not be compacted any more, as its view's table was gone; and asked again for the
   same time, a run said `published` of what was all there again.

@@ -37,7 +37,7 @@ from message_lifecycle.model.request import EraseKey
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
 from message_lifecycle.stores.iceberg.session import spark_session
-from message_lifecycle.stores.iceberg.table_folder import local_path
+from message_lifecycle.stores.iceberg.table_folder import erased_copy, local_path
 from message_lifecycle.stores.iceberg.writer import IcebergWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -105,6 +105,16 @@ def test_a_killed_erasure_is_finished_by_the_next(topic: Topic, step: str) -> No
     if step in BEFORE_ERASED:
         assert len(list(topic.s.reader.messages(topic.name))) == 4, "nothing of it is seen before the commit"
     next_run_finishes(topic)
+
+
+def test_half_a_file_of_a_stage_that_died_hinders_no_erasure(topic: Topic) -> None:
+    """No snapshot names it and nobody can search it: another writer's would have to be waited for, three days."""
+    plan = steps.plan(topic.s, topic.name, as_of=AS_OF, work=EraseKey(request_id=topic.request_id)).plan
+    half = local_path(Tables().load(topic.name).location()) / "data" / f"{erased_copy(plan.plan_id, 9)}.parquet"
+    half.write_bytes(b"PAR1")
+    assert topic.run().name == "published"
+    topic.is_as_after_one_run()
+    assert not half.exists()
 
 
 def test_two_erasures_at_once_publish_once(topic: Topic) -> None:

@@ -67,16 +67,24 @@ def sweep(s: Services, name: TopicName) -> None:
     What cannot be dropped now hinders no plan: it is told, and tried again when the topic is next planned.
     """
     for plan_id in s.ledger.uncleared(name):
-        try:
-            record = s.ledger.record(plan_id)
-            with _nobody_stages(s, record.plan):
-                drop(s, record.plan, ended=None if record.outcome is None else record.outcome.name)
-        except TopicBusy:  # who stages beside it works on that very plan, or on the next
-            logger.info("%s: what plan %s has staged is looked at with the next plan", name, plan_id)
-        except Exception as error:  # noqa: BLE001 - of any engine or disk: what it hinders is named, and stays the next planning's
-            logger.warning("%s: what plan %s has staged is not taken away yet: %s: %s", name, plan_id, code_of(error), error)
-        else:
+        if drop_left(s, s.ledger.record(plan_id)):
             s.ledger.record_cleared(plan_id)
+
+
+def drop_left(s: Services, record: PlanRecord) -> bool:
+    """Drop what a run that died has left of its stage: of a closed plan, or of one that was never recorded as staged. Under the topic's lock.
+    Whether it is gone; what cannot be dropped now is told."""
+    plan = record.plan
+    try:
+        with _nobody_stages(s, plan):
+            drop(s, plan, ended=None if record.outcome is None else record.outcome.name)
+    except TopicBusy:  # who stages beside it works on that very plan, or on the next
+        logger.info("%s: what plan %s has staged is looked at with the next plan", plan.topic, plan.plan_id)
+    except Exception as error:  # noqa: BLE001 - of any engine or disk: what it hinders is named, and stays the next planning's
+        logger.warning("%s: what plan %s has staged is not taken away yet: %s: %s", plan.topic, plan.plan_id, code_of(error), error)
+    else:
+        return True
+    return False
 
 
 @contextmanager

@@ -55,6 +55,8 @@ def plan(
         operation.prepare(s, name)
         changes.sweep(s, name)
         earlier = s.ledger.open_plan(name)
+        if earlier is not None and earlier.staged is None:
+            changes.drop_left(s, earlier)  # half a file of it would be taken for a writer's
         same = earlier is not None and operation.is_of(earlier.plan, work)
         if earlier is not None and changes.is_committed(s, earlier.plan):
             verify(s, earlier.plan.plan_id)  # a run died between its commit and its outcome
