@@ -379,9 +379,10 @@ def test_which_plans_can_still_be_undone(ledger: Ledger, clock: StandingClock) -
 
 def test_of_two_undos_of_a_plan_the_one_counts_that_came_to_its_end(ledger: Ledger) -> None:
     undos = [plan_of(as_of=as_of) for as_of in (10, 20, 30)]
-    for undo, name in zip(undos, ("superseded", "published", "published"), strict=True):
+    places = (None, undos[0].plan_id, undos[0].plan_id)
+    for undo, name, instead_of in zip(undos, ("superseded", "published", "published"), places, strict=True):
         gated(ledger, undo)
-        ledger.set_undone(TOPIC, "p", undo.plan_id, ())
+        ledger.set_undone(TOPIC, "p", undo.plan_id, (), instead_of=instead_of)
         ledger.record_outcome(outcome_of(undo, name))
     known = ledger.undoing("p")
     assert known is not None and known.undone_by == undos[1].plan_id

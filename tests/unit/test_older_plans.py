@@ -244,7 +244,7 @@ def test_a_plan_of_which_nothing_is_done_is_made_and_asked_again(old: Upgraded, 
     record = steps.plan(old.s, TopicName.parse(topic), as_of=old.clock.now)
     assert (record.plan.plan_id != plan_id, record.plan.format, record.state) == (True, PLAN_FORMAT, "planned")
     _superseded(old, plan_id)
-    assert dropped == [plan_id], "its stage goes"
+    assert set(dropped) == {plan_id}, "its stage goes"
     outcome = steps.carry_out(old.s, record)
     assert outcome.name == "needs_approval", "an earlier answer is none to this"
     assert old.stored(topic) == [0, 1, 2, 3, 4]
