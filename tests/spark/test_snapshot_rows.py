@@ -11,11 +11,13 @@ from tests.spark.lake import Lake, Rows, tables
 
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg import snapshot_rows as module
+from message_lifecycle.stores.iceberg import relations
 from message_lifecycle.stores.iceberg.columns import KEY
+from message_lifecycle.stores.iceberg.relations import Names, literal, scratch_database
 from message_lifecycle.stores.iceberg.session import java_table
 from message_lifecycle.stores.iceberg.snapshot_rows import SnapshotRows, snapshot_rows
 from message_lifecycle.stores.iceberg.table_folder import local_path
+from message_lifecycle.stores.iceberg.tasks import HERE
 
 pytestmark = pytest.mark.spark
 
@@ -42,7 +44,7 @@ def rows_of(rows: SnapshotRows, relation: str) -> list[tuple[int, int, bytes]]:
 @pytest.mark.parametrize("local", [True, False], ids=["DuckDB's own way to files", "the table's I/O"])
 def test_what_a_vector_marks_is_not_there(name: TopicName, monkeypatch: pytest.MonkeyPatch, local: bool) -> None:
     if not local:
-        monkeypatch.setattr(module, "is_local", lambda _: False)
+        monkeypatch.setattr(relations, "is_local", lambda _: False)
     with snapshot_rows(tables().load(name), "p") as rows:
         rows.relate("now", snapshot_id(name))
         rows.relate("before", snapshot_id(name, back=1), lambda file: file.partition == 0)
@@ -94,5 +96,9 @@ def test_a_name_is_no_pattern(tmp_path: Path) -> None:
     folder = tmp_path / "lake [1]*"
     folder.mkdir()
     pq.write_table(pa.table({"offset": [7]}), folder / "a.parquet")
-    assert module.readable(str(folder / "a.parquet")).startswith("lake://")
-    assert module.readable(str(tmp_path / "a.parquet")) == str(tmp_path / "a.parquet")
+    with scratch_database(memory="100MB") as connection:
+        names = Names(connection)
+        name = names.of(str(folder / "a.parquet"), HERE)
+        assert name.startswith("lake")
+        assert connection.execute(f"SELECT * FROM read_parquet({literal(name)})").fetchall() == [(7,)]
+        assert names.of(str(tmp_path / "a.parquet"), HERE) == str(tmp_path / "a.parquet")

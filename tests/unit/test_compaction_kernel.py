@@ -9,13 +9,19 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.io import FileIO
+from pyiceberg.io import InputFile as InputStream
+from pyiceberg.io import OutputFile as OutputStream
 
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import ViewReason
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule
-from message_lifecycle.stores.iceberg.compaction import PartitionJob, Rules, kernel
+from message_lifecycle.stores.iceberg import lake_io
+from message_lifecycle.stores.iceberg.compaction import PartitionJob, PartitionResult, Rules, kernel
+from message_lifecycle.stores.iceberg.compaction.kernel import compact
 from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA
-from message_lifecycle.stores.iceberg.tasks import InputFile, Resources, Vector
+from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
+from message_lifecycle.stores.iceberg.tasks import InputFile, Resources, Store, Vector
 from tests.compaction import Table, compacted, counted, log_file, messages, rows_in, run, vector
 from tests.effort import sample
 from tests.errors import raises
@@ -198,6 +204,70 @@ def test_marks_beyond_32_bits_are_read(tmp_path: Path) -> None:
     assert marked(found).tolist() == positions
 
 
-def test_only_local_files_are_read(tmp_path: Path) -> None:
-    with raises("NotLocal", match=r'`\[compaction\] engine = "sql"` in the server file has Spark SQL do it'):
-        run(Table(tmp_path), [InputFile(path="s3://bucket/file.parquet")], Rules(as_of=AS_OF))
+class Mapped(FileIO):
+    """A store of which every file lies in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder, self.io = folder, LakeFileIO()
+
+    def there(self, location: str) -> str:
+        return str(self.folder / location.removeprefix("s3://bucket/"))
+
+    def new_input(self, location: str) -> InputStream:
+        return self.io.new_input(self.there(location))
+
+    def new_output(self, location: str) -> OutputStream:
+        return self.io.new_output(self.there(location))
+
+    def delete(self, location: str | InputStream | OutputStream) -> None:
+        self.io.delete(self.there(str(location)))
+
+
+@pytest.mark.parametrize("rate", [0, 1 << 40])
+def test_files_of_any_store_are_compacted_as_those_of_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: int) -> None:
+    mapped = Mapped(tmp_path)
+    monkeypatch.setattr(lake_io, "load_file_io", lambda _settings, _location: mapped)
+    store = Store(settings=(("s3.endpoint", str(tmp_path)),))
+    share = Resources(spill_folder=str(tmp_path), read_bytes_per_second=rate, write_bytes_per_second=rate)
+    rules, here, there = Rules(as_of=AS_OF, ages=TTL), Table(tmp_path / "here"), Table(tmp_path / "there")
+
+    def far(file: InputFile) -> InputFile:
+        def moved(path: str) -> str:
+            return path.replace(str(tmp_path), "s3://bucket")
+
+        marks = None if file.vector is None else replace(file.vector, path=moved(file.vector.path), store=store)
+        return replace(file, path=moved(file.path), vector=marks, store=store)
+
+    first, second = messages(random.Random(1), 60), messages(random.Random(2), 60, first=5_000)
+    for number, (rows, gone) in enumerate(((first, {3, 9}), (second, ()))):
+        tail = [log_file(tmp_path / "log", rows, gone=gone)]
+        local = run(here, tail, rules, after=number * 5_000 - 1)
+        job = PartitionJob(
+            partition=0,
+            after=number * 5_000 - 1,
+            through=1 << 40,
+            view=tuple(map(far, there.files)),
+            tail=tuple(map(far, tail)),
+            rewrite=False,
+        )
+        result = compact(job, rules, share, data_folder="s3://bucket/there/data", run=f"run{number}", store=store)
+        assert (result.removed, result.rows_out, [file.rows for file in result.files]) == (
+            local.removed,
+            local.rows_out,
+            [file.rows for file in local.files],
+        )
+        assert all(file.path.startswith("s3://bucket/there/data/partition=0/run") for file in result.files)
+        there.apply(
+            replace(result, files=tuple(replace(file, path=mapped.there(file.path)) for file in result.files), **_here(result, mapped))
+        )
+        assert there.rows() == here.rows()
+
+
+def _here(result: PartitionResult, mapped: Mapped) -> dict[str, object]:
+    """What the result names, by where it lies."""
+    vectors = tuple(
+        replace(one, data_file=mapped.there(one.data_file), puffin=replace(one.puffin, path=mapped.there(one.puffin.path)))
+        for one in result.vectors
+    )
+    return {"vectors": vectors, "dropped": tuple(map(mapped.there, result.dropped))}

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -285,13 +284,9 @@ def vector_files(session: SparkSession, table: Java, vectors: Iterable[NewVector
             yield new.data_file, file.build()
 
 
-def written_paths(results: Sequence[Written]) -> list[Path]:
+def written_files(results: Sequence[Written]) -> list[NewFile]:
     """Every file that the tasks wrote, data and vectors."""
-    return [
-        Path(path)
-        for result in results
-        for path in (*(file.path for file in result.files), *{vector.puffin.path for vector in result.vectors})
-    ]
+    return [new for result in results for new in (*result.files, *{vector.puffin for vector in result.vectors})]
 
 
 # Single messages, named by file and offset, marked as removed on a branch: by deletion vectors that we write ourselves.

@@ -7,6 +7,7 @@ metadata costs. Reading messages still goes through PyArrow.
 from __future__ import annotations
 
 import io
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, InputStream, OutputFile, OutputStream, load_file_io
@@ -75,3 +76,9 @@ class LakeFileIO(FileIO):
             own = {key: value for key, value in self.properties.items() if key != PY_IO_IMPL}
             self._elsewhere[scheme] = load_file_io(own, location)
         return self._elsewhere[scheme]
+
+
+@lru_cache(maxsize=64)
+def io_of(settings: tuple[tuple[str, str], ...]) -> LakeFileIO:
+    """One for all who have the same settings."""
+    return LakeFileIO(dict(settings))

@@ -8,14 +8,12 @@ from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap, BitMap64
 
 from message_lifecycle.model.errors import LifecycleError
-from message_lifecycle.stores.iceberg.table_folder import local_path
 from message_lifecycle.stores.iceberg.tasks import NewFile, NewVector, Vector
 
 Positions = NDArray[np.int64]
@@ -95,7 +93,7 @@ def corrupt_vector(vector: Vector) -> LifecycleError:
 
 def marked(vector: Vector) -> Positions:
     """Positions that the vector marks, ascending. Raises CorruptVector."""
-    with local_path(vector.path).open("rb") as file:
+    with vector.store.open(vector.path) as file:
         file.seek(vector.offset)
         blob = file.read(vector.length)
     body = blob[4:-4]
@@ -122,9 +120,3 @@ def write_vectors(path: str, vectors: Iterable[tuple[str, Positions]], write: Ca
     return tuple(
         NewVector(data_file=blob.data_file, puffin=puffin, offset=blob.offset, length=blob.length, rows=blob.rows) for blob in blobs
     )
-
-
-def write_here(path: str, content: bytes) -> None:
-    """A file of this machine."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_bytes(content)

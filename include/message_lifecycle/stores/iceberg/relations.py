@@ -10,19 +10,22 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+from secrets import token_hex
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any, ClassVar, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
-from fsspec.implementations.local import LocalFileSystem
+from fsspec import AbstractFileSystem
 
-from message_lifecycle.model.errors import FileLost, FileUnreadable, Unavailable
+from message_lifecycle.model.errors import FileLost, FileUnreadable
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, TimeColumn
 from message_lifecycle.stores.iceberg.puffin import marked
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
-from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, InputFile, Resources
+from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, InputFile, Resources, Store
 
 if TYPE_CHECKING:
     import duckdb
@@ -64,26 +67,22 @@ def named_files(spill: str) -> Iterator[None]:
         named = _QUOTED_PATH.search(text)
         if named is None or spill in text:
             raise
+        file = _LAKE.sub("", named[1], count=1)
         if "No files found" in text:
-            raise FileLost(named[1], "it is not there") from error
-        raise FileUnreadable(named[1], text.splitlines()[0]) from error
+            raise FileLost(file, "it is not there") from error
+        raise FileUnreadable(file, text.splitlines()[0]) from error
 
 
 # DuckDB as a task uses it: within its share of the machine, and within the topic's rates.
 
 
 @contextmanager
-def opened(resources: Resources) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
-    """A database in memory, and what the names of the files begin with that it reads and writes."""
+def opened(resources: Resources) -> Iterator[tuple[duckdb.DuckDBPyConnection, Names]]:
+    """A database in memory, and the names by which it opens files."""
     import duckdb
 
     with tempfile.TemporaryDirectory(dir=resources.spill_folder) as spill, duckdb.connect(config=_settings(resources, spill)) as connection:
-        if not (resources.read_bytes_per_second or resources.write_bytes_per_second):
-            yield connection, ""
-            return
-        paced = PacedFiles(read_bytes_per_second=resources.read_bytes_per_second, write_bytes_per_second=resources.write_bytes_per_second)
-        connection.register_filesystem(paced)
-        yield connection, SCHEME
+        yield connection, Names(connection, resources.read_bytes_per_second, resources.write_bytes_per_second)
 
 
 def _settings(resources: Resources, spill: str) -> dict[str, str | bool | int | float | list[str]]:
@@ -97,11 +96,31 @@ def _settings(resources: Resources, spill: str) -> dict[str, str | bool | int | 
     }
 
 
-# Files read and written no faster than a rate, for the kernel (CMP-11). DuckDB opens them through this where a rate is set, and by
-# itself where none is.
+# Files of any store, read and written no faster than a rate, for the kernel (CMP-11). DuckDB opens them through this, but for those of this
+# machine where no rate is set: by itself it is quicker.
 
 
-SCHEME = "paced://"
+_LAKE = re.compile(r"lake[0-9a-f]*://")
+# DuckDB takes these for patterns.
+_PATTERN = re.compile(r"[*?\[{]")
+
+
+class Names:
+    """By what name a database opens each file. A file system that it needs for that is there from the first name on. Rates: 0 is none."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, read_bytes_per_second: int = 0, write_bytes_per_second: int = 0) -> None:
+        self._connection, self._read, self._write = connection, read_bytes_per_second, write_bytes_per_second
+        self._systems: dict[Store, str] = {}
+
+    def of(self, path: str, store: Store) -> str:
+        if is_local(path) and not (self._read or self._write or _PATTERN.search(path)):
+            return str(local_path(path))
+        if store not in self._systems:
+            system = LakeFiles(store, read_bytes_per_second=self._read, write_bytes_per_second=self._write)
+            if not self._connection.filesystem_is_registered(system.protocol):
+                self._connection.register_filesystem(system)
+            self._systems[store] = system.prefix
+        return f"{self._systems[store]}{path}"
 
 
 class Pace:
@@ -125,23 +144,46 @@ class Pace:
             time.sleep(ahead)  # the pace itself
 
 
-class PacedFiles(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """Local files under names that begin with SCHEME."""
+@cache
+def _protocol(_store: Store, _read_bytes_per_second: int, _write_bytes_per_second: int) -> str:
+    """What names of its files begin with: the same for the same, and nothing of its settings is told by it."""
+    return f"lake{token_hex(6)}"
 
-    protocol: ClassVar[str] = SCHEME.removesuffix("://")
+
+class LakeFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """Files of one store, under names that begin with `prefix`."""
+
     cachable = False
-    """Each has rates of its own."""
+    """Each has a store and rates of its own."""
 
-    def __init__(self, *, read_bytes_per_second: int, write_bytes_per_second: int) -> None:
+    def __init__(self, store: Store, *, read_bytes_per_second: int = 0, write_bytes_per_second: int = 0) -> None:
         super().__init__()
-        self._read, self._write = Pace(read_bytes_per_second), Pace(write_bytes_per_second)
+        self.protocol = _protocol(store, read_bytes_per_second, write_bytes_per_second)
+        self._store, self._read, self._write = store, Pace(read_bytes_per_second), Pace(write_bytes_per_second)
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.protocol}://"
 
     @classmethod
-    def _strip_protocol(cls, path: str) -> Any:
-        return super()._strip_protocol(path.removeprefix(SCHEME))
+    def _strip_protocol(cls, path: str) -> str:
+        return _LAKE.sub("", path, count=1)
 
-    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
-        return _Paced(super()._open(path, mode=mode, **options), self._read, self._write)
+    def glob(self, path: str, **_: Any) -> list[str]:
+        """A name is a name, whatever signs are in it."""
+        return [self._strip_protocol(path)]
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        path = self._strip_protocol(path)
+        return {"name": path, "size": self._store.size(path), "type": "file"}
+
+    def modified(self, path: str) -> datetime:  # noqa: ARG002  # DuckDB asks of each
+        """Data files are never written twice."""
+        return datetime.fromtimestamp(0, UTC)
+
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+        path = self._strip_protocol(path)
+        return _Paced(self._store.open(path) if mode == "rb" else self._store.create(path), self._read, self._write)
 
 
 class _Paced:
@@ -177,44 +219,28 @@ _PLACES = (("file", "BIGINT"), ("row", "BIGINT"))
 _PLACE = ", f.file_index::BIGINT AS file, f.file_row_number AS row"
 
 
-def not_local(path: str) -> Unavailable:
-    """The engine reads files of the machine it runs on."""
-    return Unavailable(
-        f"{path} lies in no folder of this machine, and this engine (DuckDB) reads local files alone. Where it is a compaction that needs it, "
-        '`[compaction] engine = "sql"` in the server file has Spark SQL do it instead.',
-        code="NotLocal",
-    )
-
-
 NO_MESSAGES = f"(SELECT 0::BIGINT AS {OFFSET}, NULL::BLOB AS key)"
 
 
-def live_rows(files: Sequence[InputFile], gone: str | None, scheme: str = "") -> str:
+def live_rows(files: Sequence[InputFile], gone: str | None, names: Names) -> str:
     """A relation of the files' rows, without those that a table (file, row) names."""
     if gone is None:
-        return f"{all_rows(files, scheme)} AS f"
+        return f"{all_rows(files, names)} AS f"
     return (
-        f"(SELECT f.*, f.file_index, f.file_row_number FROM {all_rows(files, scheme)} AS f "
+        f"(SELECT f.*, f.file_index, f.file_row_number FROM {all_rows(files, names)} AS f "
         f"ANTI JOIN {gone} AS g ON f.file_index = g.file AND f.file_row_number = g.row) AS f"
     )
 
 
-def all_rows(files: Sequence[InputFile], scheme: str = "") -> str:
-    """A relation of the files' rows, with `file_index` (place in `files`) and `file_row_number`. `scheme`: by which file system."""
+def all_rows(files: Sequence[InputFile], names: Names) -> str:
+    """A relation of the files' rows, with `file_index` (place in `files`) and `file_row_number`."""
     # A folder's name (`partition=0`) must not take the place of a column.
-    return f"read_parquet({path_list(files, scheme)}, hive_partitioning = false)"
+    return f"read_parquet({name_list(files, names)}, hive_partitioning = false)"
 
 
-def path_list(files: Sequence[InputFile], scheme: str = "") -> str:
-    """The files' paths as a list in SQL. Raises NotLocal."""
-    return f"[{', '.join(literal(scheme + local_file(file.path)) for file in files)}]"
-
-
-def local_file(path: str) -> str:
-    """The path without `file:`. Raises NotLocal."""
-    if not is_local(path):
-        raise not_local(path)
-    return str(local_path(path))
+def name_list(files: Sequence[InputFile], names: Names) -> str:
+    """The files' names as a list in SQL."""
+    return f"[{', '.join(literal(names.of(file.path, file.store)) for file in files)}]"
 
 
 def literal(value: object) -> str:
@@ -247,7 +273,9 @@ def create_relation(
         of_file = np.concatenate([np.full(len(positions), at, np.int64) for at, positions in gone.items()])
         connection.register(f"{name}_gone", {"file": of_file, "row": np.concatenate(list(gone.values()))})
     chosen = ", ".join(f'f."{column}"' for column, _ in columns) + _PLACE if places else "f.*"
-    connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {chosen} FROM {live_rows(files, f'{name}_gone' if gone else None)}")
+    connection.execute(
+        f"CREATE TEMP VIEW {name} AS SELECT {chosen} FROM {live_rows(files, f'{name}_gone' if gone else None, Names(connection))}"
+    )
 
 
 # Making a database takes a hundred times as long as a small question: the readers of a process share one in memory.

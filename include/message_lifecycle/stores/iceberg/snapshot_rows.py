@@ -3,33 +3,28 @@ bounded memory."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from fsspec import AbstractFileSystem
 from pyiceberg.manifest import DataFileContent, ManifestContent
 
 from message_lifecycle.model.errors import PlanConflict
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.data_rows import vectors_in
 from message_lifecycle.stores.iceberg.manifests import VECTORS, files_of, listed
-from message_lifecycle.stores.iceberg.relations import duckdb_types, literal, scratch_database
+from message_lifecycle.stores.iceberg.relations import Names, duckdb_types, literal, scratch_database
 from message_lifecycle.stores.iceberg.segments import FileMetrics
-from message_lifecycle.stores.iceberg.table_folder import absolute, is_local, local_path, location_prefix
+from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
+from message_lifecycle.stores.iceberg.tasks import Store
 
 if TYPE_CHECKING:
     import duckdb
-    from pyiceberg.io import FileIO
     from pyiceberg.table import Table
 
 _MEMORY = "1GB"
-_SCHEME = "lake://"
-_PATTERN = re.compile(r"[*?\[{]")
 _COLUMNS = [*duckdb_types(SCHEMA), ("file", "BIGINT")]
 _NO_ROWS = "SELECT " + ", ".join(f'NULL::{kind} AS "{column}"' for column, kind in _COLUMNS) + " WHERE false"
 _PATHS = pa.schema({"file": pa.int64(), "path": pa.string(), "rows": pa.int64()})
@@ -57,7 +52,7 @@ class SnapshotRows:
         self._connection, self._table, self._plan_id = connection, table, plan_id
         self._prefix = location_prefix(table.location())
         self._snapshots: dict[int | None, _Snapshot] = {}
-        connection.register_filesystem(_LakeFiles(table.io))
+        self._names, self._store = Names(connection), Store.of(table)
 
     def relate(self, name: str, snapshot_id: int | None, chosen: Callable[[FileMetrics], bool] = lambda _: True) -> None:
         """Make two relations in place of older ones: `name`, the topic's columns and `file`, and `name_files`: path and rows, as written,
@@ -71,7 +66,9 @@ class SnapshotRows:
         self.register("files_now", known)
         self.run(f'CREATE OR REPLACE TABLE {name}_files AS FROM files_now; CREATE OR REPLACE TABLE {name}_gone (file BIGINT, "row" BIGINT)')
         self._mark(f"{name}_gone", paths, snapshot.vectors)
-        self.run(f"CREATE OR REPLACE VIEW {name} AS {_live(name, paths) if paths else _NO_ROWS}")
+        self.run(
+            f"CREATE OR REPLACE VIEW {name} AS {_live(name, [self._names.of(path, self._store) for path in paths]) if paths else _NO_ROWS}"
+        )
 
     def differing(self, one_id: int | None, other_id: int | None) -> Callable[[FileMetrics], bool]:
         """Whether the other snapshot lacks a file of this one, or has it with another deletion vector."""
@@ -118,47 +115,11 @@ class SnapshotRows:
                 self.run(f'INSERT INTO {gone} SELECT {file}, "row" FROM positions_now')
 
 
-def readable(path: str) -> str:
-    """The name by which DuckDB opens a file. Its own way is quicker, but knows local files alone, and takes some signs for a pattern."""
-    return str(local_path(path)) if is_local(path) and not _PATTERN.search(path) else f"{_SCHEME}{path}"
-
-
 def _live(name: str, paths: list[str]) -> str:
     columns = ", ".join(f'f."{column}"' for column, _ in duckdb_types(SCHEMA))
-    files = ", ".join(literal(readable(path)) for path in paths)
+    files = ", ".join(map(literal, paths))
     # A folder's name (`partition=0`) must not take the place of a column.
     return (
         f"SELECT {columns}, f.file_index::BIGINT AS file FROM read_parquet([{files}], hive_partitioning = false) AS f "
         f'ANTI JOIN {name}_gone AS g ON g.file = f.file_index AND g."row" = f.file_row_number'
     )
-
-
-class _LakeFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """Files of any store, by the table's own I/O, under names that begin with `_SCHEME`."""
-
-    protocol: ClassVar[str] = _SCHEME.removesuffix("://")
-    cachable = False
-
-    def __init__(self, io: FileIO) -> None:
-        super().__init__()
-        self._io = io
-
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str:
-        return path.removeprefix(_SCHEME)
-
-    def glob(self, path: str, **_: Any) -> list[str]:
-        """A name is a name, whatever signs are in it."""
-        return [self._strip_protocol(path)]
-
-    def info(self, path: str, **_: Any) -> dict[str, Any]:
-        path = self._strip_protocol(path)
-        return {"name": path, "size": len(self._io.new_input(path)), "type": "file"}
-
-    def modified(self, path: str) -> datetime:  # noqa: ARG002  # DuckDB asks of each
-        """Data files are never written twice."""
-        return datetime.fromtimestamp(0, UTC)
-
-    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
-        assert mode == "rb"
-        return self._io.new_input(self._strip_protocol(path)).open()

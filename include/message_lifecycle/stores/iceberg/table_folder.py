@@ -35,6 +35,11 @@ def local_path(location: str) -> Path:
     return Path(unquote(parts.path)) if parts.scheme == "file" else Path(location)
 
 
+def folder_at(location: str) -> str:
+    """The same place as new files below it are named by: a path where it is local."""
+    return str(local_path(location)) if is_local(location) else location.rstrip("/")
+
+
 # Folders whose own names are on disk.
 _named: set[Path] = set()
 

@@ -10,16 +10,19 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar, cast
 
 from message_lifecycle.model.errors import LifecycleError, code_of
 from message_lifecycle.stores.iceberg.java import Jvm
 from message_lifecycle.stores.iceberg.session import local_cores
+from message_lifecycle.stores.iceberg.table_folder import delete_files, is_local, listed, local_path
 
 if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.table import Table
     from pyspark.sql import SparkSession
 
 MEBIBYTE = 1 << 20
@@ -31,17 +34,72 @@ Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """The way to files by the scheme of their paths, which a task takes along. `settings`: of the table's own I/O; none are needed on this
+    machine's disk."""
+
+    settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # there are secrets among them
+
+    @classmethod
+    def of(cls, table: Table) -> Store:
+        return HERE if is_local(table.location()) else cls(settings=tuple(sorted((str(k), str(v)) for k, v in table.io.properties.items())))
+
+    @property
+    def io(self) -> FileIO:
+        from message_lifecycle.stores.iceberg.lake_io import io_of
+
+        return io_of(self.settings)
+
+    def open(self, path: str) -> IO[bytes]:
+        """For reading here and there: a local file is not read whole."""
+        return local_path(path).open("rb") if is_local(path) else cast("IO[bytes]", self.io.new_input(path).open())
+
+    def create(self, path: str) -> IO[bytes]:
+        """For writing; what is there is written anew."""
+        if is_local(path):
+            local_path(path).parent.mkdir(parents=True, exist_ok=True)
+            return local_path(path).open("wb")
+        return cast("IO[bytes]", self.io.new_output(path).create(overwrite=True))
+
+    def write(self, path: str, content: bytes) -> None:
+        with self.create(path) as file:
+            file.write(content)
+
+    def size(self, path: str) -> int:
+        return local_path(path).stat().st_size if is_local(path) else len(self.io.new_input(path))
+
+    def remove(self, path: str) -> None:
+        """It is no error where it is not there."""
+        if is_local(path):
+            local_path(path).unlink(missing_ok=True)
+        else:
+            self.io.delete(path)
+
+    def remove_all(self, folder: str, name: str) -> None:
+        """Files one folder below that have the name within theirs."""
+        if is_local(folder):
+            for path in local_path(folder).glob(f"*/{name}*"):
+                path.unlink(missing_ok=True)
+        else:
+            delete_files(self.io, folder, [file.name for file in listed(self.io, folder) if file.name.rpartition("/")[2].startswith(name)])
+
+
+HERE = Store()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Vector:
     """A deletion vector: a blob of `length` bytes at `offset` of a Puffin file."""
 
     path: str
     offset: int
     length: int
+    store: Store = HERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:
-    """A Parquet file of the log or of the view, by absolute path or `file:` URI.
+    """A Parquet file of the log or of the view, by absolute path or URI.
 
     `may_be_due`: whether its bounds leave it possible that a row is dead, or past its delete horizon, at the rules' `as_of`; False
     saves reading the columns of times."""
@@ -49,6 +107,7 @@ class InputFile:
     path: str
     vector: Vector | None = None
     may_be_due: bool = True
+    store: Store = HERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import ViewReason
 from message_lifecycle.model.rules import Either, Rule
-from message_lifecycle.stores.iceberg.tasks import InputFile, Written
+from message_lifecycle.stores.iceberg.tasks import HERE, InputFile, Store, Written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +59,7 @@ class CompactionJob:
     partitions: tuple[PartitionJob, ...]
     read_bytes_per_second: int = 0
     write_bytes_per_second: int = 0
+    store: Store = HERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

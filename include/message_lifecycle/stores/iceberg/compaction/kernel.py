@@ -20,21 +20,21 @@ from message_lifecycle.model.errors import Unavailable
 from message_lifecycle.model.message import REASON_HEADER, ViewReason
 from message_lifecycle.stores.iceberg import relations
 from message_lifecycle.stores.iceberg.compaction import CompactionJob, PartitionJob, PartitionResult, Rules
-from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_here, write_vectors
+from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_vectors
 from message_lifecycle.stores.iceberg.relations import (
     FIELD_IDS,
     NO_MESSAGES,
     OFFSET,
     TOPIC_COLUMNS,
+    Names,
     all_rows,
     literal,
     live_rows,
-    local_file,
+    name_list,
     opened,
-    path_list,
 )
-from message_lifecycle.stores.iceberg.table_folder import local_path
-from message_lifecycle.stores.iceberg.tasks import MEMORY_BYTES, Failed, InputFile, NewFile, NewVector, Resources, in_tasks
+from message_lifecycle.stores.iceberg.table_folder import folder_at, is_local
+from message_lifecycle.stores.iceberg.tasks import HERE, MEMORY_BYTES, Failed, InputFile, NewFile, NewVector, Resources, Store, in_tasks
 
 if TYPE_CHECKING:
     import duckdb
@@ -55,10 +55,10 @@ def compaction_failed(partition: int, kind: str, reason: str) -> Unavailable:
 def run(session: SparkSession, job: CompactionJob, *, memory_bytes: int = MEMORY_BYTES) -> list[PartitionResult]:
     """Write the new files of every partition; a commit makes them the view. Raises CompactionFailed, and then leaves no file behind."""
     # In names of their own: a task takes these with it, and no other partition.
-    rules, data_folder, run = job.rules, job.data_folder, job.run
+    rules, data_folder, run, store = job.rules, job.data_folder, job.run, job.store
 
     def of_partition(partition: PartitionJob, share: Resources) -> PartitionResult:
-        return compact(partition, rules, share, data_folder=data_folder, run=run)
+        return compact(partition, rules, share, data_folder=data_folder, run=run, store=store)
 
     try:
         found = in_tasks(
@@ -81,8 +81,7 @@ def run(session: SparkSession, job: CompactionJob, *, memory_bytes: int = MEMORY
 
 def discard(job: CompactionJob) -> None:
     """Take away what a run has written that will not be committed."""
-    for path in local_path(job.data_folder).glob(f"partition=*/{job.run}-*"):
-        path.unlink(missing_ok=True)
+    job.store.remove_all(job.data_folder, f"{job.run}-")
 
 
 def totals(results: Sequence[PartitionResult]) -> dict[ViewReason, int]:
@@ -94,14 +93,13 @@ def totals(results: Sequence[PartitionResult]) -> dict[ViewReason, int]:
     return found
 
 
-def compact(job: PartitionJob, rules: Rules, resources: Resources, *, data_folder: str, run: str) -> PartitionResult:
-    """Write the partition's new files; nothing that is there is touched. `run`: unique, begins the names of new files.
+def compact(job: PartitionJob, rules: Rules, resources: Resources, *, data_folder: str, run: str, store: Store = HERE) -> PartitionResult:
+    """Write the partition's new files to `store`; nothing that is there is touched. `run`: unique, begins the names of new files.
 
-    Raises NotLocal, CorruptVector, and DuckDB's errors where a file cannot be read.
+    Raises CorruptVector, and DuckDB's errors where a file cannot be read.
     """
-    folder = Path(local_file(data_folder)) / f"partition={job.partition}"
-    with opened(resources) as (connection, scheme):
-        return _Kernel(connection, scheme, job, rules, resources, folder, run).result()
+    with opened(resources) as (connection, names):
+        return _Kernel(connection, names, job, rules, resources, f"{folder_at(data_folder)}/partition={job.partition}", run, store).result()
 
 
 @dataclass(slots=True)
@@ -120,12 +118,13 @@ class _Marks:
 @dataclass(slots=True)
 class _Kernel:
     connection: duckdb.DuckDBPyConnection
-    scheme: str
+    names: Names
     job: PartitionJob
     rules: Rules
     resources: Resources
-    folder: Path
+    folder: str
     run: str
+    store: Store
 
     def result(self) -> PartitionResult:
         job = self.job
@@ -140,15 +139,15 @@ class _Kernel:
         dropped: list[str] = []
         if job.rewrite:
             self._register("view_gone", {file: marks.all(file) for file in range(len(job.view))})
-            alive = live_rows(job.view, "view_gone", self.scheme)
+            alive = live_rows(job.view, "view_gone", self.names)
             if kept:
                 files += self._copy(f"SELECT {TOPIC_COLUMNS}, delete_horizon, remembered FROM {alive}", alive, job.view, kept, "view")
             dropped += [file.path for file in job.view]
         else:
             left = [file for file in marks.now if len(marks.all(file)) < rows[file]]
             dropped += [job.view[file].path for file in marks.now if file not in left]
-            path = self.folder / f"{self.run}-deletes.puffin"
-            vectors += write_vectors(str(path), ((job.view[file].path, marks.all(file)) for file in left), write_here)
+            path = f"{self.folder}/{self.run}-deletes.puffin"
+            vectors += write_vectors(path, ((job.view[file].path, marks.all(file)) for file in left), self.store.write)
         written = self._copy(self._winning_rows(), "winners", job.tail, winners, "tail") if winners else []
         written_rows = sum(file.rows for file in written)
         removed["tombstoned"] = winners - written_rows
@@ -209,13 +208,13 @@ class _Kernel:
     def _marks(self) -> _Marks:
         view, rules = self.job.view, self.rules
         marks = _Marks(before=self._know_vectors("view_gone", view))
-        alive = live_rows(view, "view_gone" if marks.before else None, self.scheme)
+        alive = live_rows(view, "view_gone" if marks.before else None, self.names)
         self._mark(marks, "superseded", range(len(view)), f"FROM {alive} SEMI JOIN latest USING (key)")
         suspects = [file for file in range(len(view)) if view[file].may_be_due]
         if suspects:
             chosen = [view[file] for file in suspects]
             self._register("suspect_gone", {at: marks.all(file) for at, file in enumerate(suspects)})
-            due = f"FROM {live_rows(chosen, 'suspect_gone', self.scheme)} WHERE"
+            due = f"FROM {live_rows(chosen, 'suspect_gone', self.names)} WHERE"
             past = relations.due("delete_horizon", rules.as_of)
             told = "false"
             for reason, rule in rules.ages:
@@ -225,7 +224,7 @@ class _Kernel:
             self._mark(marks, "tombstoned", suspects, f"{due} coalesce({past}, false) AND NOT {told}")
         if not rules.retain_null_key:
             self._register("known_gone", {file: marks.all(file) for file in range(len(view))})
-            self._mark(marks, "null_key", range(len(view)), f"FROM {live_rows(view, 'known_gone', self.scheme)} WHERE key IS NULL")
+            self._mark(marks, "null_key", range(len(view)), f"FROM {live_rows(view, 'known_gone', self.names)} WHERE key IS NULL")
         return marks
 
     def _mark(self, marks: _Marks, reason: ViewReason, files: Sequence[int], chosen: str) -> None:
@@ -262,23 +261,24 @@ class _Kernel:
         order = "" if in_order else f" ORDER BY {OFFSET}"
         # Where rows are sorted in the end, keeping them in order before is for nothing.
         self._run(f"SET preserve_insertion_order = {str(in_order).lower()}")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        if is_local(self.folder):
+            Path(self.folder).mkdir(parents=True, exist_ok=True)
         written = []
         for number, span in enumerate(self._spans(offsets, files, rows)):
-            path = self.folder / f"{self.run}-{part}-{number:05}.parquet"
+            path = f"{self.folder}/{self.run}-{part}-{number:05}.parquet"
             (count,) = self._one(
-                f"COPY (SELECT * FROM ({select}) WHERE {span}{order}) TO {literal(f'{self.scheme}{path}')} (FORMAT parquet, COMPRESSION zstd, FIELD_IDS {FIELD_IDS})"
+                f"COPY (SELECT * FROM ({select}) WHERE {span}{order}) TO {literal(self.names.of(path, self.store))} (FORMAT parquet, COMPRESSION zstd, FIELD_IDS {FIELD_IDS})"
             )
             if count:
-                written.append(NewFile(path=str(path), rows=count, bytes=path.stat().st_size))
+                written.append(NewFile(path=path, rows=count, bytes=self.store.size(path)))
             else:
-                path.unlink()
+                self.store.remove(path)
         return written
 
     def _spans(self, offsets: str, files: Sequence[InputFile], rows: int) -> list[str]:
         """Conditions on offsets, one for each new file."""
         found = self._run(
-            f"SELECT sum(num_rows)::BIGINT, sum(file_size_bytes)::BIGINT FROM parquet_file_metadata({path_list(files)})"
+            f"SELECT sum(num_rows)::BIGINT, sum(file_size_bytes)::BIGINT FROM parquet_file_metadata({name_list(files, self.names)})"
         ).fetchall()
         ((read_rows, read_bytes),) = found
         count = -(-rows * read_bytes // (read_rows * self.resources.file_bytes))
@@ -297,7 +297,7 @@ class _Kernel:
     # What both passes need.
 
     def _tail(self) -> str:
-        return live_rows(self.job.tail, "tail_gone" if any(file.vector for file in self.job.tail) else None, self.scheme)
+        return live_rows(self.job.tail, "tail_gone" if any(file.vector for file in self.job.tail) else None, self.names)
 
     def _in_tail(self) -> str:
         if self.job.whole_tail:
@@ -319,7 +319,7 @@ class _Kernel:
     def _in_order(self, files: Sequence[InputFile]) -> bool:
         last = -1
         for file in files:
-            found = self._run(f"SELECT {OFFSET} AS o FROM {all_rows([file], self.scheme)}").fetchnumpy()
+            found = self._run(f"SELECT {OFFSET} AS o FROM {all_rows([file], self.names)}").fetchnumpy()
             offsets = cast(NDArray[np.int64], found["o"])
             if len(offsets) and (offsets[0] <= last or not (offsets[1:] > offsets[:-1]).all()):
                 return False
@@ -327,7 +327,7 @@ class _Kernel:
         return True
 
     def _rows_of(self, files: Sequence[InputFile]) -> list[int]:
-        return [self._rows(local_file(file.path)) for file in files]
+        return [self._rows(self.names.of(file.path, file.store)) for file in files]
 
     def _rows(self, path: str) -> int:
         return self._one(f"SELECT num_rows FROM parquet_file_metadata({literal(path)})")[0]

@@ -26,11 +26,11 @@ from message_lifecycle.stores.iceberg.compaction import CompactionJob, Rules, re
 from message_lifecycle.stores.iceberg.compaction.kernel import discard, totals
 from message_lifecycle.stores.iceberg.compaction.kernel import run as engine_run
 from message_lifecycle.stores.iceberg.compaction.view_table import SCHEMA, UnreadableDeletes, partition_job, sources
-from message_lifecycle.stores.iceberg.data_files import commit, written_paths
+from message_lifecycle.stores.iceberg.data_files import commit, written_files
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import COMPACTED, STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.session import java_table, sql_table
-from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
+from message_lifecycle.stores.iceberg.tasks import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -81,14 +81,14 @@ def required_base(table: Java, plan: Plan) -> int:
 
 
 def _by_kernel(session: SparkSession, tables: Tables, plan: Plan, base_id: int, table: Java, branch: str, *, first: bool) -> bool:
-    """Whether the columnar kernel has made the view. It reads local files, and neither older kinds of deletes nor event times.
+    """Whether the columnar kernel has made the view. It reads neither older kinds of deletes nor event times.
 
     `first`: no message of the topic was compacted before; one without any key is refused then."""
     assert plan.view is not None
     policy, started = Policy.of_values(plan.policy), perf_counter()
     view, log = tables.load(plan.topic, kind=COMPACTED), tables.load(plan.topic)
     # Memories stay for their time, also after the latest is told by offsets again (CMP-12).
-    if policy.by_event_time or view_table.memories(table) or not (is_local(view.location()) and is_local(log.location())):
+    if policy.by_event_time or view_table.memories(table):
         return False
     of_fold = rules_of(policy, as_of=plan.as_of, tombstones_until=plan.view.tombstones_until)
     rules = Rules(
@@ -110,21 +110,26 @@ def _by_kernel(session: SparkSession, tables: Tables, plan: Plan, base_id: int, 
     )
     # Unique: what an attempt that died has left is never taken for this one's.
     job = CompactionJob(
-        run=f"{plan.plan_id[:16]}-{token_hex(4)}", data_folder=f"{view.location()}/data", rules=rules, partitions=parts, **_rates(policy)
+        run=f"{plan.plan_id[:16]}-{token_hex(4)}",
+        data_folder=f"{view.location()}/data",
+        rules=rules,
+        partitions=parts,
+        store=Store.of(view),
+        **_rates(policy),
     )
     results = engine_run(session, job)
     tail_rows, keys = sum(result.tail_rows for result in results), sum(result.keys for result in results)
     if first and tail_rows and not keys:
         discard(job)
         raise topic_without_keys(str(plan.topic))
-    paths = [file.path for part in parts for file in (*part.view, *part.tail)]
+    read = [file for part in parts for file in (*part.view, *part.tail)]
     staged = StagedView(
         view_rows=plan.view.rows,
         tail_rows=tail_rows,
         rows=plan.view.rows - sum(result.view_rows - result.rows_out for result in results),
         removed=tuple(sorted(totals(results).items())),
-        bytes_read=sum(local_path(path).stat().st_size for path in paths),
-        bytes_written=sum(path.stat().st_size for path in written_paths(results)),
+        bytes_read=sum(file.store.size(file.path) for file in read),
+        bytes_written=sum(new.bytes for new in written_files(results)),
         engine="kernel",
         took_ms=round((perf_counter() - started) * 1000),
     )

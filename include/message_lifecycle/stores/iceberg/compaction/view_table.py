@@ -26,7 +26,7 @@ from message_lifecycle.stores.iceberg.layout import TABLE_PROPERTIES as TOPIC_PR
 from message_lifecycle.stores.iceberg.new_table import TableShape
 from message_lifecycle.stores.iceberg.new_table import create as create_table
 from message_lifecycle.stores.iceberg.table_folder import TableDocument, absolute, location_prefix, reading
-from message_lifecycle.stores.iceberg.tasks import InputFile, Vector
+from message_lifecycle.stores.iceberg.tasks import InputFile, Store, Vector
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -163,11 +163,12 @@ def sources(table: Table, snapshot: Snapshot | None, rules: Rules) -> dict[int, 
     if snapshot is None:
         return {}
     prefix, vectors, horizons = location_prefix(table.location()), vectors_by_file(table, snapshot), _past_horizon(table, snapshot, rules)
+    store = Store.of(table)
     found: dict[int, list[Source]] = {}
     for metrics in files_of(table, snapshot):
         path = absolute(prefix, metrics.name)
         due = segments.begins(rules.dead, metrics).some <= rules.as_of
-        file = InputFile(path=path, vector=vectors.get(path), may_be_due=due or horizons.get(path, False))
+        file = InputFile(path=path, vector=vectors.get(path), may_be_due=due or horizons.get(path, False), store=store)
         if metrics.deleted < metrics.rows:
             found.setdefault(metrics.partition, []).append(
                 Source(file=file, first_offset=metrics.first_offset, last_offset=metrics.last_offset)
@@ -201,10 +202,10 @@ def files_by_partition(table: Table, snapshot: Snapshot | None) -> dict[int, lis
 
     found: dict[int, list[InputFile]] = {}
     if snapshot is not None:
-        prefix, vectors = location_prefix(table.location()), vectors_by_file(table, snapshot)
+        prefix, vectors, store = location_prefix(table.location()), vectors_by_file(table, snapshot), Store.of(table)
         for metrics in files_of(table, snapshot):
             path = absolute(prefix, metrics.name)
-            found.setdefault(metrics.partition, []).append(InputFile(path=path, vector=vectors.get(path)))
+            found.setdefault(metrics.partition, []).append(InputFile(path=path, vector=vectors.get(path), store=store))
     return found
 
 
@@ -234,13 +235,13 @@ def _each_vector(table: Table, snapshot: Snapshot) -> Iterator[tuple[str, Vector
 
     from message_lifecycle.stores.iceberg.manifests import VECTORS, listed
 
-    name = ".".join(table.name())
+    name, store = ".".join(table.name()), Store.of(table)
     for content, path, form, referenced, offset, length in listed(table, snapshot, VECTORS, content=ManifestContent.DELETES):
         if content == DataFileContent.EQUALITY_DELETES.value:
             raise UnreadableDeletes(name, "equality deletes")
         if str(form).upper().rpartition(".")[2] != "PUFFIN" or referenced is None:
             raise UnreadableDeletes(name, "position deletes of an older kind")
-        yield referenced, Vector(path=path, offset=offset, length=length)
+        yield referenced, Vector(path=path, offset=offset, length=length, store=store)
 
 
 def _past_horizon(table: Table, snapshot: Snapshot, rules: Rules) -> dict[str, bool]:

@@ -10,7 +10,7 @@ from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.stores.iceberg.columns import DOCUMENT, SERVER_SEQ
 from message_lifecycle.stores.iceberg.compaction.view_table import vectors_by_file
 from message_lifecycle.stores.iceberg.manifests import listed, picking
-from message_lifecycle.stores.iceberg.tasks import InputFile, Written
+from message_lifecycle.stores.iceberg.tasks import HERE, InputFile, Store, Written
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -59,12 +59,12 @@ def holding(files: Sequence[DocumentFile], document: str, bucket: int, *, after:
 
 
 def _each(table: Table, snapshot: Snapshot) -> Iterator[DocumentFile]:
-    vectors = vectors_by_file(table, snapshot)
+    vectors, store = vectors_by_file(table, snapshot), Store.of(table)
     for path, place, rows, lower, upper in listed(table, snapshot, _FIELDS):
         low, high = lower or {}, upper or {}
         last_seq = high.get(SERVER_SEQ)
         yield DocumentFile(
-            file=InputFile(path=path, vector=vectors.get(path)),
+            file=InputFile(path=path, vector=vectors.get(path), store=store),
             bucket=place[0],
             rows=rows,
             first_document=low.get(DOCUMENT),
@@ -103,6 +103,8 @@ class FoldJob:
     changes_folder: str
     snapshots_folder: str
     buckets: tuple[FoldBucket, ...]
+    changes_store: Store = HERE
+    snapshots_store: Store = HERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -28,9 +27,9 @@ from message_lifecycle.stores.iceberg.documents import (
 from message_lifecycle.stores.iceberg.documents.relations import Marking, Stored, relate_changes, relate_snapshots, streamed_in_order
 from message_lifecycle.stores.iceberg.documents.tables import digest_of
 from message_lifecycle.stores.iceberg.puffin import Positions, marked
-from message_lifecycle.stores.iceberg.relations import all_rows, opened
-from message_lifecycle.stores.iceberg.table_folder import local_path
-from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, NewFile, Resources, Written
+from message_lifecycle.stores.iceberg.relations import Names, all_rows, opened
+from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
+from message_lifecycle.stores.iceberg.tasks import HERE, MEBIBYTE, NewFile, Resources, Store, Written
 
 if TYPE_CHECKING:
     import duckdb
@@ -55,7 +54,7 @@ def fold_of_folder(folder: Folder) -> Fold:
 
 
 def fold_bucket(job: FoldJob, bucket: FoldBucket, resources: Resources) -> FoldedBucket:
-    """Raises what DuckDB and the file system raise, CorruptVector and NotLocal."""
+    """Raises what DuckDB and the file system raise, and CorruptVector."""
     with opened(resources) as (connection, _):
         relate_changes(connection, "changes", bucket.changes)
         relate_snapshots(connection, "snapshots", bucket.snapshots)
@@ -71,7 +70,7 @@ class _Bucket:
 
     def done(self) -> FoldedBucket:
         job, number = self._job, self._bucket.bucket
-        made = SnapshotFile(local_path(f"{job.snapshots_folder}/{BUCKET}={number}") / f"{job.run}-{number:05}.parquet")
+        made = SnapshotFile(f"{job.snapshots_folder}/{BUCKET}={number}/{job.run}-{number:05}.parquet", job.snapshots_store)
         blocked: dict[str, str] = {}
         with made:
             for action, folded in self._each():
@@ -84,12 +83,15 @@ class _Bucket:
         going = [action for action in self._bucket.documents if action.document not in blocked]
         marking = Marking(self._connection, job.run, number)
         purged, changes = marking.marked(
-            "changes", self._bucket.changes, job.changes_folder, [(a.document, a.purge_from, a.purge_before) for a in going if a.purged]
+            "changes",
+            self._bucket.changes,
+            (job.changes_folder, job.changes_store),
+            [(a.document, a.purge_from, a.purge_before) for a in going if a.purged],
         )
         dropped, snapshots = marking.marked(
             "(FROM snapshots WHERE digest IS NOT NULL) AS snapshots",
             self._bucket.snapshots,
-            job.snapshots_folder,
+            (job.snapshots_folder, job.snapshots_store),
             [(a.document, seq, seq + 1) for a in going for seq in a.dropped],
             also=("(FROM snapshots WHERE digest IS NULL) AS snapshots", made.documents),
         )
@@ -147,8 +149,9 @@ _SCHEMA: pa.Schema = SNAPSHOTS_SHAPE.schema.as_arrow()
 class SnapshotFile:
     """Rows are added in order of (document, server_seq). Where none is, no file is made."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: str, store: Store = HERE) -> None:
+        self._path, self._store = path, store
+        self._file: IO[bytes] | None = None
         self._writer: pq.ParquetWriter | None = None
         self._rows: list[tuple[str, int, int, bytes | None, str | None]] = []
         self._bytes = 0
@@ -162,8 +165,10 @@ class SnapshotFile:
         self._flush()
         if self._writer is not None:
             self._writer.close()
+        if self._file is not None:
+            self._file.close()
         if kind is not None:
-            self._path.unlink(missing_ok=True)
+            self._store.remove(self._path)
 
     def add(self, document: str, server_seq: int, epoch: int, state: bytes) -> None:
         self.states += 1
@@ -179,7 +184,7 @@ class SnapshotFile:
         """Once it is closed."""
         if self._writer is None:
             return ()
-        return (NewFile(path=str(self._path), rows=len(self.documents), bytes=self._path.stat().st_size),)
+        return (NewFile(path=self._path, rows=len(self.documents), bytes=self._store.size(self._path)),)
 
     def _add(self, document: str, server_seq: int, epoch: int, state: bytes | None) -> None:
         self.documents.append(document)
@@ -192,8 +197,11 @@ class SnapshotFile:
         if not self._rows:
             return
         if self._writer is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(self._path, _SCHEMA, compression="zstd")
+            if is_local(self._path):
+                local_path(self._path).parent.mkdir(parents=True, exist_ok=True)
+            else:
+                self._file = self._store.create(self._path)
+            self._writer = pq.ParquetWriter(self._file or self._path, _SCHEMA, compression="zstd")
         columns = zip(*self._rows, strict=True)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=_SCHEMA))
@@ -212,7 +220,7 @@ _NONE = np.empty(0, np.int64)
 
 
 def prove_bucket(folder: Folder, bucket: ProofBucket, resources: Resources) -> Proved:
-    """Raises what DuckDB and the file system raise, CorruptVector and NotLocal."""
+    """Raises what DuckDB and the file system raise, and CorruptVector."""
     with opened(resources) as (connection, _):
         relate_changes(connection, "changes", bucket.changes)
         relate_changes(connection, "staged_changes", bucket.staged_changes)
@@ -298,7 +306,7 @@ def relate_differences(
     }
     connection.register("places", pa.table(places))
     connection.execute(
-        f"CREATE TEMP TABLE {name} AS SELECT {columns}, came FROM {all_rows([file.file for file in files])} AS f "
+        f"CREATE TEMP TABLE {name} AS SELECT {columns}, came FROM {all_rows([file.file for file in files], Names(connection))} AS f "
         "JOIN places ON f.file_index = places.file AND f.file_row_number = places.row"
     )
     connection.unregister("places")

@@ -13,10 +13,9 @@ import pyarrow as pa
 from message_lifecycle.model.change import SnapshotDocument
 from message_lifecycle.stores.iceberg.columns import BUCKET, CHANGES_SHAPE, SNAPSHOTS_SHAPE
 from message_lifecycle.stores.iceberg.documents import DocumentFile
-from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_here, write_vectors
+from message_lifecycle.stores.iceberg.puffin import Positions, marked, write_vectors
 from message_lifecycle.stores.iceberg.relations import create_relation, duckdb_types, literal
-from message_lifecycle.stores.iceberg.table_folder import local_path
-from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, Written
+from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, Store, Written
 
 if TYPE_CHECKING:
     import duckdb
@@ -135,12 +134,13 @@ class Marking:
         self,
         relation: str,
         files: Sequence[DocumentFile],
-        folder: str,
+        folder: tuple[str, Store],
         going: Sequence[Going],
         *,
         also: tuple[str, Sequence[str]] | None = None,
     ) -> tuple[int, Written]:
-        """Mark the relation's rows of each document from the first server_seq to before the last; how many those are. `also`: all rows
+        """Mark the relation's rows of each document from the first server_seq to before the last; how many those are. `folder`: of the new
+        vectors, and its store. `also`: all rows
         of these documents in another relation over the same files, which are not counted."""
         place = places_of(self._connection, relation, going)
         counted = sum(len(rows) for rows in place.values())
@@ -157,9 +157,9 @@ class Marking:
                 dropped.append(file.file.path)
             else:
                 positions[file.file.path] = now
-        path = local_path(f"{folder}/{BUCKET}={self._bucket}") / f"{self._run}-deletes.puffin"
+        path = f"{folder[0]}/{BUCKET}={self._bucket}/{self._run}-deletes.puffin"
         return counted, Written(
-            partition=self._bucket, vectors=write_vectors(str(path), positions.items(), write_here), dropped=tuple(dropped)
+            partition=self._bucket, vectors=write_vectors(path, positions.items(), folder[1].write), dropped=tuple(dropped)
         )
 
 

@@ -30,8 +30,8 @@ from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import SNAPSHOTS, STAGED_PLAN_ID
 from message_lifecycle.stores.iceberg.relations import database
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table
-from message_lifecycle.stores.iceberg.table_folder import local_path
-from message_lifecycle.stores.iceberg.tasks import Failed, Resources, Written, in_tasks
+from message_lifecycle.stores.iceberg.table_folder import folder_at
+from message_lifecycle.stores.iceberg.tasks import Failed, Resources, Store, Written, in_tasks
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -131,17 +131,18 @@ def _job(tables: Tables, plan: Plan, base_id: int) -> FoldJob:
         # Unique: what an attempt that died has left is never taken for this one's.
         run=f"{plan.plan_id[:16]}-{token_hex(4)}",
         folder=folder_of(Policy.of_values(plan.policy)),
-        changes_folder=f"{changes.location()}/data",
-        snapshots_folder=f"{snapshots.location()}/data",
+        changes_folder=f"{folder_at(changes.location())}/data",
+        snapshots_folder=f"{folder_at(snapshots.location())}/data",
         buckets=buckets,
+        changes_store=Store.of(changes),
+        snapshots_store=Store.of(snapshots),
     )
 
 
 def _discard(job: FoldJob) -> None:
     """Take away what a run has written that will not be committed."""
-    for folder in (job.changes_folder, job.snapshots_folder):
-        for path in local_path(folder).glob(f"{BUCKET}=*/{job.run}-*"):
-            path.unlink(missing_ok=True)
+    for folder, store in ((job.changes_folder, job.changes_store), (job.snapshots_folder, job.snapshots_store)):
+        store.remove_all(folder, f"{job.run}-")
 
 
 def _fold(job: FoldJob, bucket: FoldBucket, resources: Resources) -> FoldedBucket:
