@@ -10,6 +10,7 @@ from pathlib import Path
 from secrets import token_hex
 
 import pytest
+from py4j import java_gateway, protocol
 
 from message_lifecycle.local import postgres
 from message_lifecycle.local.layout import Layout
@@ -37,6 +38,8 @@ class RestLake:
             patched.setattr(java, "_of_process", self.jvm)
             for name in (session._SUBMITTED, session._ARGUMENTS):
                 patched.delenv(name, raising=False)
+            # Where a test before has started Spark, PySpark asks Spark's Java about each error, also about one of another Java.
+            patched.setattr(java_gateway, "get_return_value", protocol.get_return_value)
             yield
             self.jvm = java._of_process
 
