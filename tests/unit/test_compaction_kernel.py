@@ -221,7 +221,7 @@ class Mapped(FileIO):
         return self.io.new_output(self.there(location))
 
     def delete(self, location: str | InputStream | OutputStream) -> None:
-        self.io.delete(self.there(str(location)))
+        Path(self.there(str(location))).unlink()  # as PyArrow does, it fails where there is none
 
 
 @pytest.mark.parametrize("rate", [0, 1 << 40])
@@ -262,6 +262,7 @@ def test_files_of_any_store_are_compacted_as_those_of_a_disk(tmp_path: Path, mon
             replace(result, files=tuple(replace(file, path=mapped.there(file.path)) for file in result.files), **_here(result, mapped))
         )
         assert there.rows() == here.rows()
+    store.remove("s3://bucket/there/data/none.parquet")  # no error, or it would hide the one by which somebody tidies up
 
 
 def _here(result: PartitionResult, mapped: Mapped) -> dict[str, object]:

@@ -125,7 +125,7 @@ class Elsewhere(FileIO):
         return f"in {location}"  # type: ignore[return-value]  # a word tells who was asked
 
     def new_output(self, location: str) -> OutputFile:
-        return f"out {location}"  # type: ignore[return-value]  # the same
+        return f"out {location}"  # type: ignore[return-value]  # a word tells who was asked
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         raise FileExistsError(str(location))

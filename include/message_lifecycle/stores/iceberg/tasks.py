@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -73,10 +74,11 @@ class Store:
         if is_local(path):
             local_path(path).unlink(missing_ok=True)
         else:
-            self.io.delete(path)
+            with suppress(FileNotFoundError):
+                self.io.delete(path)
 
     def remove_all(self, folder: str, name: str) -> None:
-        """Files one folder below that have the name within theirs."""
+        """Files in the folders below whose names begin so."""
         if is_local(folder):
             for path in local_path(folder).glob(f"*/{name}*"):
                 path.unlink(missing_ok=True)
