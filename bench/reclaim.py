@@ -29,7 +29,8 @@ from message_lifecycle.stores.iceberg.catalog import Tables, ledger_text
 from message_lifecycle.stores.iceberg.history import NamedFile, inventory
 from message_lifecycle.stores.iceberg.layout import CATALOG, LogSummary
 from message_lifecycle.stores.iceberg.session import forget_cached, java_table, spark_session, sql_table
-from message_lifecycle.stores.iceberg.table_folder import ListedFile, local_path
+from message_lifecycle.stores.iceberg.table_files import ListedFile
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 FILES = 100
 MOST = 0.5

@@ -23,6 +23,10 @@ def sample(values: Iterable[Any], *kept: Any) -> list[Any]:
     return [value if value in kept else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=hunt) for value in every]
 
 
+def hunting() -> bool:
+    return settings.get_current_profile_name() == HUNT
+
+
 def effort(store_kind: str, logs: int, *, on_tables: int = 0) -> settings:
     """How many logs a property is held to: many in memory, few where each costs seconds, and many there too when somebody hunts for failures.
 
@@ -30,7 +34,7 @@ def effort(store_kind: str, logs: int, *, on_tables: int = 0) -> settings:
     tables = store_kind == "iceberg"
     examples = on_tables if tables else logs
     return settings(
-        max_examples=examples * _HUNTED if settings.get_current_profile_name() == HUNT else examples,
+        max_examples=examples * _HUNTED if hunting() else examples,
         phases=[Phase.generate] if tables else list(Phase),
         deadline=None,
         suppress_health_check=list(HealthCheck),

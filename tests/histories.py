@@ -17,7 +17,7 @@ from pyiceberg.utils.config import Config
 from sqlalchemy import NullPool, create_engine, text, update
 
 from message_lifecycle.stores.iceberg import table_metadata
-from message_lifecycle.stores.iceberg.java import PROPERTIES, Jvm, catalog_of
+from message_lifecycle.stores.iceberg.java import PROPERTIES, Jvm
 from message_lifecycle.stores.iceberg.layout import CATALOG
 from message_lifecycle.stores.iceberg.session import engine
 from message_lifecycle.stores.iceberg.table_folder import local_path
@@ -44,7 +44,7 @@ def uri_in(folder: Path) -> str:
     _forget_lake(jvm)
     settings = jvm._settings
     own = {f"{PROPERTIES}.uri": f"{settings[f'{PROPERTIES}.uri']}?currentSchema={schema}", f"{PROPERTIES}.warehouse": f"{folder}/warehouse"}
-    jvm.__dict__["lake"] = catalog_of(jvm._jvm, {**settings, **own}, jvm._jvm.org.apache.hadoop.conf.Configuration())
+    jvm.__dict__["lake"] = Jvm(jvm.gateway, {**settings, **own}).lake
     return f"{uri}?options=-csearch_path%3D{schema}"
 
 

@@ -96,9 +96,7 @@ class RestCatalog:
         try:
             return self._serve(asked)
         except Py4JJavaError as error:
-            status = _STATUS.get(java_class(error), HTTPStatus.INTERNAL_SERVER_ERROR)
-            told = {"message": java_message(error), "type": java_class(error), "code": status.value}
-            return Answer(status, json.dumps({"error": told}))
+            return told(_STATUS.get(java_class(error), HTTPStatus.INTERNAL_SERVER_ERROR), java_message(error), java_class(error))
 
     def _serve(self, asked: Asked) -> Answer:
         match asked.method, *asked.path:
@@ -194,7 +192,10 @@ class RestCatalog:
         return self._mapper.readValue(asked.body, self._jvm._jvm.java.lang.Class.forName(f"org.apache.iceberg.rest.requests.{of}"))
 
     def _told(self, response: Java) -> Answer:
-        return Answer(HTTPStatus.OK, str(self._mapper.writeValueAsString(response)))
+        return Answer(HTTPStatus.OK, self._text(response))
+
+    def _text(self, response: Java) -> str:
+        return str(self._mapper.writeValueAsString(response))
 
     def knows(self, header: str | None) -> bool:
         """Whether who sends this header has the token."""
@@ -205,13 +206,13 @@ def _json(content: Mapping[str, Any]) -> Answer:
     return Answer(HTTPStatus.OK, json.dumps(content))
 
 
+def told(status: HTTPStatus, message: str, kind: str) -> Answer:
+    """An error, as the specification words it."""
+    return Answer(status, json.dumps({"error": {"message": message, "type": kind, "code": status.value}}))
+
+
 def _unknown(asked: Asked) -> Answer:
-    told = {
-        "message": f"no such endpoint: {asked.method} /v1/{'/'.join(asked.path)}",
-        "type": "NotFound",
-        "code": HTTPStatus.NOT_FOUND.value,
-    }
-    return Answer(HTTPStatus.NOT_FOUND, json.dumps({"error": told}))
+    return told(HTTPStatus.NOT_FOUND, f"no such endpoint: {asked.method} /v1/{'/'.join(asked.path)}", "NotFound")
 
 
 @contextmanager
@@ -229,8 +230,7 @@ def serving(catalog: RestCatalog, *, port: int = 0) -> Iterator[str]:
             query = {key: values[-1] for key, values in parse_qs(split.query).items()}
             asked = Asked(self.command, tuple(path), query, body)
             if not catalog.knows(self.headers.get("Authorization")):
-                told = {"message": "the token is another", "type": "NotAuthorizedException", "code": HTTPStatus.UNAUTHORIZED.value}
-                answer: Answer | None = Answer(HTTPStatus.UNAUTHORIZED, json.dumps({"error": told}))
+                answer: Answer | None = told(HTTPStatus.UNAUTHORIZED, "the token is another", "NotAuthorizedException")
             elif version != "v1":
                 answer = _unknown(asked)
             else:

@@ -1,4 +1,5 @@
-"""A lake behind a REST catalog, for tests: Iceberg's own handlers over a database of their own, tables on this machine's disk."""
+"""A lake behind a REST catalog, for tests: Iceberg's own handlers over a database of their own, tables on this machine's disk or in an object
+store of this machine, which nobody but the catalog has keys for: it gives out one for each table that it answers."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from secrets import token_hex
 
@@ -13,19 +15,26 @@ import pytest
 from py4j import java_gateway, protocol
 
 from message_lifecycle.local import postgres
+from message_lifecycle.local.java import STORE_JARS, ensure_jars, find_java
 from message_lifecycle.local.layout import Layout
+from message_lifecycle.local.processes import only_one
 from message_lifecycle.stores.iceberg import java, session
-from message_lifecycle.stores.iceberg.java import PROPERTIES, Jvm
+from message_lifecycle.stores.iceberg.java import PROPERTIES, Java, Jvm
 from message_lifecycle.stores.iceberg.layout import CATALOG
 from tests.rest_catalog import RestCatalog, serving
+from tests.s3_server import REGION, Key, S3Server
+
+_BUCKET = "lake"
 
 
 @dataclass(slots=True)
 class RestLake:
-    """`environment`: what names it to Java and to PyIceberg. `jvm`: that of its clients, kept from one test to the next."""
+    """`environment`: what names it to Java and to PyIceberg. `s3`: where its files are, None: on disk. `jvm`: that of its clients, kept from
+    one test to the next."""
 
     catalog: RestCatalog
     environment: Mapping[str, str]
+    s3: S3Server | None
     jvm: tuple[int, Mapping[str, str], Jvm] | None = None
 
     @contextmanager
@@ -44,28 +53,69 @@ class RestLake:
             self.jvm = java._of_process
 
 
+class GivesKeys(RestCatalog):
+    """With each table that it answers goes a key for its files alone, which is good for so long."""
+
+    def __init__(self, jvm: Jvm, *, token: str, s3: S3Server) -> None:
+        super().__init__(jvm, token=token)
+        self._s3 = s3
+        self.seconds = inf
+
+    def _text(self, response: Java) -> str:
+        if response.getClass().getSimpleName() != "LoadTableResponse":
+            return super()._text(response)
+        found = response.tableMetadata()
+        below = str(found.location()).removeprefix("s3:/")
+        given = settings_of(self._s3, self._s3.key(f"{below}/", seconds=self.seconds))
+        return super()._text(response.builder().withTableMetadata(found).addAllConfig(given).build())
+
+
+def settings_of(s3: S3Server, key: Key) -> dict[str, str]:
+    """How Java and PyIceberg are told of the store and the key."""
+    told = {
+        "s3.endpoint": s3.uri,
+        "s3.path-style-access": "true",
+        "s3.access-key-id": key.name,
+        "s3.secret-access-key": key.secret,
+        "client.region": REGION,
+        "s3.region": REGION,
+    }
+    return told if key.token is None else {**told, "s3.session-token": key.token}
+
+
 @contextmanager
-def rest_lake(layout: Layout, folder: Path) -> Iterator[RestLake]:
+def rest_lake(layout: Layout, folder: Path, s3: S3Server | None = None) -> Iterator[RestLake]:
     """`layout`: the embedded default, whose PostgreSQL runs and keeps what the catalog says; `folder`: of the lake and its settings, empty."""
     address, database, token = postgres.running(layout), f"rest_{token_hex(6)}", token_hex(16)
     assert address is not None
     with address.connect("postgres") as connection:
         connection.execute(f"CREATE DATABASE {database}".encode())
     found = dict(java._settings_in((layout.spark_conf / "spark-defaults.conf").read_text(encoding="utf-8")))
-    of_server = {**found, f"{PROPERTIES}.uri": address.jdbc(database), f"{PROPERTIES}.warehouse": str(folder / "lake")}
-    jvm = java._start(of_server)
+    of_files: dict[str, str] = {}
+    if s3 is not None:
+        s3.files.create_dir(_BUCKET)
+        with only_one(layout.jars / "lock"):
+            # After all others on the class path, whose archive is for those alone.
+            found["spark.jars"] = ",".join(map(str, ensure_jars(layout, find_java(layout), jars=STORE_JARS)))
+        # Iceberg waits two seconds before it asks again, and then twice as long each time.
+        waits = {"s3.retry.min-wait-ms": "10", "s3.retry.max-wait-ms": "100"}
+        of_files = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", **waits}
+    own = of_files if s3 is None else {**of_files, **settings_of(s3, s3.root)}
+    warehouse = str(folder / "lake") if s3 is None else f"s3://{_BUCKET}/{token_hex(4)}"
+    of_server = {"uri": address.jdbc(database), "warehouse": warehouse, **own}
+    jvm = java._start({**found, **_of_catalog(of_server)})
     try:
-        catalog = RestCatalog(jvm, token=token)
+        catalog = RestCatalog(jvm, token=token) if s3 is None else GivesKeys(jvm, token=token, s3=s3)
         with serving(catalog) as uri:
             told = {"type": "rest", "uri": uri, "token": token}
             others = {name: value for name, value in found.items() if not name.startswith(f"{PROPERTIES}.")}
-            of_spark = {**others, **{f"{PROPERTIES}.{name}": value for name, value in told.items()}}
             conf = folder / "spark"
             conf.mkdir()
+            of_spark = {**others, **_of_catalog({**told, **of_files})}
             (conf / "spark-defaults.conf").write_text("".join(f"{name} {_escaped(value)}\n" for name, value in of_spark.items()))
             lines = ["catalog:", f"  {CATALOG}:", *(f"    {name}: {json.dumps(value)}" for name, value in told.items())]
             (folder / ".pyiceberg.yaml").write_text("\n".join(lines) + "\n")
-            made = RestLake(catalog, {"PYICEBERG_HOME": str(folder), "SPARK_CONF_DIR": str(conf)})
+            made = RestLake(catalog, {"PYICEBERG_HOME": str(folder), "SPARK_CONF_DIR": str(conf)}, s3)
             yield made
             if made.jvm is not None:
                 made.jvm[2].end()
@@ -73,6 +123,10 @@ def rest_lake(layout: Layout, folder: Path) -> Iterator[RestLake]:
         jvm.end()
         with address.connect("postgres") as connection:
             connection.execute(f"DROP DATABASE {database} WITH (FORCE)".encode())
+
+
+def _of_catalog(settings: Mapping[str, str]) -> dict[str, str]:
+    return {f"{PROPERTIES}.{name}": value for name, value in settings.items()}
 
 
 def _escaped(value: str) -> str:

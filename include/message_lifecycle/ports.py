@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, NoReturn, Protocol
@@ -85,6 +86,9 @@ class Topics(Protocol):
         """Raises UnknownTopic."""
 
     def list(self, stream: str | None = None) -> Sequence[TopicName]: ...
+
+    def look(self) -> AbstractContextManager[None]:
+        """The caller changes nothing in the block, and what it asks of any store of this lake may be answered as of when it was asked first."""
 
     def live_view(self, name: TopicName, policy: Policy) -> str | None:
         """Full name of the view that hides dead messages from every reader at once, after making it say what the policy says.

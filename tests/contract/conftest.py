@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,16 +16,21 @@ from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.topic import NO_OPTIONS, Backend, StoreOptions
 from tests.effort import hunt
 from tests.rest_lake import RestLake, rest_lake
+from tests.s3_server import s3_server
 
 NEEDS = {"iceberg": (pytest.mark.spark, pytest.mark.postgres), "redis_streams": (pytest.mark.redis,)}
 """Marks of the stores whose tests start something."""
 WHOLE_LOGS: tuple[Backend, ...] = ("memory", "iceberg")
 """Stores that every operation runs on; the others have retention alone (RET-5)."""
+REST_LAKES = ("rest_disk", "rest_s3")
+"""Where tables lie as well: behind a REST catalog, on this machine's disk or in an object store."""
 
 
 def on(*stores: Backend, hunted: Backend | None = None) -> list[object]:
-    """Parameters of `store_kind`. `hunted`: the store on which `make hunt` alone runs them."""
-    return [pytest.param(store, marks=(*NEEDS.get(store, ()), *([hunt] if store == hunted else ()))) for store in stores]
+    """Parameters of `store_kind`, of tables also in REST lakes. `hunted`: the store on which `make hunt` alone runs them, as it does in those
+    lakes."""
+    own = [pytest.param(store, marks=(*NEEDS.get(store, ()), *([hunt] if store == hunted else ()))) for store in stores]
+    return [*own, *(pytest.param(lake, marks=(*NEEDS["iceberg"], hunt)) for lake in REST_LAKES if "iceberg" in stores)]
 
 
 TABLES_HUNTED = pytest.mark.parametrize("store_kind", on(*WHOLE_LOGS, hunted="iceberg"), indirect=True)
@@ -32,19 +38,27 @@ TABLES_HUNTED = pytest.mark.parametrize("store_kind", on(*WHOLE_LOGS, hunted="ic
 
 
 @pytest.fixture(scope="session")
-def rest(embedded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestLake]:
+def rest_disk(embedded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestLake]:
     with rest_lake(find_layout(), tmp_path_factory.mktemp("rest")) as made:
         yield made
 
 
+@pytest.fixture(scope="session")
+def rest_s3(embedded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestLake]:
+    with s3_server() as store, rest_lake(find_layout(), tmp_path_factory.mktemp("rest"), store) as made:
+        yield made
+
+
 @pytest.fixture(params=on(*WHOLE_LOGS))
-def store_kind(request: pytest.FixtureRequest) -> Backend:
-    kind: Backend = request.param
+def store_kind(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    kind: Backend = "iceberg" if request.param in REST_LAKES else request.param
     if kind == "iceberg":
         request.getfixturevalue("embedded")
     if kind == "redis_streams":
         request.getfixturevalue("embedded_redis")
-    return kind
+    lake = request.getfixturevalue(request.param).entered() if request.param in REST_LAKES else nullcontext()
+    with lake:
+        yield kind
 
 
 @pytest.fixture

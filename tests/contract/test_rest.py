@@ -1,4 +1,4 @@
-"""A lake behind a REST catalog, tables on disk and no Spark: one topic of each kind through all that it may meet."""
+"""A lake behind a REST catalog, tables in an object store or on disk and no Spark: one topic of each kind through all that it may meet."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from message_lifecycle.model.message import is_marker
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, UndoPlan
 from message_lifecycle.model.topic import NO_OPTIONS
+from tests.contract.conftest import REST_LAKES
 from tests.contract.test_deleted_reclaim import named, reclaim
 from tests.contract.test_requests import append, topic_of
 from tests.contract.test_topic_delete import deleted
 from tests.contract.test_undo_after_erasure import erased
 from tests.contract.test_undo_view import compacted, view
+from tests.effort import sample
 from tests.rest_lake import RestLake
 from tests.undone import published, run, sealed_segments, stored, undone
 from tests.undone_documents import made, purged
@@ -27,9 +29,10 @@ from tests.undone_documents import made, purged
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
 
-@pytest.fixture
-def world(rest: RestLake) -> Iterator[World]:
-    with rest.entered():
+@pytest.fixture(params=sample(REST_LAKES, "rest_s3"))
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    lake: RestLake = request.getfixturevalue(request.param)
+    with lake.entered():
         opened = WORLDS["iceberg"]({}, NO_OPTIONS)
         yield opened
         opened.close()

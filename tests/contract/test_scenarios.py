@@ -40,7 +40,8 @@ def words(scenario: Scenario) -> set[tuple[str, ...]]:
 
 
 def cases() -> Iterator[ParameterSet]:
-    """All on every store. On tables each takes seconds: `make test` takes those that are the first to speak of something."""
+    """All on every store, and in an object store. On tables each takes seconds: `make test` takes those that are the first to speak of
+    something."""
     spoken_of = set[tuple[str, ...]]()
     for path in FILES:
         stores = STORES.get(path.name, WHOLE_LOGS)
@@ -51,6 +52,9 @@ def cases() -> Iterator[ParameterSet]:
             for store in stores:
                 marks = (*NEEDS.get(store, ()), *([hunt] if store == "iceberg" and not says_more else ()))
                 yield pytest.param(store, path.name, scenario, id=f"{store}-{path.stem}-{scenario.id}", marks=marks)
+            if "iceberg" in stores:
+                marks = (*NEEDS["iceberg"], hunt)
+                yield pytest.param("rest_s3", path.name, scenario, id=f"rest_s3-{path.stem}-{scenario.id}", marks=marks)
 
 
 @pytest.mark.parametrize(("store_kind", "file", "scenario"), list(cases()), indirect=["store_kind"])

@@ -18,7 +18,8 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.stores.iceberg.history import snapshot_ids
 from message_lifecycle.stores.iceberg.layout import CATALOG
 from message_lifecycle.stores.iceberg.session import forget_cached, sql_table
-from message_lifecycle.stores.iceberg.table_folder import local_path, owner_of
+from message_lifecycle.stores.iceberg.table_files import owner_of
+from message_lifecycle.stores.iceberg.table_folder import local_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

@@ -20,16 +20,8 @@ from message_lifecycle.stores.iceberg import table_metadata
 from message_lifecycle.stores.iceberg.history import NamedFile, all_named, inventory, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.reclaiming import expire
-from message_lifecycle.stores.iceberg.table_folder import (
-    Deleted,
-    ListedFile,
-    Within,
-    delete_files,
-    listed,
-    normalised,
-    owner_of,
-    with_checksums,
-)
+from message_lifecycle.stores.iceberg.table_files import Deleted, ListedFile, delete_files, listed, owner_of, with_checksums
+from message_lifecycle.stores.iceberg.table_folder import Within, normalised
 from message_lifecycle.stores.iceberg.table_metadata import change_metadata
 from tests.errors import raises
 from tests.histories import (

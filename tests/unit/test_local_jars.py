@@ -16,11 +16,8 @@ JAVA = Java(home=Path("/nowhere"), runtime=Path("/nowhere"), version="17")
 
 
 @pytest.fixture
-def jar(monkeypatch: pytest.MonkeyPatch) -> Jar:
-    """The only jar wanted."""
-    wanted = Jar(group="org.example", artifact="example", version="1", sha256=hashlib.sha256(CONTENT).hexdigest())
-    monkeypatch.setattr(java, "JARS", (wanted,))
-    return wanted
+def jar() -> Jar:
+    return Jar(group="org.example", artifact="example", version="1", sha256=hashlib.sha256(CONTENT).hexdigest())
 
 
 @pytest.fixture
@@ -32,19 +29,19 @@ def layout(tmp_path: Path) -> Layout:
 
 def test_a_jar_that_was_placed_there_is_taken(layout: Layout, jar: Jar) -> None:
     (layout.jars / jar.file_name).write_bytes(CONTENT)
-    assert ensure_jars(layout, JAVA, {}) == (layout.jars / "example-1.jar",)
+    assert ensure_jars(layout, JAVA, {}, jars=(jar,)) == (layout.jars / "example-1.jar",)
 
 
 def test_a_jar_from_a_folder_of_the_users_is_copied(layout: Layout, jar: Jar, tmp_path: Path) -> None:
     (tmp_path / jar.file_name).write_bytes(CONTENT)
-    found = ensure_jars(layout, JAVA, {"LIFECYCLE_JARS": str(tmp_path)})
+    found = ensure_jars(layout, JAVA, {"LIFECYCLE_JARS": str(tmp_path)}, jars=(jar,))
     assert found[0].read_bytes() == CONTENT
 
 
 def test_another_file_by_that_name_is_refused(layout: Layout, jar: Jar) -> None:
     (layout.jars / jar.file_name).write_bytes(b"something else")
     with pytest.raises(JarMismatch) as refused:
-        ensure_jars(layout, JAVA, {})
+        ensure_jars(layout, JAVA, {}, jars=(jar,))
     assert refused.value.expected == jar.sha256
     assert refused.value.found == hashlib.sha256(b"something else").hexdigest()
 
@@ -52,7 +49,7 @@ def test_another_file_by_that_name_is_refused(layout: Layout, jar: Jar) -> None:
 def test_a_wrong_offer_is_not_copied(layout: Layout, jar: Jar, tmp_path: Path) -> None:
     (tmp_path / jar.file_name).write_bytes(b"something else")
     with pytest.raises(JarMismatch, match=str(tmp_path / jar.file_name)):
-        ensure_jars(layout, JAVA, {"LIFECYCLE_JARS": str(tmp_path)})
+        ensure_jars(layout, JAVA, {"LIFECYCLE_JARS": str(tmp_path)}, jars=(jar,))
     assert list(layout.jars.iterdir()) == []
 
 
@@ -65,5 +62,5 @@ def test_the_resolvers_report_is_boiled_down_to_its_cause(tmp_path: Path) -> Non
 
 
 def test_the_pins_are_whole() -> None:
-    assert [len(jar.sha256) for jar in java.JARS] == [64, 64, 64]
+    assert [len(jar.sha256) for jar in (*java.JARS, *java.STORE_JARS)] == [64, 64, 64, 64]
     assert java.JARS[0].coordinate == "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"

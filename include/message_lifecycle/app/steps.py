@@ -204,7 +204,8 @@ def gate(s: Services, plan_id: str) -> GateReport:
     if staged.markers is None and marks(s, record.plan):
         staged = mark(s, plan_id)  # another run has staged anew what this one had marked
     plan, operation = record.plan, of_plan(s, record.plan)
-    frames = operation.evidence(s, plan, staged, policy)
+    with s.topics.look():
+        frames = operation.evidence(s, plan, staged, policy)
     if plan.requirements.heeded:
         holds = sparing.evidence(s, plan, lambda holds: operation.touched(s, plan, staged, holds))
         frames = with_frame(frames, "holds", holds)

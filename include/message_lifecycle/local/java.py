@@ -252,6 +252,15 @@ JARS = (
         sha256="e0cc30fb0531eb0b59468dc0abf5b257533d2365b5e9f45e795edd707aa78c62",
     ),
 )
+STORE_JARS = (
+    Jar(
+        group="org.apache.iceberg",
+        artifact="iceberg-aws-bundle",
+        version="1.12.0",
+        sha256="dd7e49ffa4ac9b215bed846581991259e3aec9bb2fa08d6cec029c46cd66d957",
+    ),
+)
+"""Of a lake in an object store beside them: 69 MB, which a lake on this machine's disk does not need."""
 
 
 def sha256_of(path: Path) -> str:
@@ -338,10 +347,10 @@ def _reason(log: Path) -> str:
     return telling[0] if telling else last_lines(log, 2) or "no answer"
 
 
-def ensure_jars(layout: Layout, java: Java, environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Every pinned jar as a checked file of our folder, in class path order; asks a repository only for those not there yet."""
+def ensure_jars(layout: Layout, java: Java, environ: Mapping[str, str] = os.environ, *, jars: tuple[Jar, ...] = JARS) -> tuple[Path, ...]:
+    """Each of these pinned jars as a checked file of our folder, in class path order; asks a repository only for those not there yet."""
     missing: list[Jar] = []
-    for jar in JARS:
+    for jar in jars:
         place = layout.jars / jar.file_name
         if place.is_file():
             check(jar, place)
@@ -351,4 +360,4 @@ def ensure_jars(layout: Layout, java: Java, environ: Mapping[str, str] = os.envi
             missing.append(jar)
     if missing:
         _resolve(layout, java, tuple(missing), environ)
-    return tuple(layout.jars / jar.file_name for jar in JARS)
+    return tuple(layout.jars / jar.file_name for jar in jars)

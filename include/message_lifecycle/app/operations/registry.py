@@ -397,7 +397,8 @@ def _undo_of(s: Services, name: TopicName, work: UndoPlan) -> Operation:
 
 def preview(s: Services, name: TopicName, *, as_of: Instant, work: Work = "message_cleaner") -> Plan:
     """The plan as it would be, recorded nowhere."""
-    return of_work(s, name, work).preview(s, name, work, as_of=as_of)
+    with s.topics.look():
+        return of_work(s, name, work).preview(s, name, work, as_of=as_of)
 
 
 def again(s: Services, plan: Plan) -> Work:

@@ -28,11 +28,12 @@ _PLANS_SEARCHED = 50
 
 def status(s: Services, names: Iterable[TopicName] | None = None) -> list[View]:
     """Every topic's state now. A topic that cannot be read is reported as such and hides no other."""
-    lake = of_lake(s)
-    if names is not None:
-        return [_isolated(s, name, lake) for name in names]
-    standing = all_topics(s)
-    return [*(_isolated(s, name, lake) for name in standing), *_gone(lake, standing)]
+    with s.topics.look():
+        lake = of_lake(s)
+        if names is not None:
+            return [_isolated(s, name, lake) for name in names]
+        standing = all_topics(s)
+        return [*(_isolated(s, name, lake) for name in standing), *_gone(lake, standing)]
 
 
 def _gone(lake: Lake, standing: Sequence[TopicName]) -> list[View]:
@@ -46,7 +47,8 @@ def _gone(lake: Lake, standing: Sequence[TopicName]) -> list[View]:
 
 def _isolated(s: Services, name: TopicName, lake: Lake) -> View:
     try:
-        return topic_status(s, name, lake)
+        with s.topics.look():
+            return topic_status(s, name, lake)
     except LifecycleError as error:
         told = of_it_alone(s, name, error)
         return {"topic": str(name), "ok": False, "problems": [f"{told.code}: {told}"]}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -165,7 +165,7 @@ class Tables:
 
     def _moved(self, place: Place) -> str:
         """Where the catalog says now that the metadata lies. Raises UnknownTopic."""
-        location = self.pointers.one(place)
+        location = self.pointers.newest(place)
         if location is None:
             raise UnknownTopic(".".join(place))
         return location
@@ -263,6 +263,9 @@ class IcebergTopics:
         return sorted(
             name for place, location in self._tables.pointers.all(namespace) if (name := self._topic_at(place, location)) is not None
         )
+
+    def look(self) -> AbstractContextManager[None]:
+        return self._tables.pointers.look()
 
     def live_view(self, name: TopicName, policy: Policy) -> str | None:
         """A scenario's topic has none, and one of documents has none. Beside the errors of `ports.Topics` raises CatalogUnavailable where the catalog keeps no views."""

@@ -33,7 +33,8 @@ from message_lifecycle.stores.iceberg.layout import DELETED
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.reclaim_evidence import lies_below, named
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
-from message_lifecycle.stores.iceberg.table_folder import Deleted, TableDocument, Within, delete_files, is_absolute, listed, location_prefix
+from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, listed
+from message_lifecycle.stores.iceberg.table_folder import TableDocument, Within, is_absolute, location_prefix
 from message_lifecycle.stores.iceberg.topic_delete import place_of
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class IcebergDeletedReclaimer(ChangeStore):
 
     def __init__(self, tables: Tables | None = None, *, scratch: bool = False, steps: Callable[[str], None] | None = None) -> None:
         self._tables, self._scratch, self._steps = tables or Tables(), scratch, steps or (lambda _: None)
+        self._ways: dict[str, FileIO] = {}
 
     def files_of(self, topic: DeletedTopic, *, orphans_before: Instant) -> Sequence[TableFiles]:
         found = {table.table: self._document(table.table_uuid) for table in topic.tables}
@@ -100,6 +102,8 @@ class IcebergDeletedReclaimer(ChangeStore):
             self._check_as_planned(plan, action)
         self._check_alone(locations)
         for action in standing:
+            # Nobody but the table may be let to its files, and it is asked for the last time.
+            self._ways[action.location] = self._tables.pointers.file_io(place_of(action.table_uuid), action.location)
             forget(place_of(action.table_uuid))
             self._steps("inside_commit")
         self._steps("after_commit")
@@ -219,7 +223,8 @@ class IcebergDeletedReclaimer(ChangeStore):
         return self._tables.pointers.one(place)
 
     def _io(self, location: str) -> FileIO:
-        return self._tables.file_io(location)
+        """The table's own, while this run remembers it; else the catalog's."""
+        return self._ways.get(location) or self._tables.file_io(location)
 
     def _word(self, plan: Plan) -> dict[str, Any] | None:
         text = words(self._tables.catalog).get(_WORD + plan.plan_id)

@@ -17,7 +17,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.settings import Policy, resolve
 from message_lifecycle.stores.iceberg.catalog import ledger_text
-from message_lifecycle.stores.iceberg.java import Java, entries, java_class, java_message, result_unknown
+from message_lifecycle.stores.iceberg.java import Java, entries, java_class, java_message
 from message_lifecycle.stores.iceberg.layout import (
     AS_OF,
     COUNTS,
@@ -120,8 +120,6 @@ def fenced_commit(table: Java, judge: Judge, make: Make, *, what: str) -> None:
     try:
         compare_and_swap(table.operations(), attempt, what=what)
     except Py4JError as error:
-        if result_unknown(error):
-            raise CommitUnknown(what) from error
         if java_class(error) == "ValidationException":
             raise CommitRefused(what, java_message(error)) from error
         raise

@@ -21,7 +21,8 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.tables import RefFact, SnapshotFact, TableHistory
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, LEDGER, of_plan
 from message_lifecycle.stores.iceberg.relations import scratch_database
-from message_lifecycle.stores.iceberg.table_folder import ListedFile, TableDocument, Within, owner_of, reading
+from message_lifecycle.stores.iceberg.table_files import ListedFile, owner_of
+from message_lifecycle.stores.iceberg.table_folder import TableDocument, Within, reading
 
 if TYPE_CHECKING:
     import duckdb

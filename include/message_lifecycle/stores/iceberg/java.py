@@ -20,7 +20,8 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ DEADLINE_SECONDS = 3600
 PROPERTIES = f"spark.sql.catalog.{CATALOG}"
 _HADOOP = "spark.hadoop."
 _DEFAULT_HEAP = "1g"
+_ANY_IO = "org.apache.iceberg.io.ResolvingFileIO"
 
 
 class Jvm:
@@ -68,13 +70,37 @@ class Jvm:
         return found if "/" in found else None
 
     @cached_property
-    def lake(self) -> Java:
-        """Iceberg's own catalog, as Spark's configuration describes it."""
-        hadoop = self._jvm.org.apache.hadoop.conf.Configuration()
+    def hadoop(self) -> Java:
+        found = self._jvm.org.apache.hadoop.conf.Configuration()
         for key, value in self._settings.items():
             if key.startswith(_HADOOP):
-                hadoop.set(key.removeprefix(_HADOOP), value)
-        return catalog_of(self._jvm, self._settings, hadoop)
+                found.set(key.removeprefix(_HADOOP), value)
+        return found
+
+    @cached_property
+    def lake(self) -> Java:
+        """Iceberg's own catalog, as Spark's configuration describes it."""
+        return self._jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(CATALOG, self._of_catalog(), self.hadoop)
+
+    @contextmanager
+    def file_io(self, properties: Mapping[str, object]) -> Iterator[Java]:
+        """Iceberg's own way to files, by the scheme of each path. `properties`: of a table, before those of the catalog."""
+        own = {key: value for key, value in properties.items() if isinstance(value, str)}  # PyIceberg keeps an object of its own among them
+        given = {**self._of_catalog(), **own}
+        found = self._jvm.org.apache.iceberg.CatalogUtil.loadFileIO(given.get("io-impl", _ANY_IO), given, self.hadoop)
+        try:
+            yield found
+        finally:
+            found.close()
+
+    def _of_catalog(self) -> dict[str, str]:
+        prefix = f"{PROPERTIES}."
+        return {key.removeprefix(prefix): value for key, value in self._settings.items() if key.startswith(prefix)}
+
+    def list_of(self, values: Sequence[str]) -> Java:
+        """A Java list, told at once: py4j would tell it text by text."""
+        wanted = self._jvm.java.lang.Class.forName("java.util.List")
+        return self._jvm.org.apache.iceberg.util.JsonUtil.mapper().readValue(json.dumps(values), wanted)
 
 
 class _Known:
@@ -94,14 +120,6 @@ class _Known:
 
     def __call__(self, *arguments: Any) -> Java:
         return self._java(*arguments)
-
-
-def catalog_of(jvm: Java, settings: Mapping[str, str], hadoop: Java) -> Java:
-    given = jvm.java.util.HashMap()
-    for key, value in settings.items():
-        if key.startswith(f"{PROPERTIES}."):
-            given.put(key.removeprefix(f"{PROPERTIES}."), value)
-    return jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(CATALOG, given, hadoop)
 
 
 def entries(java_map: Java) -> dict[str, str]:
@@ -125,9 +143,32 @@ def texts(engine: Jvm, *values: str) -> Java:
     return array
 
 
-# How a catalog says that it does not know how a commit ended: Iceberg's word for it, and what the JDBC catalog lets through when
-# it loses its database within the commit, and the REST catalog when it loses its server.
-UNKNOWN_RESULT = ("CommitStateUnknownException", "UncheckedSQLException", "RESTException")
+# How a catalog refuses a commit, whichever it is; and how a store refuses the metadata that a commit writes before the catalog is asked.
+# Whatever else it says, a commit may have been made: answers that were lost have as many names as there are catalogs.
+_REFUSED = frozenset(
+    (
+        "AlreadyExistsException",
+        "BadRequestException",
+        "CommitFailedException",
+        "ForbiddenException",
+        "IllegalArgumentException",
+        "NamespaceNotEmptyException",
+        "NoSuchIcebergTableException",
+        "NoSuchNamespaceException",
+        "NoSuchTableException",
+        "NoSuchViewException",
+        "NotAuthorizedException",
+        "NotFoundException",
+        "UnprocessableEntityException",
+        "UnsupportedOperationException",
+        "ValidationException",
+        "NoSuchBucketException",
+        "RuntimeIOException",
+        "S3Exception",
+        "SdkClientException",
+        "UncheckedIOException",
+    )
+)
 
 
 # How it says that the name is taken, and that there is no such table.
@@ -135,11 +176,11 @@ ALREADY_THERE, NOT_THERE = "AlreadyExistsException", ("NoSuchTableException", "N
 
 
 def result_unknown(error: Exception) -> bool:
-    """Whether a commit that ended so may have been made: the catalog does not know, or Java has not answered, by its deadline or because it
-    died."""
+    """Whether a commit that ended so may have been made: the catalog has not clearly refused it, or Java has not answered, by its deadline or
+    because it died."""
     from py4j.protocol import Py4JJavaError
 
-    return java_class(error) in UNKNOWN_RESULT if isinstance(error, Py4JJavaError) else line_broke(error)
+    return java_class(error) not in _REFUSED if isinstance(error, Py4JJavaError) else line_broke(error)
 
 
 def line_broke(error: Exception) -> bool:

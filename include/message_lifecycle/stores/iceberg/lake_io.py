@@ -2,14 +2,18 @@
 
 PyIceberg's own way to local files imports PyArrow and pandas: over a second of CPU, more than all else that reading a log's
 metadata costs. Reading messages still goes through PyArrow.
+
+Lists of manifests and manifests never change, and each question about a table reads them: of a store elsewhere they are asked for once.
 """
 
 from __future__ import annotations
 
 import io
+import threading
 from functools import lru_cache
 from urllib.parse import urlsplit
 
+from cachetools import LRUCache
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, InputStream, OutputFile, OutputStream, load_file_io
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
@@ -49,6 +53,39 @@ class _DurableFile(io.BufferedWriter):
             on_disk(self._location)
 
 
+_KEPT_BYTES = 64 << 20
+_kept: LRUCache[str, bytes] = LRUCache(_KEPT_BYTES, getsizeof=len)
+_keeping = threading.Lock()
+
+
+class _KeptFile(InputFile):
+    """A file that never changes, of a store elsewhere."""
+
+    def __init__(self, there: InputFile) -> None:
+        super().__init__(there.location)
+        self._there = there
+
+    def __len__(self) -> int:
+        return len(self._content())
+
+    def exists(self) -> bool:
+        return self._there.exists()
+
+    def open(self, seekable: bool = True) -> InputStream:  # noqa: ARG002  # PyIceberg's signature
+        return io.BytesIO(self._content())
+
+    def _content(self) -> bytes:
+        with _keeping:
+            content = _kept.get(self.location)
+        if content is None:
+            with self._there.open(seekable=False) as file:
+                content = file.read()
+            if len(content) <= _KEPT_BYTES:
+                with _keeping:
+                    _kept[self.location] = content
+        return content
+
+
 class LakeFileIO(FileIO):
     """`py-io-impl` of the catalog, unless somebody has chosen another. `properties`: the catalog's, or the table's own, as of those who may
     reach one table alone."""
@@ -58,7 +95,10 @@ class LakeFileIO(FileIO):
         self._elsewhere: dict[str, FileIO] = {}
 
     def new_input(self, location: str) -> InputFile:
-        return _LocalFile(location) if is_local(location) else self._of(location).new_input(location)
+        if is_local(location):
+            return _LocalFile(location)
+        there = self._of(location).new_input(location)
+        return _KeptFile(there) if location.endswith(".avro") else there
 
     def new_output(self, location: str) -> OutputFile:
         return _LocalFile(location) if is_local(location) else self._of(location).new_output(location)

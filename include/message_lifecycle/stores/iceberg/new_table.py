@@ -34,8 +34,7 @@ def create(place: Place, shape: TableShape, *, properties: Mapping[str, str], su
     """Make the table, and its namespace, with one empty snapshot that carries `summary`; it appears whole or not at all.
 
     False: another table or a view has the name, and stays as it is. The location is named by a fresh uuid, so a topic that is made again
-    never meets the files of its predecessor; unless it is the catalog that says where tables lie. Raises CatalogUnavailable; CommitUnknown
-    where nobody knows whether it was made.
+    never meets the files of its predecessor. Raises CatalogUnavailable; CommitUnknown where nobody knows whether it was made.
     """
     from py4j.protocol import Py4JError
 
@@ -92,11 +91,9 @@ def _begun(jvm: Jvm, place: Place, shape: TableShape, properties: Mapping[str, s
     # A property that tells of a column is refused before the column is there.
     after = {key: value for key, value in properties.items() if key.endswith(tuple(f".{name}" for name in later))}
     table = jvm.lake.buildTable(identifier(jvm, place), schema).withProperties(dict(properties.items() - after.items()))
+    table = table.withLocation(_location(jvm, place, schema))
     table = table.withPartitionSpec(iceberg.PartitionSpecParser.fromJson(schema, shape.spec.model_dump_json()))
     table = table.withSortOrder(iceberg.SortOrderParser.fromJson(schema, shape.order.model_dump_json()))
-    warehouse = jvm.warehouse
-    if warehouse is not None:
-        table = table.withLocation(f"{warehouse}/{uuid.uuid4()}")
     transaction = table.createTransaction()
     if later:
         columns = transaction.updateSchema()
@@ -114,6 +111,15 @@ def _begun(jvm: Jvm, place: Place, shape: TableShape, properties: Mapping[str, s
         empty.set(key, value)
     empty.commit()
     return transaction
+
+
+def _location(jvm: Jvm, place: Place, schema: Java) -> str:
+    """Where the catalog says where tables lie, it is asked for a table of a name that nobody has: that is within what it allows, and no
+    other table's."""
+    if jvm.warehouse is not None:
+        return f"{jvm.warehouse}/{uuid.uuid4()}"
+    nobodys = (place[0], f"{place[1]}__{uuid.uuid4().hex}")
+    return str(jvm.lake.buildTable(identifier(jvm, nobodys), schema).createTransaction().table().location())
 
 
 def uuid_at(jvm: Jvm, place: Place) -> str | None:

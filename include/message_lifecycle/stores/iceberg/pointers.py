@@ -7,11 +7,14 @@ the metadata are what it answered, never a file read beside it: to that the cata
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from errno import EIO
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from message_lifecycle.model.errors import DISK_FULL, CatalogUnavailable, UnknownTopic, storage_full
 from message_lifecycle.stores.iceberg.layout import CATALOG, LATEST, LIVE
@@ -30,24 +33,68 @@ _VIEWS = (f"__{LIVE}", f"__{LATEST}")
 _Answer: TypeAlias = "tuple[str, Table | View | Exception]"
 
 
-class Pointers(Protocol):
+@dataclass(slots=True)
+class _Seen:
+    """`listed`: all tables are among them."""
+
+    tables: dict[Place, str | None] = field(default_factory=dict)
+    listed: bool = False
+
+
+class Pointers(ABC):
     """A location tells one version of a table's metadata from another; it is a file's where the catalog is a SQL database."""
+
+    def __init__(self) -> None:
+        self._seen: ContextVar[_Seen | None] = ContextVar("seen", default=None)
+
+    @contextmanager
+    def look(self) -> Iterator[None]:
+        """What this thread asks for in the block is asked for once, and nobody changes it there."""
+        if self._seen.get() is not None:
+            yield
+            return
+        token = self._seen.set(_Seen())
+        try:
+            yield
+        finally:
+            self._seen.reset(token)
 
     def one(self, place: Place) -> str | None:
         """Location of the newest metadata; None: no such table, nor view."""
+        seen = self._seen.get()
+        if seen is None:
+            return self.newest(place)
+        if place not in seen.tables:
+            absent = seen.listed and not place[1].endswith(_VIEWS)
+            seen.tables[place] = None if absent else self.newest(place)
+        return seen.tables[place]
 
-    def all(self, namespace: str | None) -> Sequence[tuple[Place, str]]: ...
+    def all(self, namespace: str | None) -> Sequence[tuple[Place, str]]:
+        """Of the namespace's tables (None: of every table), where the newest metadata are."""
+        found, seen = self._all(namespace), self._seen.get()
+        if seen is not None:
+            seen.tables.update(found)
+            seen.listed = seen.listed or namespace is None
+        return found
 
+    @abstractmethod
+    def newest(self, place: Place) -> str | None:
+        """As `one`, asked for now."""
+
+    @abstractmethod
+    def _all(self, namespace: str | None) -> Sequence[tuple[Place, str]]: ...
+
+    @abstractmethod
     def read(self, place: Place, location: str) -> TableDocument:
         """The metadata there, or newer ones. Raises UnknownTopic, OSError, and what reading a damaged file raises."""
 
+    @abstractmethod
     def file_io(self, place: Place, location: str) -> FileIO:
         """The way to the table's files. Raises as `read`."""
 
+    @abstractmethod
     def table(self, place: Place, location: str) -> Table:
         """For reading manifests and data: of the metadata there, or of newer ones. Raises as `read`."""
-
-    def __hash__(self) -> int: ...
 
 
 @contextmanager
@@ -68,10 +115,11 @@ def reaching_catalog() -> Iterator[None]:
         raise storage_full(str(error.strerror)) from error
 
 
-class SqlPointers:
+class SqlPointers(Pointers):
     """By the rows that JdbcCatalog and PyIceberg share."""
 
     def __init__(self, properties: Mapping[str, str], catalog: Callable[[], Catalog]) -> None:
+        super().__init__()
         self._properties, self._catalog = properties, catalog
         self._tables: dict[Place, Table] = {}
 
@@ -82,11 +130,11 @@ class SqlPointers:
         # One query reads one state by itself: a transaction around it would go to the server twice more.
         return create_engine(self._properties["uri"], pool_pre_ping=True, isolation_level="AUTOCOMMIT")
 
-    def one(self, place: Place) -> str | None:
+    def newest(self, place: Place) -> str | None:
         found = self._rows("AND table_namespace = :namespace AND table_name = :table", {"namespace": place[0], "table": place[1]})
         return found[0][1] if found else None
 
-    def all(self, namespace: str | None) -> Sequence[tuple[Place, str]]:
+    def _all(self, namespace: str | None) -> Sequence[tuple[Place, str]]:
         return self._rows("", {}) if namespace is None else self._rows("AND table_namespace = :namespace", {"namespace": namespace})
 
     def _rows(self, condition: str, values: Mapping[str, str]) -> list[tuple[Place, str]]:
@@ -145,15 +193,16 @@ def _answered() -> Iterator[None]:
         raise
 
 
-class CatalogPointers:
+class CatalogPointers(Pointers):
     """Through PyIceberg, for catalogs of any other kind. What was answered last of each table is kept, with the way to its files: who asks
     where a table is now has new credentials with it."""
 
     def __init__(self, catalog: Catalog) -> None:
+        super().__init__()
         self._catalog = catalog
         self._answers: dict[Place, _Answer] = {}
 
-    def one(self, place: Place) -> str | None:
+    def newest(self, place: Place) -> str | None:
         found = self._ask(place)
         return None if found is None else found[0]
 
@@ -185,7 +234,7 @@ class CatalogPointers:
         except (NoSuchViewError, NotImplementedError):  # there is none, or the catalog has no views
             return None
 
-    def all(self, namespace: str | None) -> Sequence[tuple[Place, str]]:
+    def _all(self, namespace: str | None) -> Sequence[tuple[Place, str]]:
         from pyiceberg.exceptions import NoSuchNamespaceError
 
         try:

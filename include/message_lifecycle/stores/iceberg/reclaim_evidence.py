@@ -15,7 +15,8 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.history import NamedFile, inventory, progress_in
 from message_lifecycle.stores.iceberg.layout import of_plan, summary_of
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
-from message_lifecycle.stores.iceberg.table_folder import ListedFile, Within, check_name, listed
+from message_lifecycle.stores.iceberg.table_files import ListedFile, check_name, listed
+from message_lifecycle.stores.iceberg.table_folder import Within
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -31,7 +31,8 @@ from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.erasure.metadata import ERASING
 from message_lifecycle.stores.iceberg.history import History, NamedFile, all_named, inventory, reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.session import engine_failures
-from message_lifecycle.stores.iceberg.table_folder import Deleted, TableDocument, Within, delete_files, listed
+from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, listed
+from message_lifecycle.stores.iceberg.table_folder import TableDocument, Within
 from message_lifecycle.stores.iceberg.table_metadata import TableGone, change_metadata, document_of, set_properties
 
 if TYPE_CHECKING:
@@ -188,10 +189,8 @@ class IcebergReclaimer(ChangeStore):
 
     def _still_there(self, name: TopicName, action: Forget) -> Iterator[str]:
         document, io = self._open(name, action.table)
-        prefix = str(document.content["location"]).rstrip("/")
-        for file in (file for removal in action.files for file in removal.files):
-            if io.new_input(f"{prefix}/{file}").exists():
-                yield file
+        going = {file for removal in action.files for file in removal.files}
+        yield from (file.name for file in listed(io, str(document.content["location"])) if file.name in going)
 
 
 class _Check:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import re
 import shutil
@@ -15,16 +16,16 @@ from functools import cache
 from pathlib import Path
 from secrets import token_hex
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 import numpy as np
 from fsspec import AbstractFileSystem
 
-from message_lifecycle.model.errors import FileLost, FileUnreadable
+from message_lifecycle.model.errors import FileLost, FileUnreadable, LifecycleError, storage_refused
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, TimeColumn
 from message_lifecycle.stores.iceberg.puffin import marked
-from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
+from message_lifecycle.stores.iceberg.table_folder import TORN, is_local, local_path, said_by
 from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, InputFile, Resources, Store
 
 if TYPE_CHECKING:
@@ -56,14 +57,18 @@ _QUOTED_PATH = re.compile(r"""['"]((?:[a-z][a-z0-9+.-]*:/)?/[^'"]+)['"]""")
 
 @contextmanager
 def named_files(spill: str) -> Iterator[None]:
-    """Files of tables are read by DuckDB in the block. Raises FileLost, FileUnreadable where what it says is about one, and not about what
-    spilled."""
+    """Files of tables are read by DuckDB in the block. Raises FileLost, FileUnreadable, StorageRefused where what it says is about one, and not
+    about what spilled."""
     import duckdb
 
     try:
         yield
-    except (duckdb.IOException, duckdb.InvalidInputException) as error:
+    except duckdb.Error as error:
         text = str(error)
+        if told := _FAILED.search(text):
+            raise _named(*json.loads(told[1])) from error
+        if not isinstance(error, duckdb.IOException | duckdb.InvalidInputException):
+            raise
         named = _QUOTED_PATH.search(text)
         if named is None or spill in text:
             raise
@@ -73,15 +78,39 @@ def named_files(spill: str) -> Iterator[None]:
         raise FileUnreadable(file, text.splitlines()[0]) from error
 
 
+# How `LakeFiles` tells by a text, which is all that DuckDB keeps of an error of Python.
+_FAILED = re.compile(r"a file of the lake failed: (\[.*\])")
+
+
+@contextmanager
+def _telling(path: str, doing: Literal["read", "write"]) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise OSError(f"a file of the lake failed: {json.dumps([path, 'find', ''])}") from None
+    except (OSError, *TORN) as error:
+        raise OSError(f"a file of the lake failed: {json.dumps([path, doing, said_by(error)])}") from error
+
+
+def _named(path: str, doing: str, reason: str) -> LifecycleError:
+    if doing == "find":
+        return FileLost(path, "it is not there")
+    return FileUnreadable(path, reason) if doing == "read" else storage_refused(path, reason)
+
+
 # DuckDB as a task uses it: within its share of the machine, and within the topic's rates.
 
 
 @contextmanager
 def opened(resources: Resources) -> Iterator[tuple[duckdb.DuckDBPyConnection, Names]]:
-    """A database in memory, and the names by which it opens files."""
+    """A database in memory, and the names by which it opens files. Raises as `named_files`."""
     import duckdb
 
-    with tempfile.TemporaryDirectory(dir=resources.spill_folder) as spill, duckdb.connect(config=_settings(resources, spill)) as connection:
+    with (
+        tempfile.TemporaryDirectory(dir=resources.spill_folder) as spill,
+        named_files(spill),
+        duckdb.connect(config=_settings(resources, spill)) as connection,
+    ):
         yield connection, Names(connection, resources.read_bytes_per_second, resources.write_bytes_per_second)
 
 
@@ -175,7 +204,8 @@ class LakeFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
-        return {"name": path, "size": self._store.size(path), "type": "file"}
+        with _telling(path, "read"):
+            return {"name": path, "size": self._store.size(path), "type": "file"}
 
     def modified(self, path: str) -> datetime:  # noqa: ARG002  # DuckDB asks of each
         """Data files are never written twice."""
@@ -183,23 +213,31 @@ class LakeFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
         path = self._strip_protocol(path)
-        return _Paced(self._store.open(path) if mode == "rb" else self._store.create(path), self._read, self._write)
+        with _telling(path, "read" if mode == "rb" else "write"):
+            return _Paced(self._store.open(path) if mode == "rb" else self._store.create(path), path, self._read, self._write)
 
 
 class _Paced:
     """An open file."""
 
-    def __init__(self, file: Any, read: Pace, write: Pace) -> None:
-        self._file, self._read, self._write = file, read, write
+    def __init__(self, file: Any, path: str, read: Pace, write: Pace) -> None:
+        self._file, self._path, self._read, self._write = file, path, read, write
 
     def read(self, size: int = -1) -> bytes:
-        found: bytes = self._file.read(size)
+        with _telling(self._path, "read"):
+            found: bytes = self._file.read(size)
         self._read.wait(len(found))
         return found
 
     def write(self, content: bytes) -> int:
         self._write.wait(len(content))
-        return int(self._file.write(content))
+        with _telling(self._path, "write"):
+            return int(self._file.write(content))
+
+    def close(self) -> None:
+        """An object of a store is there from here on."""
+        with _telling(self._path, "write"):
+            self._file.close()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)

@@ -30,7 +30,6 @@ from message_lifecycle.stores.iceberg.java import (
     NOT_THERE,
     PROPERTIES,
     Jvm,
-    catalog_of,
     end,
     identifier,
     java_class,
@@ -77,8 +76,8 @@ class LazySession(Jvm):
         return self._made is not None
 
     @cached_property
-    def lake(self) -> Java:
-        return catalog_of(self._jvm, self._settings, self.sparkContext._jsc.hadoopConfiguration())
+    def hadoop(self) -> Java:
+        return self.sparkContext._jsc.hadoopConfiguration()
 
 
 _of_process: LazySession | None = None
@@ -244,6 +243,9 @@ _FULL = re.compile(r"No space left on device|File too large|Disk quota exceeded"
 _READ_ONLY = re.compile(r"(/.+) \((Read-only file system|Permission denied)\)|Read-only file system", re.IGNORECASE)
 # SQL states: a connection that cannot be made or broke, a server that shuts down; a server without room.
 _GONE, _NO_ROOM = ("08", "57P"), "53100"
+# A catalog behind a server that does not answer, or lets us do nothing; an object store that does neither.
+_SERVER = re.compile(r"org\.apache\.iceberg\.exceptions\.(?:REST|ServiceFailure|ServiceUnavailable|NotAuthorized|Forbidden)Exception: (.*)")
+_STORE = re.compile(r"software\.amazon\.awssdk\.\S*Exception: (.*)")
 _MOST_CAUSES = 10
 
 
@@ -277,6 +279,10 @@ def _named(error: Exception) -> LifecycleError | None:
             return storage_full(found.group(0))
         if found := _READ_ONLY.search(text):
             return storage_refused(found.group(1) or "a table's folder", found.group(2) or found.group(0))
+        if found := _SERVER.match(text):
+            return CatalogUnavailable(found.group(1).rstrip("."))
+        if found := _STORE.match(text):
+            return storage_refused("a table's files", found.group(1))
         state = _sql_state(cause)
         if state.startswith(_GONE):
             return CatalogUnavailable(text.splitlines()[0].rstrip("."))

@@ -49,7 +49,8 @@ def commit_metadata(operations: Java, change: Callable[[Java, Java], None], *, w
 
 
 def compare_and_swap(operations: Java, attempt: Callable[[], tuple[Java, Java]], *, what: str) -> None:
-    """Commit what an attempt makes: the `TableMetadata` that it builds on, and those that come instead. As `commit_metadata` else."""
+    """Commit what an attempt makes: the `TableMetadata` that it builds on, and those that come instead. Nothing but the commit itself has an
+    unknown result. As `commit_metadata` else."""
     from py4j.protocol import Py4JError
 
     unknown: Py4JError | None = None

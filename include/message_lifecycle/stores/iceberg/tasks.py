@@ -19,7 +19,8 @@ from typing import IO, TYPE_CHECKING, TypeVar, cast
 from message_lifecycle.model.errors import LifecycleError, code_of
 from message_lifecycle.stores.iceberg.java import Jvm
 from message_lifecycle.stores.iceberg.session import local_cores
-from message_lifecycle.stores.iceberg.table_folder import delete_files, is_local, listed, local_path
+from message_lifecycle.stores.iceberg.table_files import delete_files, listed
+from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -43,7 +44,9 @@ class Store:
 
     @classmethod
     def of(cls, table: Table) -> Store:
-        return HERE if is_local(table.location()) else cls(settings=tuple(sorted((str(k), str(v)) for k, v in table.io.properties.items())))
+        if is_local(table.location()):
+            return HERE
+        return cls(settings=tuple(sorted((key, value) for key, value in table.io.properties.items() if isinstance(value, str))))
 
     @property
     def io(self) -> FileIO:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from uuid import uuid4
 
@@ -87,6 +88,9 @@ class MemoryStore(ChangeStore):
 
     def list(self, stream: str | None = None) -> Sequence[TopicName]:
         return sorted(name for name in self.tables if stream is None or name.stream == stream)
+
+    def look(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def live_view(self, name: TopicName, policy: Policy) -> str | None:  # noqa: ARG002  # nobody reads it but through us
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from itertools import groupby
 from uuid import uuid4
@@ -149,6 +149,9 @@ class RecordLogStore(ChangeStore):
 
     def list(self, stream: str | None = None) -> Sequence[TopicName]:
         return sorted(name for name in self._logs.names() if stream is None or name.stream == stream)
+
+    def look(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def live_view(self, name: TopicName, policy: Policy) -> str | None:  # noqa: ARG002  # nobody reads it but through us
         return None

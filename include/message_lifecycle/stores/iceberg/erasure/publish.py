@@ -20,20 +20,8 @@ from message_lifecycle.stores.iceberg.history import reachable, snapshot_ids
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import PLAN_ID
 from message_lifecycle.stores.iceberg.pointers import Place
-from message_lifecycle.stores.iceberg.table_folder import (
-    ID_IN_NAMES,
-    Deleted,
-    Within,
-    absolute,
-    delete_files,
-    erased_copy,
-    is_absolute,
-    listed,
-    location_prefix,
-    owner_of,
-    reading,
-    with_checksums,
-)
+from message_lifecycle.stores.iceberg.table_files import Deleted, delete_files, listed, owner_of, with_checksums
+from message_lifecycle.stores.iceberg.table_folder import ID_IN_NAMES, Within, absolute, erased_copy, is_absolute, location_prefix, reading
 from message_lifecycle.stores.iceberg.table_metadata import (
     Document,
     TableGone,

@@ -30,7 +30,8 @@ from message_lifecycle.stores.iceberg.erasure.rewrite import (
     tells_of_gone,
 )
 from message_lifecycle.stores.iceberg.layout import OPERATION, PLAN_ID, STAGED_PLAN_ID, of_plan
-from message_lifecycle.stores.iceberg.table_folder import Within, is_absolute, listed, location_prefix, reading
+from message_lifecycle.stores.iceberg.table_files import listed
+from message_lifecycle.stores.iceberg.table_folder import Within, is_absolute, location_prefix, reading
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

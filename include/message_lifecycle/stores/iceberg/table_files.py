@@ -1,0 +1,207 @@
+"""The files below a table's location: listed, and removed by name. Nothing outside of it is ever touched, and no link is followed.
+
+Hadoop keeps a checksum beside each local file, `.NAME.crc`: its own kind of deletion takes both, so what names files here may, too.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from message_lifecycle.model.errors import OutsideTable, UnsafePath, storage_refused
+from message_lifecycle.stores.iceberg.java import Jvm, java_class, java_message
+from message_lifecycle.stores.iceberg.session import engine, engine_failures
+from message_lifecycle.stores.iceberg.table_folder import is_absolute, is_local, local_path, location_prefix, normalised
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+_CHECKSUM = ".crc"
+
+
+class ListedFile(NamedTuple):
+    """`name` relative to the table's location; `changed_at_ms` since 1970, by the file system's clock."""
+
+    name: str
+    size_bytes: int
+    changed_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleted:
+    """`size_bytes`: as the file system told just before. `missing`: were gone already, which is success (EXP-8)."""
+
+    files: int = 0
+    missing: int = 0
+    size_bytes: int = 0
+
+    def __add__(self, other: Deleted) -> Deleted:
+        return Deleted(files=self.files + other.files, missing=self.missing + other.missing, size_bytes=self.size_bytes + other.size_bytes)
+
+
+def owner_of(name: str) -> str:
+    """The file that a checksum is about; any other file is its own."""
+    folder, _, file = name.rpartition("/")
+    if not (file.startswith(".") and file.endswith(_CHECKSUM)):
+        return name
+    owner = file.removeprefix(".").removesuffix(_CHECKSUM)
+    return f"{folder}/{owner}" if folder else owner
+
+
+def with_checksums(names: Iterable[str]) -> Iterator[str]:
+    """Each name, and that of the checksum that may lie beside it."""
+    for name in names:
+        folder, _, file = name.rpartition("/")
+        yield name
+        yield f"{folder}/.{file}{_CHECKSUM}" if folder else f".{file}{_CHECKSUM}"
+
+
+def listed(io: FileIO, location: str) -> Iterator[ListedFile]:
+    """Every file below the location. Raises UnsafePath at a link or a name that is no text, StorageRefused."""
+    return _listed_here(local_path(location)) if is_local(location) else _listed_there(io, location)
+
+
+def delete_files(io: FileIO, location: str, names: Iterable[str]) -> Deleted:
+    """Remove exactly these, named relative to the location. A file that is not there is success; any other error stops the work.
+
+    Raises OutsideTable for a name that is no relative path, UnsafePath where a link or no plain file is in the way, StorageRefused."""
+    wanted = sorted(check_name(location, name) for name in names)
+    return _delete_here(local_path(location), wanted) if is_local(location) else _delete_there(io, location, wanted)
+
+
+def check_name(location: str, name: str) -> str:
+    """The name. Raises OutsideTable where it is no plain relative path."""
+    if is_absolute(name) or not name:
+        raise OutsideTable(location, name)
+    try:
+        normalised(f"/{name}")
+    except UnsafePath as unsafe:
+        raise OutsideTable(location, name) from unsafe
+    return name
+
+
+def _listed_here(root: Path) -> Iterator[ListedFile]:
+    folders = [(root, "")]
+    while folders:
+        folder, prefix = folders.pop()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    name = f"{prefix}{entry.name}"
+                    if entry.is_symlink():
+                        raise UnsafePath(_told(entry.path), "a symbolic link")
+                    if _told(entry.name) != entry.name:
+                        raise UnsafePath(_told(entry.path), "a name that is not UTF-8, which no plan can tell")
+                    if entry.is_dir():
+                        folders.append((folder / entry.name, f"{name}/"))
+                        continue
+                    try:
+                        about = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue  # another process has removed it since the folder was read
+                    yield ListedFile(name, about.st_size, about.st_mtime_ns // 1_000_000)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise storage_refused(str(folder), str(error.strerror)) from error
+
+
+def _told(path: str) -> str:
+    """As text that can be printed and stored; bytes that are no UTF-8 by their numbers."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _delete_here(root: Path, names: list[str]) -> Deleted:
+    files = missing = size_bytes = 0
+    opened: tuple[str, int | None] | None = None
+    with ExitStack() as held:
+        for name in names:
+            folder, _, file = name.rpartition("/")
+            if opened is None or opened[0] != folder:
+                held.close()
+                opened = folder, _open_folder(held, root, folder)
+            at = opened[1]
+            size = None if at is None else _unlink(root / name, file, at)
+            if size is None:
+                missing += 1
+            else:
+                files, size_bytes = files + 1, size_bytes + size
+    return Deleted(files=files, missing=missing, size_bytes=size_bytes)
+
+
+def _open_folder(held: ExitStack, root: Path, folder: str) -> int | None:
+    """Step by step, so that no link on the way is followed, also one put there just now. None: it is gone."""
+    at = root
+    try:
+        number = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        held.callback(os.close, number)
+        for step in folder.split("/") if folder else ():
+            at = at / step
+            number = os.open(step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=number)
+            held.callback(os.close, number)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP):
+            raise UnsafePath(str(at), "a symbolic link, or no folder") from error
+        raise storage_refused(str(at), str(error.strerror)) from error
+    return number
+
+
+def _unlink(path: Path, file: str, folder: int) -> int | None:
+    try:
+        about = os.stat(file, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISREG(about.st_mode):
+            raise UnsafePath(str(path), "a symbolic link, or no plain file")
+        os.unlink(file, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise storage_refused(str(path), str(error.strerror)) from error
+    return about.st_size
+
+
+def _listed_there(io: FileIO, location: str) -> Iterator[ListedFile]:
+    """By PyArrow: a thousand a request."""
+    from pyarrow.fs import FileSelector, FileType
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    scheme, authority, path = PyArrowFileIO.parse_location(location, io.properties)
+    root = path.rstrip("/")
+    prefix = f"{root}/"
+    try:
+        every = (
+            PyArrowFileIO(io.properties)
+            .fs_by_scheme(scheme, authority)
+            .get_file_info(FileSelector(root, recursive=True, allow_not_found=True))
+        )
+    except OSError as error:
+        raise storage_refused(location, str(error)) from error
+    for found in every:
+        if found.type == FileType.File:
+            changed = found.mtime_ns
+            # An unknown time is no age: the file counts as new.
+            yield ListedFile(found.path.removeprefix(prefix), found.size or 0, 2**62 if changed is None else changed // 1_000_000)
+
+
+def _delete_there(io: FileIO, location: str, names: list[str]) -> Deleted:
+    """By Iceberg's own I/O, hundreds a request: PyArrow asks for each by itself, and leaves an empty object for each folder that it empties."""
+    from py4j.protocol import Py4JJavaError
+
+    wanted = set(names)
+    there = {file.name: file.size_bytes for file in _listed_there(io, location) if file.name in wanted}
+    if there:
+        jvm, prefix = cast(Jvm, engine()), location_prefix(location)
+        with engine_failures():
+            try:
+                with jvm.file_io(io.properties) as files:
+                    files.deleteFiles(jvm.list_of([f"{prefix}{name}" for name in there]))
+            except Py4JJavaError as error:
+                raise storage_refused(location, f"{java_class(error)}: {java_message(error)}") from error
+    return Deleted(files=len(there), missing=len(names) - len(there), size_bytes=sum(there.values()))

@@ -1,0 +1,203 @@
+"""An object store for this machine: moto's S3 behind a door that checks each signature, on the loopback.
+
+moto itself takes any secret. Here a key opens what lies below one path, for as long as it is good, as keys that a catalog gives out do.
+"""
+
+from __future__ import annotations
+
+import hmac
+import io
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from http import HTTPStatus
+from math import inf
+from secrets import token_hex
+from socket import SHUT_RDWR
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
+from pyarrow.fs import FileSelector, FileType, S3FileSystem
+from werkzeug.serving import make_server
+
+from message_lifecycle.local.processes import LOOPBACK
+
+REGION = "us-east-1"
+_SIGNED = re.compile(
+    r"AWS4-HMAC-SHA256 Credential=(?P<key>[^/]+)/(?P<day>\d{8})/(?P<region>[^/]+)/s3/aws4_request,\s*"
+    r"SignedHeaders=(?P<headers>[^,]+),\s*Signature=(?P<signature>[0-9a-f]{64})"
+)
+# Not HTTP/1.0, where each request would open a connection of its own.
+_PROTOCOL = "HTTP/1.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """Opens `below`, a path with its bucket; `until` of the monotonic clock, in seconds."""
+
+    name: str = field(default_factory=lambda: token_hex(8))
+    secret: str = field(default_factory=lambda: token_hex(16), repr=False)
+    token: str | None = field(default=None, repr=False)
+    below: str = "/"
+    until: float = inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """`path`: bucket and object, decoded; `given`: by a key that a catalog has given out."""
+
+    given: bool
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: bytes = field(repr=False)
+
+    @property
+    def touches(self) -> tuple[str, ...]:
+        """Paths of the objects that it is about; of a listing, of what their names begin with."""
+        if self.method == "POST" and "delete" in self.query:
+            named = (node.text or "" for node in ElementTree.fromstring(self.body).iter() if node.tag.rpartition("}")[2] == "Key")
+            return tuple(f"{self.path.rstrip('/')}/{name}" for name in named)
+        if self.path.count("/") == 1 or self.path.endswith("/"):
+            return (f"{self.path.rstrip('/')}/{self.query.get('prefix', '')}",)
+        return (self.path,)
+
+
+Start = Callable[..., Any]
+Serve = Callable[[], Iterable[bytes]]
+Around = Callable[[Asked, Serve], "Iterable[bytes] | Refused | None"]
+"""What is done instead of serving at once; None: the line breaks without an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    status: HTTPStatus
+    code: str
+
+
+class S3Server:
+    """`asked`: all requests since the last look, oldest first."""
+
+    def __init__(self) -> None:
+        self.root = Key()
+        self.keys = {self.root.name: self.root}
+        self.around: Around = lambda _, serve: serve()
+        self.asked: list[Asked] = []
+        self._moto = create_backend_app("s3")
+        self.uri = ""
+
+    def key(self, below: str, *, seconds: float = inf) -> Key:
+        """One more, for what lies below the path alone."""
+        made = Key(token=token_hex(16), below=below, until=time.monotonic() + seconds)
+        self.keys[made.name] = made
+        return made
+
+    def end_keys(self) -> None:
+        """Those given out so far are no longer good."""
+        ended = {name: replace(key, until=time.monotonic()) for name, key in self.keys.items() if key.token is not None}
+        self.keys.update(ended)
+
+    def __call__(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
+        raw = environ["REQUEST_URI"]
+        split = urlsplit(raw)
+        # Of what comes in chunks nobody says beforehand how long it is.
+        body = environ["wsgi.input"].read(-1 if environ.get("wsgi.input_terminated") else int(environ.get("CONTENT_LENGTH") or 0))
+        environ |= {"wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
+        query = {name: values[-1] for name, values in parse_qs(split.query, keep_blank_values=True).items()}
+        signed = _SIGNED.fullmatch(environ.get("HTTP_AUTHORIZATION", ""))
+        key = None if signed is None else self.keys.get(signed["key"])
+        given = key is not None and key.token is not None
+        asked = Asked(given=given, method=environ["REQUEST_METHOD"], path=unquote(split.path), query=query, body=body)
+        answer = self._refuses(asked, signed, environ, raw) or self._answer(asked, environ, start)
+        if answer is None:
+            environ["werkzeug.socket"].shutdown(SHUT_RDWR)
+            raise ConnectionAbortedError
+        if isinstance(answer, Refused):
+            told = b"" if asked.method == "HEAD" else f"<Error><Code>{escape(answer.code)}</Code></Error>".encode()
+            start(
+                f"{answer.status.value} {answer.status.phrase}", [("Content-Type", "application/xml"), ("Content-Length", str(len(told)))]
+            )
+            return [told]
+        return answer
+
+    def _answer(self, asked: Asked, environ: dict[str, Any], start: Start) -> Iterable[bytes] | Refused | None:
+        self.asked.append(asked)
+        return self.around(asked, lambda: self._moto(environ, start))
+
+    def _refuses(self, asked: Asked, found: re.Match[str] | None, environ: Mapping[str, Any], raw: str) -> Refused | None:
+        key = None if found is None else self.keys.get(found["key"])
+        if found is None or key is None:
+            return Refused(HTTPStatus.FORBIDDEN, "InvalidAccessKeyId")
+        if time.monotonic() >= key.until:
+            return Refused(HTTPStatus.BAD_REQUEST, "ExpiredToken")
+        if key.token is not None and not hmac.compare_digest(environ.get("HTTP_X_AMZ_SECURITY_TOKEN", ""), key.token):
+            return Refused(HTTPStatus.FORBIDDEN, "InvalidToken")
+        request = AWSRequest(method=asked.method, url=f"{self.uri}{raw}")
+        for name in found["headers"].split(";"):
+            request.headers[name] = environ[name.upper().replace("-", "_") if name in ("content-type", "content-length") else _header(name)]
+        if "x-amz-content-sha256" not in request.headers:
+            request.headers["x-amz-content-sha256"] = environ["HTTP_X_AMZ_CONTENT_SHA256"]
+        request.context["timestamp"] = environ["HTTP_X_AMZ_DATE"]
+        signer = S3SigV4Auth(Credentials(key.name, key.secret), "s3", found["region"])
+        signed = signer.signature(signer.string_to_sign(request, signer.canonical_request(request)), request)
+        if not hmac.compare_digest(signed, found["signature"]):
+            return Refused(HTTPStatus.FORBIDDEN, "SignatureDoesNotMatch")
+        if not all(path.startswith(key.below) for path in asked.touches):
+            return Refused(HTTPStatus.FORBIDDEN, "AccessDenied")
+        return None
+
+    @cached_property
+    def files(self) -> S3FileSystem:
+        """All of it, for the eyes of a test."""
+        return S3FileSystem(
+            access_key=self.root.name,
+            secret_key=self.root.secret,
+            endpoint_override=self.uri,
+            region=REGION,
+            allow_bucket_creation=True,
+        )
+
+    def objects(self, below: str) -> list[str]:
+        """Paths of all objects below the folder, empty ones that stand for folders included."""
+        return sorted(
+            found.path if found.type == FileType.File else f"{found.path}/"
+            for found in self.files.get_file_info(FileSelector(below, recursive=True, allow_not_found=True))
+        )
+
+
+def _header(name: str) -> str:
+    return f"HTTP_{name.upper().replace('-', '_')}"
+
+
+class _Handler(MotoRequestHandler):
+    protocol_version = _PROTOCOL
+    disable_nagle_algorithm = True
+
+    def log(self, *_: object, **__: object) -> None:
+        pass
+
+
+@contextmanager
+def s3_server() -> Iterator[S3Server]:
+    """Served by threads of this process meanwhile; what is stored is in memory."""
+    made = S3Server()
+    server = make_server(LOOPBACK, 0, made, threaded=True, request_handler=_Handler)
+    made.uri = f"http://{LOOPBACK}:{server.server_port}"
+    thread = Thread(target=server.serve_forever, name="s3", daemon=True)
+    thread.start()
+    try:
+        yield made
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
