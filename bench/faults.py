@@ -44,7 +44,7 @@ ledger, leftover files and what `status` says are compared with an undisturbed r
 
 Not compared, with the reason: how much a reclaim would take (a figure); after a writer, in how many plans what it appended went, and whether
 it or a marker has the lower offset; after an older catalog, that a removal was published twice, and what was in a table that it has lost; after
-that and a late clock, times that it wrote; how many snapshots a plan of documents made that died between its two commits (it is planned again);
+that and a late clock, times that it wrote; where a file was away or half of it lost, that a gate blocked the plan of that run; how many snapshots a plan of documents made that died between its two commits (it is planned again);
 files of a view's metadata (each telling leaves one); the metadata, without any message, of a table whose making died before the catalog had it.
 That the disturbed run itself ends well is not asked, only that its error has a name: a commit of unknown result that is not looked up at once
 is found by the next run.
@@ -67,6 +67,9 @@ Each is mended, and has a test of its own:
 - **second**: of two runners of one plan the report of the one could be kept beside what the other had staged, and the plan ended as `blocked`;
   two undos of one plan at once could both be about to keep it, and one ended in the database's own error. A change that another runner had
   staged anew was judged before it had its markers, and the plan of both ended as `blocked`.
+- **lost**: a stage whose branch the catalog had made, and refused when it was asked again, ended in Iceberg's own words.
+- **full**, **readonly**: nor had a folder that Java cannot make a name, where a view is written beside a compaction or a topic comes back.
+- **half**: a torn list of manifests that Spark met within an ingest was a fault of the program.
 - **refused**: a line to Java that broke while Spark's session was made left it without its catalogs, and an ingest ended in Spark's own words.
 
 What it cannot notice are rules that its lakes and commands never come to: of thirteen patches of `tests/breakages`, tried with eight points of one

@@ -6,13 +6,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import pytest
 from py4j import java_gateway, protocol
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from message_lifecycle.local import postgres
 from message_lifecycle.local.java import STORE_JARS, ensure_jars, find_java
@@ -24,33 +27,55 @@ from message_lifecycle.stores.iceberg.layout import CATALOG
 from tests.rest_catalog import RestCatalog, serving
 from tests.s3_server import REGION, Key, S3Server
 
-_BUCKET = "lake"
+_BUCKET, _CLASS_PATH = "lake", "spark.driver.extraClassPath"
 
 
 @dataclass(slots=True)
 class RestLake:
-    """`environment`: what names it to Java and to PyIceberg. `s3`: where its files are, None: on disk. `jvm`: that of its clients, kept from
-    one test to the next."""
+    """`environment`: what names it to Java and to PyIceberg. `s3`: where its files are, None: on disk. `engines`: those of its clients, kept
+    from one test to the next."""
 
     catalog: RestCatalog
     environment: Mapping[str, str]
     s3: S3Server | None
-    jvm: tuple[int, Mapping[str, str], Jvm] | None = None
+    engines: dict[str, object] = field(default_factory=dict)
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """It is this process's lake meanwhile, and nobody has started Spark, which would know another."""
+        """It is this process's lake meanwhile. Java and Spark that were started know their own lake, and nobody sees them here."""
         with pytest.MonkeyPatch.context() as patched:
             for name, value in self.environment.items():
                 patched.setenv(name, value)
-            patched.setattr(session, "_of_process", None)
-            patched.setattr(java, "_of_process", self.jvm)
+            for place, name in _ENGINES:
+                patched.setattr(place, name, self.engines.get(_named(place, name)))
             for name in (session._SUBMITTED, session._ARGUMENTS):
                 patched.delenv(name, raising=False)
             # Where a test before has started Spark, PySpark asks Spark's Java about each error, also about one of another Java.
             patched.setattr(java_gateway, "get_return_value", protocol.get_return_value)
             yield
-            self.jvm = java._of_process
+            self.engines = {_named(place, name): getattr(place, name) for place, name in _ENGINES}
+
+    def end(self) -> None:
+        """Java and Spark of its own."""
+        with self.entered():
+            java.end()
+            if SparkContext._active_spark_context is not None:
+                SparkContext._active_spark_context.stop()
+            if SparkContext._gateway is not None:
+                SparkContext._gateway.shutdown()
+
+
+# Where a process keeps the Java, and the Spark, that it has started.
+_ENGINES: tuple[tuple[Any, str], ...] = (
+    (java, "_of_process"),
+    (session, "_of_process"),
+    *((SparkContext, name) for name in ("_gateway", "_jvm", "_active_spark_context")),
+    *((SparkSession, name) for name in ("_instantiatedSession", "_activeSession")),
+)
+
+
+def _named(place: Any, name: str) -> str:
+    return f"{place.__name__}.{name}"
 
 
 class GivesKeys(RestCatalog):
@@ -95,8 +120,7 @@ def rest_lake(layout: Layout, folder: Path, s3: S3Server | None = None) -> Itera
     if s3 is not None:
         s3.files.create_dir(_BUCKET)
         with only_one(layout.jars / "lock"):
-            # After all others on the class path, whose archive is for those alone.
-            found["spark.jars"] = ",".join(map(str, ensure_jars(layout, find_java(layout), jars=STORE_JARS)))
+            found[_CLASS_PATH] = ":".join((found[_CLASS_PATH], *map(str, ensure_jars(layout, find_java(layout), jars=STORE_JARS))))
         # Iceberg waits two seconds before it asks again, and then twice as long each time.
         waits = {"s3.retry.min-wait-ms": "10", "s3.retry.max-wait-ms": "100"}
         of_files = {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", **waits}
@@ -117,8 +141,7 @@ def rest_lake(layout: Layout, folder: Path, s3: S3Server | None = None) -> Itera
             (folder / ".pyiceberg.yaml").write_text("\n".join(lines) + "\n")
             made = RestLake(catalog, {"PYICEBERG_HOME": str(folder), "SPARK_CONF_DIR": str(conf)}, s3)
             yield made
-            if made.jvm is not None:
-                made.jvm[2].end()
+            made.end()
     finally:
         jvm.end()
         with address.connect("postgres") as connection:

@@ -24,7 +24,7 @@ from tests.contract.test_requests import append, topic_of
 from tests.contract.test_topic_delete import deleted
 from tests.contract.test_undo_after_erasure import erased
 from tests.contract.test_undo_view import compacted, view
-from tests.effort import hunt, hunting
+from tests.effort import hunting, sample
 from tests.rest_lake import RestLake
 from tests.undone import published, run, sealed_segments, stored
 from tests.undone_documents import made
@@ -227,7 +227,7 @@ def world(harness: Harness) -> Iterator[World]:
     opened.close()
 
 
-@pytest.mark.parametrize("make", [pytest.param(one, marks=() if one is ttl else hunt, id=one.__name__) for one in DEEDS])
+@pytest.mark.parametrize("make", sample(DEEDS, ttl), ids=lambda one: one.__name__)
 def test_what_a_failing_server_leaves_is_as_before_or_as_planned(world: World, harness: Harness, make: Callable[[World], Deed]) -> None:
     first = make(world)
     before = first.see()

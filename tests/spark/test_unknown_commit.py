@@ -48,7 +48,7 @@ AS_OF = 1000.0
 YOUNG = AS_OF - EXPIRY_S + 1
 LEDGER = ("ledger", 2)
 # Iceberg's own word, and what its JDBC catalog lets through when it loses the connection to its database.
-UNKNOWN, LOST = "CommitStateUnknownException", "UncheckedSQLException"
+UNKNOWN, LOST, REFUSED = "CommitStateUnknownException", "UncheckedSQLException", "CommitFailedException"
 EACH = pytest.mark.parametrize("word", [UNKNOWN, LOST])
 
 
@@ -98,6 +98,17 @@ def test_a_publish_that_was_made_is_found(lake: Lake, word: str, came: tuple[int
     assert lake.offsets(name) == [3, *came]
 
 
+@pytest.mark.parametrize("word", [UNKNOWN, LOST, REFUSED])
+def test_a_stage_of_which_no_answer_is_heard_is_whole(lake: Lake, word: str) -> None:
+    """A catalog that is asked again after its first answer was lost refuses what it has done."""
+    name, plan = planned(lake)
+    with losing(of_log, made=True, by=word):
+        staged = lake.store().stage(plan)
+    assert staged.branch is not None and len(Tables().load(name).refs()) == 2
+    assert lake.store().publish(lake.verdict(plan, staged), by(LEDGER)).removed == (("expiry", 3),)
+    assert lake.offsets(name) == [3]
+
+
 @EACH
 def test_a_publish_that_was_not_made_says_so_and_leaves_all_for_the_next_run(lake: Lake, word: str) -> None:
     name, plan = planned(lake)
@@ -124,10 +135,9 @@ def test_an_append_after_a_publish_of_unknown_result_does_not_hide_it(lake: Lake
 
 
 @EACH
-@pytest.mark.parametrize("made", [True, False], ids=["made", "not made"])
-def test_a_branch_of_unknown_result_is_named_and_made_anew(lake: Lake, made: bool, word: str) -> None:
+def test_a_branch_that_nobody_knows_of_and_is_not_there_is_named_and_made_anew(lake: Lake, word: str) -> None:
     name, plan = planned(lake)
-    with losing(of_log, made=made, by=word), pytest.raises(CommitUnknown, match=f"staging plan {plan.plan_id}"):
+    with losing(of_log, made=False, by=word), pytest.raises(CommitUnknown, match=f"staging plan {plan.plan_id}"):
         lake.store().stage(plan)
     assert lake.publish(plan).removed == (("expiry", 3),)
     assert lake.offsets(name) == [3]
@@ -136,7 +146,6 @@ def test_a_branch_of_unknown_result_is_named_and_made_anew(lake: Lake, made: boo
 # An answer that was lost, after which a database is told again, and finds that another commit came first: its own (DEL-4).
 
 
-REFUSED = "CommitFailedException"
 MINUTE = 60 * SECOND
 
 

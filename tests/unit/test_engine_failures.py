@@ -64,6 +64,36 @@ def stopped(cause: Cause) -> PySparkException:
             "StorageRefused",
             "/my lake/a.json: Permission denied",
         ),
+        (
+            stopped(Cause("create", Cause("java.io.IOException: Mkdirs failed to create /my lake/t/metadata (exists=false, cwd=file:/)"))),
+            "StorageRefused",
+            "/my lake/t/metadata: the folder cannot be made",
+        ),
+        (
+            stopped(Cause("org.apache.iceberg.exceptions.RESTException: Error occurred while processing POST request")),
+            "CatalogUnavailable",
+            "processing POST",
+        ),
+        (
+            stopped(Cause("write", Cause("software.amazon.awssdk.services.s3.model.S3Exception: Please reduce your request rate"))),
+            "StorageRefused",
+            "a table's files: Please reduce",
+        ),
+        (
+            stopped(
+                Cause(
+                    "org.apache.iceberg.exceptions.RuntimeIOException: Failed to open file: /my lake/t/metadata/snap-1.avro",
+                    Cause("org.apache.hadoop.fs.ChecksumException: Checksum error: snap-1.avro at 2048"),
+                )
+            ),
+            "FileUnreadable",
+            "/my lake/t/metadata/snap-1.avro: .* Checksum error",
+        ),
+        (
+            stopped(Cause("job", Cause("org.apache.iceberg.exceptions.NotFoundException: File does not exist: s3://lake/t/a.parquet"))),
+            "FileLost",
+            "s3://lake/t/a.parquet: .* it is not there",
+        ),
         (Py4JNetworkError("Answer from Java side is empty"), "JavaEnded", "before it answered"),
         (Py4JError("An error occurred while calling o3.commit"), "JavaEnded", "before it answered"),
         (stopped(Cause("catalog", SqlCause("PSQLException: Connection to 127.0.0.1:1 refused", "08001"))), "CatalogUnavailable", "refused"),

@@ -250,4 +250,7 @@ def test_how_much_a_reclaim_would_take_is_no_difference() -> None:
 def test_what_a_late_clock_has_written_has_its_time() -> None:
     found, undisturbed = ({"rows": [{"append_time": at, "key": "a"}]} for at in (1, 2))
     assert differences(found, undisturbed, fault="clock") == []
+    blocked, ended = {"outcomes": ["reclaim blocked", "reclaim published"]}, {"outcomes": ["reclaim published"]}
+    assert differences(blocked, ended, fault="away") == [], "a gate saw that the file was away"
+    assert differences(blocked, ended, fault="kill")
     assert differences(found, undisturbed, fault="kill") == ["rows[0].append_time: 1 where an undisturbed run has 2"]

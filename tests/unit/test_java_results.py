@@ -15,13 +15,29 @@ def thrown(by: str) -> Py4JJavaError:
     return Py4JJavaError("An error occurred", SimpleNamespace(_target_id="o1", getClass=lambda: of_class))
 
 
-@pytest.mark.parametrize("name", ["CommitStateUnknownException", "UncheckedSQLException", "RESTException"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CommitStateUnknownException",
+        "UncheckedSQLException",
+        "RESTException",
+        "ServiceUnavailableException",
+        "ProvisionedThroughputException",
+    ],
+)
 def test_a_catalog_that_does_not_know_leaves_it_open(name: str) -> None:
     assert result_unknown(thrown(name))
 
 
-@pytest.mark.parametrize("name", ["CommitFailedException", "ValidationException", "AlreadyExistsException", "ForbiddenException"])
+@pytest.mark.parametrize(
+    "name", ["CommitFailedException", "ValidationException", "AlreadyExistsException", "ForbiddenException", "NotFoundException"]
+)
 def test_a_catalog_that_refuses_does_not(name: str) -> None:
+    assert not result_unknown(thrown(name))
+
+
+@pytest.mark.parametrize("name", ["RuntimeIOException", "S3Exception"])
+def test_nor_does_a_store_that_takes_no_metadata_before_the_catalog_is_asked(name: str) -> None:
     assert not result_unknown(thrown(name))
 
 

@@ -14,7 +14,7 @@ from message_lifecycle.model.errors import LifecycleError, TableBusy
 from message_lifecycle.model.facts import ActiveSegment
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.stores.iceberg.branches import set_refs
+from message_lifecycle.stores.iceberg.branches import head_of, set_refs
 from message_lifecycle.stores.iceberg.catalog import beside, ledger_text
 from message_lifecycle.stores.iceberg.fence import Ancestor, Walk, fenced_commit, main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.incoming import CutRules, count_opened, number
@@ -118,7 +118,12 @@ def staging(session: SparkSession, name: TopicName, batch_id: str, *, kind: str 
     table = java_table(session, name, kind=kind)
     branch = f"in_{batch_id}_{secrets.token_hex(4)}"
     # On whatever is newest in the attempt that holds; a table without snapshots gets an empty one, on the branch alone.
-    set_refs(table, lambda refs: refs.createBranch(branch).setMaxRefAgeMs(branch, _BRANCH_AGE_MS), what=f"staging batch {batch_id}")
+    set_refs(
+        table,
+        lambda refs: refs.createBranch(branch).setMaxRefAgeMs(branch, _BRANCH_AGE_MS),
+        done=lambda: head_of(table, branch) is not None,
+        what=f"staging batch {batch_id}",
+    )
     table.refresh()
     base_id = int(table.snapshot(branch).snapshotId())
     forget_cached(session, name, kind=kind)
@@ -145,7 +150,10 @@ def remove_branches(table: Java, batch_id: str) -> None:
     # Named anew in each attempt: another run of the batch may have taken some away.
     if left():
         set_refs(
-            table, lambda refs: reduce(lambda change, branch: change.removeBranch(branch), left(), refs), what=f"ending batch {batch_id}"
+            table,
+            lambda refs: reduce(lambda change, branch: change.removeBranch(branch), left(), refs),
+            done=lambda: not left(),
+            what=f"ending batch {batch_id}",
         )
 
 

@@ -57,7 +57,7 @@ def make_branch(table: Java, plan: Plan, base_id: int) -> str:
         # Its own snapshots stay as long as it does, whatever another engine expires.
         return refs.createBranch(branch, base_id).setMaxRefAgeMs(branch, age_ms).setMaxSnapshotAgeMs(branch, age_ms)
 
-    set_refs(table, make, what=_what(plan.plan_id))
+    set_refs(table, make, done=lambda: head_of(table, branch) == base_id, what=_what(plan.plan_id))
     return branch
 
 
@@ -73,7 +73,13 @@ def staged_on(table: Java, plan_id: str) -> Java | None:
 
 def drop_stage(table: Java, plan_id: str) -> None:
     branch = branch_of(plan_id)
-    set_refs(table, lambda refs: refs.removeBranch(branch), what=_what(plan_id))
+    set_refs(table, lambda refs: refs.removeBranch(branch), done=lambda: head_of(table, branch) is None, what=_what(plan_id))
+
+
+def head_of(table: Java, branch: str) -> int | None:
+    """The branch's newest snapshot; None: there is no such branch."""
+    found = table.snapshot(branch)
+    return None if found is None else int(found.snapshotId())
 
 
 def _what(plan_id: str) -> str:
@@ -103,11 +109,12 @@ def remove_branch(tables: Tables, plan: Plan, branch: str, kinds: Sequence[str] 
                 change_metadata(place, lambda _, builder: builder.removeRef(branch), what=f"ending the branch {branch}")
 
 
-def set_refs(table: Java, change: Callable[[Java], Java], *, what: str) -> None:
+def set_refs(table: Java, change: Callable[[Java], Java], *, done: Callable[[], bool], what: str) -> None:
     """Commit a change of branches. `what` names the deed in errors. Raises TableBusy, CommitUnknown.
 
     Iceberg takes a commit of data up again when another one came first, but not such a change: it only says that a refresh is required. So
-    `change` is given Iceberg's ManageSnapshots anew for each attempt, and finds `table` at the state that the attempt builds on.
+    `change` is given Iceberg's ManageSnapshots anew for each attempt, and finds `table` at the state that the attempt builds on. `done` tells
+    there whether the attempt before was made: a refusal may be of what a catalog was asked again whose first answer was lost.
     """
     from py4j.protocol import Py4JError
 
@@ -115,14 +122,28 @@ def set_refs(table: Java, change: Callable[[Java], Java], *, what: str) -> None:
         try:
             change(table.manageSnapshots()).commit()
         except Py4JError as error:
-            if result_unknown(error):
-                raise CommitUnknown(what) from error
-            if java_class(error) != "CommitFailedException":
+            unknown = result_unknown(error)
+            if not unknown and java_class(error) != "CommitFailedException":
                 raise
-            table.refresh()
+            if _after(table, done, error if unknown else None, what):
+                return
+            if unknown:
+                raise CommitUnknown(what) from error
         else:
             return
     raise TableBusy(what, _ATTEMPTS)
+
+
+def _after(table: Java, done: Callable[[], bool], unknown: Exception | None, what: str) -> bool:
+    from py4j.protocol import Py4JError
+
+    try:
+        table.refresh()
+        return done()
+    except Py4JError as error:
+        if unknown is None:
+            raise
+        raise CommitUnknown(what) from error
 
 
 def commit_to(table: Java, branch: str, update: Java, *, what: str) -> None:

@@ -21,7 +21,7 @@ from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.admission import Lifetime, admit
 from message_lifecycle.operations.verdict import Verdict
-from message_lifecycle.stores.iceberg.branches import StagedChange, commit_to, set_refs
+from message_lifecycle.stores.iceberg.branches import StagedChange, commit_to, head_of, set_refs
 from message_lifecycle.stores.iceberg.columns import SCHEMA
 from message_lifecycle.stores.iceberg.data_files import delete_rows
 from message_lifecycle.stores.iceberg.fence import ancestors, main_ancestors, newest_state
@@ -73,7 +73,12 @@ def _start_over(session: SparkSession, plan: Plan, staged: Staged) -> Staged:
         raise PlanConflict(plan.plan_id, f"what was staged for it ({staged.snapshot_id}) is gone")
     removal_id = int(removal.snapshotId())
     if int(table.snapshot(branch).snapshotId()) != removal_id:
-        set_refs(table, lambda refs: refs.replaceBranch(branch, removal_id), what=f"marking plan {plan.plan_id}")
+        set_refs(
+            table,
+            lambda refs: refs.replaceBranch(branch, removal_id),
+            done=lambda: head_of(table, str(branch)) == removal_id,
+            what=f"marking plan {plan.plan_id}",
+        )
     forget_cached(session, plan.topic)
     return replace(staged, snapshot_id=removal_id, markers=None)
 

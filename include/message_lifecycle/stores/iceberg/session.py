@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from message_lifecycle.model.errors import (
     CatalogUnavailable,
+    FileLost,
+    FileUnreadable,
     LifecycleError,
     SparkUnavailable,
     UnknownTopic,
@@ -241,6 +243,12 @@ def forget_cached(session: SparkSession, name: TopicName, *, kind: str = "") -> 
 
 _FULL = re.compile(r"No space left on device|File too large|Disk quota exceeded", re.IGNORECASE)
 _READ_ONLY = re.compile(r"(/.+) \((Read-only file system|Permission denied)\)|Read-only file system", re.IGNORECASE)
+# Hadoop's words for a folder that cannot be made; they do not say why.
+_NO_FOLDER = re.compile(r"Mkdirs failed to create (?:file:)?(/.+?)(?: \(exists=|$)")
+# A file that a table names, in Iceberg's words.
+_FILE = re.compile(
+    r"org\.apache\.iceberg\.exceptions\.(NotFoundException: File does not exist|RuntimeIOException: Failed to (?:open|read) \w+): (.+)"
+)
 # SQL states: a connection that cannot be made or broke, a server that shuts down; a server without room.
 _GONE, _NO_ROOM = ("08", "57P"), "53100"
 # A catalog behind a server that does not answer, or lets us do nothing; an object store that does neither.
@@ -273,12 +281,16 @@ def engine_failures() -> Iterator[None]:
 def _named(error: Exception) -> LifecycleError | None:
     if line_broke(error):
         return java_ended()
+    texts = []
     for cause in islice(_causes(error), _MOST_CAUSES):
         text = str(cause.toString())
+        texts.append(text.partition("\n")[0])
         if found := _FULL.search(text):
             return storage_full(found.group(0))
         if found := _READ_ONLY.search(text):
             return storage_refused(found.group(1) or "a table's folder", found.group(2) or found.group(0))
+        if found := _NO_FOLDER.search(text):
+            return storage_refused(found.group(1), "the folder cannot be made")
         if found := _SERVER.match(text):
             return CatalogUnavailable(found.group(1).rstrip("."))
         if found := _STORE.match(text):
@@ -288,7 +300,14 @@ def _named(error: Exception) -> LifecycleError | None:
             return CatalogUnavailable(text.splitlines()[0].rstrip("."))
         if state == _NO_ROOM:
             return storage_full(text.splitlines()[0])
-    return None
+    # What stands behind it may say more, so it comes last.
+    return next((_of_file(found[1], found[2], texts[-1]) for text in texts if (found := _FILE.match(text))), None)
+
+
+def _of_file(what: str, path: str, last: str) -> LifecycleError:
+    if what == "NotFoundException: File does not exist":
+        return FileLost(path, "it is not there")
+    return FileUnreadable(path, last.rpartition("Exception: ")[2])
 
 
 def _sql_state(cause: Java) -> str:

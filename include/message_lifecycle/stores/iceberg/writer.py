@@ -12,19 +12,23 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from message_lifecycle.model.change import RemoveRows
 from message_lifecycle.model.erasure import KeyMatch
 from message_lifecycle.model.errors import invalid_append, is_a_document_topic
 from message_lifecycle.model.facts import ActiveSegment
-from message_lifecycle.model.message import NewMessage, known_time
+from message_lifecycle.model.message import NewMessage, known_time, ranges_text
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.operations.admission import Lifetime, Refusal, admission, admit, by_span, opens_too_many
+from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.columns import SCHEMA
-from message_lifecycle.stores.iceberg.data_files import data_file
+from message_lifecycle.stores.iceberg.data_files import data_file, delete_rows
 from message_lifecycle.stores.iceberg.fence import Walk, fenced_commit, main_ancestors, newest_state
 from message_lifecycle.stores.iceberg.java import Java
 from message_lifecycle.stores.iceberg.layout import FOLD_PROPERTY, INGEST_ID, ROLE_PROPERTY, LogSummary
-from message_lifecycle.stores.iceberg.session import engine, forget_cached, java_table, sql_table
+from message_lifecycle.stores.iceberg.manifests import files_of
+from message_lifecycle.stores.iceberg.segments import FileMetrics
+from message_lifecycle.stores.iceberg.session import engine, forget_cached, java_table
 from message_lifecycle.stores.iceberg.tasks import MEBIBYTE, NewFile
 
 if TYPE_CHECKING:
@@ -90,13 +94,23 @@ class IcebergWriter:
             self._commit(name, [], base.sealed_at(partition, current.base_offset, base.end_offsets[partition]))
 
     def foreign_delete(self, name: TopicName, offsets: Sequence[tuple[int, int]]) -> None:
-        session = self._session()
-        rows = [{"partition": partition, "offset": offset} for partition, offset in offsets]
-        session.createDataFrame(rows, "partition int, offset bigint").createOrReplaceTempView("foreign_delete")
-        matches = "EXISTS (SELECT 1 FROM foreign_delete d WHERE d.partition = t.partition AND d.offset = t.offset)"
-        session.sql(f"DELETE FROM {sql_table(name)} t WHERE {matches}")
-        session.catalog.dropTempView("foreign_delete")
-        forget_cached(session, name)
+        """As Spark's DELETE leaves a table of ours: deletion vectors, and no word in the summary."""
+        log = Tables().load(name)
+        snapshot = log.current_snapshot()
+        files = [] if snapshot is None else files_of(log, snapshot)
+        removals = [
+            RemoveRows(
+                partition=file.partition,
+                base_offset=file.segment,
+                file=file.name,
+                offsets=ranges_text(found),
+                rows=len(found),
+                reason="removed",
+            )
+            for file in files
+            if (found := sorted(offset for partition, offset in offsets if partition == file.partition and _may_hold(file, offset)))
+        ]
+        delete_rows(engine(self._session), log.io, name, "main", removals)
 
     def _state(self, name: TopicName) -> LogSummary:
         return newest_state(main_ancestors(java_table(engine(self._session), name)))
@@ -117,6 +131,11 @@ class IcebergWriter:
 
         fenced_commit(table, lambda _walk: None, make, what=f"batch {batch_id}")
         forget_cached(session, name)
+
+
+def _may_hold(file: FileMetrics, offset: int) -> bool:
+    first, last = file.first_offset, file.last_offset
+    return first is None or last is None or first <= offset <= last
 
 
 def _numbered(
