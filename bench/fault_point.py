@@ -25,7 +25,7 @@ from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
-from bench.fault_operations import FILES_GO, TOPIC_GOES
+from bench.fault_operations import FILES_GO, OPERATIONS, TOPIC_GOES
 from bench.fault_watch import GIVES_WAY, Boundary, Tree
 from bench.fault_world import World, differences
 from message_lifecycle.model.errors import LifecycleError
@@ -85,8 +85,9 @@ class Boundaries:
 def points_of(operation: str, run: Sequence[tuple[str, Boundary]]) -> Iterator[Point]:
     """Which faults a boundary can have. Killed before a question is as killed after what was before it; what is asked of Java is more than a
     question where Java then does something by which it can be seen. A catalog of before names files that are gone for good where the
-    operation deletes them; a topic that comes or goes takes no writer."""
-    kills = ("kill", "second", "torn", "missing", "clock", *(() if operation in FILES_GO else ("older",)))
+    operation deletes them, and a log of single records has none; a topic that comes or goes takes no writer."""
+    no_older = operation in FILES_GO or OPERATIONS[operation].on_records
+    kills = ("kill", "second", "torn", "missing", "clock", *(() if no_older else ("older",)))
     beside = () if operation in TOPIC_GOES else ("writer",)
     for (name, boundary), following in zip(run, [*(boundary for _, boundary in run[1:]), None], strict=True):
         does = boundary.kind != "java" or (following is not None and following.process != boundary.process)

@@ -55,6 +55,12 @@ class RestLake:
             yield
             self.engines = {_named(place, name): getattr(place, name) for place, name in _ENGINES}
 
+    def files(self, location: str) -> list[str]:
+        """All below a table's location."""
+        if self.s3 is not None:
+            return self.s3.objects(location.removeprefix("s3://"))
+        return [str(path) for path in Path(location).rglob("*") if path.is_file()]
+
     def end(self) -> None:
         """Java and Spark of its own."""
         with self.entered():

@@ -26,8 +26,10 @@ from xml.sax.saxutils import escape
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from moto.core import DEFAULT_ACCOUNT_ID
 from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
-from pyarrow.fs import FileSelector, FileType, S3FileSystem
+from moto.s3.models import s3_backends
+from pyarrow.fs import S3FileSystem
 from werkzeug.serving import make_server
 
 from message_lifecycle.local.processes import LOOPBACK
@@ -169,10 +171,9 @@ class S3Server:
 
     def objects(self, below: str) -> list[str]:
         """Paths of all objects below the folder, empty ones that stand for folders included."""
-        return sorted(
-            found.path if found.type == FileType.File else f"{found.path}/"
-            for found in self.files.get_file_info(FileSelector(below, recursive=True, allow_not_found=True))
-        )
+        bucket, _, prefix = below.partition("/")
+        kept = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[bucket].keys
+        return sorted(f"{bucket}/{name}" for name in kept if name.startswith(f"{prefix.rstrip('/')}/"))
 
 
 def _header(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from message_lifecycle.model.message import is_marker
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, UndoPlan
 from message_lifecycle.model.topic import NO_OPTIONS
+from message_lifecycle.stores.iceberg.catalog import Tables, documents
 from tests.contract.conftest import REST_LAKES
 from tests.contract.test_deleted_reclaim import named, reclaim
 from tests.contract.test_requests import append, topic_of
@@ -22,6 +24,8 @@ from tests.contract.test_topic_delete import deleted
 from tests.contract.test_undo_after_erasure import erased
 from tests.contract.test_undo_view import compacted, view
 from tests.effort import sample
+from tests.errors import raises
+from tests.rest_catalog import Answer, Asked, Serve
 from tests.rest_lake import RestLake
 from tests.undone import published, run, sealed_segments, stored, undone
 from tests.undone_documents import made, purged
@@ -30,12 +34,17 @@ pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
 
 @pytest.fixture(params=sample(REST_LAKES, "rest_s3"))
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    lake: RestLake = request.getfixturevalue(request.param)
-    with lake.entered():
-        opened = WORLDS["iceberg"]({}, NO_OPTIONS)
-        yield opened
-        opened.close()
+def lake(request: pytest.FixtureRequest) -> Iterator[RestLake]:
+    found: RestLake = request.getfixturevalue(request.param)
+    with found.entered():
+        yield found
+
+
+@pytest.fixture
+def world(lake: RestLake) -> Iterator[World]:
+    opened = WORLDS["iceberg"]({}, NO_OPTIONS)
+    yield opened
+    opened.close()
 
 
 def test_whole_segments_go_and_come_back(world: World) -> None:
@@ -83,7 +92,22 @@ def test_documents_are_folded_purged_and_come_back(world: World) -> None:
     assert topic.shown()[0] == was[0]
 
 
-def test_a_topic_is_altered_deleted_brought_back_and_given_up(world: World) -> None:
+def test_a_catalog_that_makes_tables_of_an_older_version_is_refused(world: World, lake: RestLake) -> None:
+    """As Nessie does, where version 3 is asked for and nothing is said."""
+
+    def older(asked: Asked, serve: Serve) -> Answer:
+        return serve(replace(asked, body=asked.body.replace('"format-version":"3"', '"format-version":"2"')))
+
+    lake.catalog.around = older
+    try:
+        with raises("CatalogUnavailable", match="format version 3.* it makes an older one"):
+            topic_of(world)
+    finally:
+        lake.catalog.around = lambda asked, serve: serve(asked)
+    assert world.services.topics.list() == []
+
+
+def test_a_topic_is_altered_deleted_brought_back_and_given_up(world: World, lake: RestLake) -> None:
     name = topic_of(world, undo_window=1000, cleanup_policy="compact")
     append(world, name, 1, b"a", b"b")
     published(world, name, 2, "compaction")
@@ -91,6 +115,9 @@ def test_a_topic_is_altered_deleted_brought_back_and_given_up(world: World) -> N
     was, uuid = stored(world, name), world.services.topics.describe(name).uuid
     undone(world, name, 6, deleted(world, name, 5))
     assert (stored(world, name), world.services.topics.describe(name).uuid) == (was, uuid)
+    (location,) = {str(document.content["location"]) for kind, document in documents(Tables(), name) if not kind}
     plan_id = deleted(world, name, 7)
+    assert lake.files(location)
     outcome: Outcome = reclaim(world, plan_id, 108)
     assert (outcome.name, named(world, name)) == ("published", [])
+    assert lake.files(location) == [], "nor an object that stands for an empty folder"

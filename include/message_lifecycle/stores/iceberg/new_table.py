@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from message_lifecycle.model.errors import CommitUnknown
+from message_lifecycle.model.errors import CatalogUnavailable, CommitUnknown
 from message_lifecycle.stores.iceberg.java import ALREADY_THERE, NOT_THERE, Java, Jvm, identifier, java_class, result_unknown, texts
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
+
+_VERSION = 3
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
@@ -34,7 +36,8 @@ def create(place: Place, shape: TableShape, *, properties: Mapping[str, str], su
     """Make the table, and its namespace, with one empty snapshot that carries `summary`; it appears whole or not at all.
 
     False: another table or a view has the name, and stays as it is. The location is named by a fresh uuid, so a topic that is made again
-    never meets the files of its predecessor. Raises CatalogUnavailable; CommitUnknown where nobody knows whether it was made.
+    never meets the files of its predecessor. Raises CatalogUnavailable, also where the catalog makes tables of an older
+    version: one that it has made is gone again; CommitUnknown where nobody knows whether it was made.
     """
     from py4j.protocol import Py4JError
 
@@ -62,6 +65,9 @@ def create(place: Place, shape: TableShape, *, properties: Mapping[str, str], su
             if there is None and not taken:
                 raise CommitUnknown(_what(place)) from error  # it may still be on its way
             return there == str(transaction.table().uuid())
+        if jvm.warehouse is None and int(transaction.underlyingOps().current().formatVersion()) < _VERSION:
+            jvm.lake.dropTable(identifier(jvm, place), False)
+            raise _older_version(place)
     return True
 
 
@@ -95,6 +101,8 @@ def _begun(jvm: Jvm, place: Place, shape: TableShape, properties: Mapping[str, s
     table = table.withPartitionSpec(iceberg.PartitionSpecParser.fromJson(schema, shape.spec.model_dump_json()))
     table = table.withSortOrder(iceberg.SortOrderParser.fromJson(schema, shape.order.model_dump_json()))
     transaction = table.createTransaction()
+    if int(transaction.currentMetadata().formatVersion()) < _VERSION:
+        raise _older_version(place)
     if later:
         columns = transaction.updateSchema()
         for name in later:
@@ -132,6 +140,13 @@ def uuid_at(jvm: Jvm, place: Place) -> str | None:
         if java_class(error) in NOT_THERE:
             return None
         raise
+
+
+def _older_version(place: Place) -> CatalogUnavailable:
+    return CatalogUnavailable(
+        f"asked for a table of format version {_VERSION}, {'.'.join(place)}, it makes an older one",
+        advice="Single messages are removed by deletion vectors, which older versions do not have: use a catalog that makes such tables.",
+    )
 
 
 def _what(place: Place) -> str:
