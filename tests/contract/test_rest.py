@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -121,3 +122,29 @@ def test_a_topic_is_altered_deleted_brought_back_and_given_up(world: World, lake
     outcome: Outcome = reclaim(world, plan_id, 108)
     assert (outcome.name, named(world, name)) == ("published", [])
     assert lake.files(location) == [], "nor an object that stands for an empty folder"
+    assert lake.s3 is None or not [one for one in lake.s3.asked if one.method == "DELETE"], "many with each request"
+
+
+def test_a_catalog_is_asked_once_for_each_table_however_many_files_it_has(world: World, lake: RestLake) -> None:
+    asked: list[str] = []
+
+    def noted(one: Asked, serve: Serve) -> Answer:
+        asked.append(one.path[-1])
+        return serve(one)
+
+    lake.catalog.around = noted
+    try:
+        few, many = _status(world, asked, files=1), _status(world, asked, files=6)
+    finally:
+        lake.catalog.around = lambda one, serve: serve(one)
+    assert set(few.values()) == set(many.values()) == {1}
+    assert len(few) == len(many)
+
+
+def _status(world: World, asked: list[str], *, files: int) -> Counter[str]:
+    name = topic_of(world)
+    for at_s in range(files):
+        append(world, name, at_s + 1, b"a")
+    asked.clear()
+    views.status(world.services, [name])
+    return Counter(asked)
