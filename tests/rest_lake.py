@@ -4,10 +4,10 @@ store of this machine, which nobody but the catalog has keys for: it gives out o
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -85,19 +85,21 @@ def _named(place: Any, name: str) -> str:
 
 
 class GivesKeys(RestCatalog):
-    """With each table that it answers goes a key for its files alone, which is good for so long."""
+    """With each table that it answers goes a key for its files alone. `seconds`: how long it says that it is good; None: it says nothing."""
 
     def __init__(self, jvm: Jvm, *, token: str, s3: S3Server) -> None:
         super().__init__(jvm, token=token)
         self._s3 = s3
-        self.seconds = inf
+        self.seconds: float | None = None
 
     def _text(self, response: Java) -> str:
         if response.getClass().getSimpleName() != "LoadTableResponse":
             return super()._text(response)
         found = response.tableMetadata()
         below = str(found.location()).removeprefix("s3:/")
-        given = settings_of(self._s3, self._s3.key(f"{below}/", seconds=self.seconds))
+        given = settings_of(self._s3, self._s3.key(f"{below}/"))
+        if self.seconds is not None:
+            given["s3.session-token-expires-at-ms"] = str(int((time.time() + self.seconds) * 1000))
         return super()._text(response.builder().withTableMetadata(found).addAllConfig(given).build())
 
 

@@ -98,9 +98,9 @@ class S3Server:
         self._moto = create_backend_app("s3")
         self.uri = ""
 
-    def key(self, below: str, *, seconds: float = inf) -> Key:
+    def key(self, below: str) -> Key:
         """One more, for what lies below the path alone."""
-        made = Key(token=token_hex(16), below=below, until=time.monotonic() + seconds)
+        made = Key(token=token_hex(16), below=below)
         self.keys[made.name] = made
         return made
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,8 @@ from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, UndoPlan
 from message_lifecycle.model.topic import NO_OPTIONS
 from message_lifecycle.stores.iceberg.catalog import Tables, documents
+from message_lifecycle.stores.iceberg.compaction import kernel
+from message_lifecycle.stores.iceberg.tasks import in_tasks
 from tests.contract.conftest import REST_LAKES
 from tests.contract.test_deleted_reclaim import named, reclaim
 from tests.contract.test_requests import append, topic_of
@@ -27,7 +30,7 @@ from tests.contract.test_undo_view import compacted, view
 from tests.effort import sample
 from tests.errors import raises
 from tests.rest_catalog import Answer, Asked, Serve
-from tests.rest_lake import RestLake
+from tests.rest_lake import GivesKeys, RestLake
 from tests.undone import published, run, sealed_segments, stored, undone
 from tests.undone_documents import made, purged
 
@@ -84,6 +87,31 @@ def test_a_compacted_view_gives_back_what_was_taken_from_it(world: World) -> Non
     append(world, name, 8, b"a")
     published(world, name, 9, "compaction")
     assert [(m.offset, m.key) for m in read_compacted(world.services, name)] == [(1, b"b"), (3, b"c"), (4, b"a")]
+
+
+@pytest.mark.parametrize("ends", ["while they are read", "when they are read"])
+def test_keys_that_end_within_a_stage_are_renewed(rest_s3: RestLake, ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalog says when they end: it is asked for others before."""
+    store, catalog = rest_s3.s3, rest_s3.catalog
+    assert store is not None and isinstance(catalog, GivesKeys)
+    monkeypatch.setattr(catalog, "seconds", 1.0)  # each is about to end
+    work, ended = in_tasks, []
+
+    def ending(*args: Any, **given: Any) -> Any:
+        if ends == "while they are read":
+            ended.append(store.end_keys())
+        found = work(*args, **given)
+        ended.append(store.end_keys())
+        return found
+
+    with rest_s3.entered():
+        world = WORLDS["iceberg"]({}, NO_OPTIONS)
+        name = compacted(world, b"a", b"b", b"a")
+        append(world, name, 8, b"a", b"c")
+        monkeypatch.setattr(kernel, "in_tasks", ending)
+        published(world, name, 9, "compaction")
+        assert ended and [m.offset for m in read_compacted(world.services, name)] == [1, 3, 4]
+        world.close()
 
 
 def test_documents_are_folded_purged_and_come_back(world: World) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from io import BytesIO
 from pathlib import Path
+from secrets import token_hex
 from unittest.mock import Mock
 
 import pytest
 import requests
 from pyiceberg.catalog.memory import InMemoryCatalog
-from pyiceberg.exceptions import ServerError, ServiceUnavailableError, UnauthorizedError
-from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile
+from pyiceberg.exceptions import NoSuchTableError, ServerError, ServiceUnavailableError, UnauthorizedError
+from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, InputStream, OutputFile
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
@@ -17,7 +20,7 @@ from message_lifecycle.model.errors import CatalogUnavailable, TableUnreadable, 
 from message_lifecycle.stores.iceberg import lake_io
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
-from message_lifecycle.stores.iceberg.layout import LIVE
+from message_lifecycle.stores.iceberg.layout import LIVE, OF_TABLE
 from message_lifecycle.stores.iceberg.pointers import CatalogPointers
 from message_lifecycle.stores.iceberg.table_folder import TableDocument, local_path
 
@@ -156,3 +159,70 @@ def test_each_path_goes_by_its_scheme(tmp_path: Path, monkeypatch: pytest.Monkey
         assert local_path(name).read_bytes() == b"here"
         io.delete(name)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_look_asks_for_each_table_once(catalog: InMemoryCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    pointers, beside, late = CatalogPointers(catalog), ("shop", "orders__compacted"), ("shop", "late")
+    catalog.create_table(PLACE, SCHEMA)
+    asked = Mock(wraps=catalog.load_table)
+    monkeypatch.setattr(catalog, "load_table", asked)
+    with pointers.look():
+        found = pointers.one(PLACE)
+        with pointers.look():
+            assert (pointers.one(PLACE), pointers.one(beside), pointers.one(beside)) == (found, None, None)
+        assert asked.call_count == 2
+        assert pointers.all(None) == [(PLACE, found)]
+        assert pointers.one(("shop", "prices__compacted")) is None, "all were listed"
+        assert asked.call_count == 3
+        assert pointers.one(late) is None
+        location = catalog.create_table(late, SCHEMA).metadata_location
+        assert pointers.one(late) == location, "that a topic is gone is asked again before somebody says so"
+    with catalog.load_table(PLACE).transaction() as changes:
+        changes.set_properties(a="b")
+    assert pointers.one(PLACE) not in (None, found), "after it all is asked anew"
+
+
+def test_keys_that_are_about_to_end_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ms = int(time.time() * 1000)
+    table = Mock()
+    table.io.properties = {"s3.access-key-id": "new", "s3.session-token-expires-at-ms": str(now_ms + 3_600_000), "uri": "there"}
+    opened = Mock()
+    opened.return_value.load_table.return_value = table
+    monkeypatch.setattr("pyiceberg.catalog.load_catalog", opened)
+    given = {
+        "uri": "there",
+        "s3.access-key-id": "old",
+        "s3.session-token-expires-at-ms": str(now_ms + 1_000),
+        OF_TABLE: '["shop", "orders"]',
+    }
+    io = LakeFileIO(given)
+    assert [io.properties["s3.access-key-id"] for _ in range(3)] == ["new"] * 3
+    opened.assert_called_once_with("lake", uri="there")
+    opened.return_value.load_table.assert_called_once_with(PLACE)
+    opened.return_value.load_table.side_effect = NoSuchTableError("forgotten")
+    assert LakeFileIO(given).properties == given, "what there is, for as long as it is good"
+
+
+class Counted(InputFile):
+    opened = 0
+
+    def __len__(self) -> int:
+        return 3
+
+    def exists(self) -> bool:
+        return True
+
+    def open(self, seekable: bool = True) -> InputStream:  # PyIceberg's signature
+        Counted.opened += 1
+        return BytesIO(b"abc")
+
+
+def test_a_manifest_of_a_store_is_asked_for_once_and_data_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Elsewhere, "new_input", lambda _, location: Counted(location))
+    monkeypatch.setattr(lake_io, "load_file_io", lambda properties, _: Elsewhere(properties))
+    for name, times in ((f"s3://lake/{token_hex(4)}.avro", 1), (f"s3://lake/{token_hex(4)}.parquet", 2)):
+        Counted.opened = 0
+        for _ in range(2):
+            with LakeFileIO().new_input(name).open() as stream:
+                assert stream.read() == b"abc"
+        assert Counted.opened == times

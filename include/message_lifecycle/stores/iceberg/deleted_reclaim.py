@@ -102,9 +102,11 @@ class IcebergDeletedReclaimer(ChangeStore):
             self._check_as_planned(plan, action)
         self._check_alone(locations)
         for action in standing:
-            # Nobody but the table may be let to its files, and it is asked for the last time.
-            self._ways[action.location] = self._tables.pointers.file_io(place_of(action.table_uuid), action.location)
-            forget(place_of(action.table_uuid))
+            place = place_of(action.table_uuid)
+            found = self._location(place)
+            if found is not None:  # nobody but the table may be let to its files, and it is asked for the last time
+                self._ways[action.location] = self._tables.pointers.file_io(place, found)
+            forget(place)
             self._steps("inside_commit")
         self._steps("after_commit")
         # A table that is not at its place need not have been forgotten by us: somebody may have given it another name, and it lives.

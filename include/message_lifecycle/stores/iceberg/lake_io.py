@@ -9,7 +9,9 @@ Lists of manifests and manifests never change, and each question about a table r
 from __future__ import annotations
 
 import io
+import json
 import threading
+import time
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -17,6 +19,7 @@ from cachetools import LRUCache
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, InputStream, OutputFile, OutputStream, load_file_io
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
+from message_lifecycle.stores.iceberg.layout import CATALOG, OF_TABLE
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path, on_disk
 
 
@@ -53,6 +56,9 @@ class _DurableFile(io.BufferedWriter):
             on_disk(self._location)
 
 
+# Part of the name of each setting that tells when keys end, in milliseconds since 1970; those of stores, which begin so.
+_ENDS, _OF_STORES = "expires-at", ("s3.", "gcs.", "adls.", "client.")
+_EARLY_MS = 60_000
 _KEPT_BYTES = 64 << 20
 _kept: LRUCache[str, bytes] = LRUCache(_KEPT_BYTES, getsizeof=len)
 _keeping = threading.Lock()
@@ -91,8 +97,25 @@ class LakeFileIO(FileIO):
     reach one table alone."""
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
+        self._renewing = threading.Lock()
         super().__init__(properties)
-        self._elsewhere: dict[str, FileIO] = {}
+
+    @property
+    def properties(self) -> Properties:
+        """With keys that are still good: where a catalog has given them out for a time, it is asked for others before that ends."""
+        return self._renewed()[0]
+
+    @properties.setter
+    def properties(self, given: Properties) -> None:
+        self._now: tuple[Properties, dict[str, FileIO]] = given, {}
+
+    def _renewed(self) -> tuple[Properties, dict[str, FileIO]]:
+        """And by scheme what was made of them."""
+        with self._renewing:
+            given = self._now[0]
+            if OF_TABLE in given and _ending(given):
+                self._now = _anew(given), {}
+            return self._now
 
     def new_input(self, location: str) -> InputFile:
         if is_local(location):
@@ -111,11 +134,30 @@ class LakeFileIO(FileIO):
             self._of(path).delete(path)
 
     def _of(self, location: str) -> FileIO:
-        scheme = urlsplit(location).scheme
-        if scheme not in self._elsewhere:
-            own = {key: value for key, value in self.properties.items() if key != PY_IO_IMPL}
-            self._elsewhere[scheme] = load_file_io(own, location)
-        return self._elsewhere[scheme]
+        scheme, (given, made) = urlsplit(location).scheme, self._renewed()
+        if scheme not in made:
+            made[scheme] = load_file_io({key: value for key, value in given.items() if key != PY_IO_IMPL}, location)
+        return made[scheme]
+
+
+def _ending(given: Properties) -> bool:
+    ends = [int(value) for key, value in given.items() if _ENDS in key and str(value).isdigit()]
+    return bool(ends) and min(ends) - _EARLY_MS < time.time() * 1000
+
+
+def _anew(given: Properties) -> Properties:
+    """As the catalog answers for the table now; those given, where it has forgotten the table. A task far from here has nothing but these
+    settings to ask it by."""
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NoSuchTableError
+
+    place = given[OF_TABLE]
+    own = {key: value for key, value in given.items() if isinstance(value, str) and not key.startswith((OF_TABLE, *_OF_STORES))}
+    try:
+        table = load_catalog(CATALOG, **own).load_table(tuple(json.loads(place)))
+    except NoSuchTableError:
+        return given
+    return {**table.io.properties, OF_TABLE: place}
 
 
 @lru_cache(maxsize=64)

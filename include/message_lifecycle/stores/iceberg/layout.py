@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 CATALOG = "lake"
+OF_TABLE = "lifecycle.table"
+"""Setting of an I/O: namespace and name of the table, as JSON, whose keys it has."""
 COMPACTED = "compacted"
 """Kind of the table beside a topic's that holds its compacted view."""
 LATEST = "latest"

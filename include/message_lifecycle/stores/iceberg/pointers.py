@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from message_lifecycle.model.errors import DISK_FULL, CatalogUnavailable, UnknownTopic, storage_full
-from message_lifecycle.stores.iceberg.layout import CATALOG, LATEST, LIVE
+from message_lifecycle.stores.iceberg.layout import BESIDE, CATALOG, LATEST, LIVE, OF_TABLE
 from message_lifecycle.stores.iceberg.table_folder import TableDocument
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Place = tuple[str, str]
 """(namespace, table)"""
-_VIEWS = (f"__{LIVE}", f"__{LATEST}")
+_VIEWS, _BESIDE = (f"__{LIVE}", f"__{LATEST}"), tuple(f"__{kind}" for kind in BESIDE)
 _Answer: TypeAlias = "tuple[str, Table | View | Exception]"
 
 
@@ -64,10 +64,15 @@ class Pointers(ABC):
         seen = self._seen.get()
         if seen is None:
             return self.newest(place)
-        if place not in seen.tables:
-            absent = seen.listed and not place[1].endswith(_VIEWS)
-            seen.tables[place] = None if absent else self.newest(place)
-        return seen.tables[place]
+        if place in seen.tables:
+            return seen.tables[place]
+        beside = place[1].endswith(_BESIDE)
+        if beside and seen.listed and not place[1].endswith(_VIEWS):
+            return None
+        found = self.newest(place)
+        if found is not None or beside:  # that a topic is not there is asked again before somebody says so
+            seen.tables[place] = found
+        return found
 
     def all(self, namespace: str | None) -> Sequence[tuple[Place, str]]:
         """Of the namespace's tables (None: of every table), where the newest metadata are."""
@@ -215,6 +220,7 @@ class CatalogPointers(Pointers):
                 view = None if listed or not place[1].endswith(_VIEWS) else self._view(place)
                 if view is None:
                     table = self._catalog.load_table(place)
+                    table.io.properties[OF_TABLE] = json.dumps(place)
         except (NoSuchTableError, NoSuchNamespaceError):
             self._answers.pop(place, None)
             return None

@@ -110,6 +110,7 @@ class InputFile:
     saves reading the columns of times."""
 
     path: str
+    size_bytes: int = 0
     vector: Vector | None = None
     may_be_due: bool = True
     store: Store = HERE

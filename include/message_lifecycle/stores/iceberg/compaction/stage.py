@@ -118,6 +118,7 @@ def _by_kernel(session: SparkSession, tables: Tables, plan: Plan, base_id: int, 
         **_rates(policy),
     )
     results = engine_run(session, job)
+    table = java_table(session, plan.topic, kind=COMPACTED)  # keys that a catalog gave out with it may have ended meanwhile
     tail_rows, keys = sum(result.tail_rows for result in results), sum(result.keys for result in results)
     if first and tail_rows and not keys:
         discard(job)
@@ -128,7 +129,7 @@ def _by_kernel(session: SparkSession, tables: Tables, plan: Plan, base_id: int, 
         tail_rows=tail_rows,
         rows=plan.view.rows - sum(result.view_rows - result.rows_out for result in results),
         removed=tuple(sorted(totals(results).items())),
-        bytes_read=sum(file.store.size(file.path) for file in read),
+        bytes_read=sum(file.size_bytes for file in read),
         bytes_written=sum(new.bytes for new in written_files(results)),
         engine="kernel",
         took_ms=round((perf_counter() - started) * 1000),

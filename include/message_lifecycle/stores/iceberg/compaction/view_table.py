@@ -168,7 +168,13 @@ def sources(table: Table, snapshot: Snapshot | None, rules: Rules) -> dict[int, 
     for metrics in files_of(table, snapshot):
         path = absolute(prefix, metrics.name)
         due = segments.begins(rules.dead, metrics).some <= rules.as_of
-        file = InputFile(path=path, vector=vectors.get(path), may_be_due=due or horizons.get(path, False), store=store)
+        file = InputFile(
+            path=path,
+            size_bytes=metrics.size_bytes,
+            vector=vectors.get(path),
+            may_be_due=due or horizons.get(path, False),
+            store=store,
+        )
         if metrics.deleted < metrics.rows:
             found.setdefault(metrics.partition, []).append(
                 Source(file=file, first_offset=metrics.first_offset, last_offset=metrics.last_offset)

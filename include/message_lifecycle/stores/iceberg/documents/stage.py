@@ -58,6 +58,8 @@ def stage(session: SparkSession, tables: Tables, plan: Plan) -> Staged:
         return found
     work = partial(_folded, session) if plan.on_snapshots.documents else _returned
     told, of_changes, of_snapshots = work(tables, plan, snapshots_base)
+    # Keys that a catalog gave out with them may have ended meanwhile.
+    changes, snapshots = java_table(session, plan.topic), java_table(session, plan.topic, kind=SNAPSHOTS)
     # The changes first: what stands on the snapshots' branch says that all is there.
     told = replace(told, changes_id=committed(session, plan, changes, of_changes, base_id, {}))
     words = {STAGED_DOCUMENTS: json.dumps(asdict(told))}
