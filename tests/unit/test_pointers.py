@@ -197,7 +197,7 @@ def test_keys_that_are_about_to_end_are_renewed(monkeypatch: pytest.MonkeyPatch)
     }
     io = LakeFileIO(given)
     assert [io.properties["s3.access-key-id"] for _ in range(3)] == ["new"] * 3
-    opened.assert_called_once_with("lake", uri="there")
+    opened.assert_called_once_with("lake", **{"uri": "there", "s3.access-key-id": "old"})
     opened.return_value.load_table.assert_called_once_with(PLACE)
     opened.return_value.load_table.side_effect = NoSuchTableError("forgotten")
     assert LakeFileIO(given).properties == given, "what there is, for as long as it is good"

@@ -9,7 +9,7 @@ import gzip
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from message_lifecycle.model.errors import (
     CatalogUnavailable,
@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 
     from message_lifecycle.stores.iceberg.new_table import TableShape
 
+_OF_SQL = ("postgresql", "sqlite")
+"""What the address of a SQL catalog begins with, where its type is not said."""
 _FILE_IO = "message_lifecycle.stores.iceberg.lake_io.LakeFileIO"
 UNDO_PROPERTY = "history.expire.max-snapshot-age-ms"
 
@@ -83,9 +85,10 @@ class Tables:
     @cached_property
     def pointers(self) -> Pointers:
         properties = self._configured()
-        return SqlPointers(properties, lambda: self.catalog) if properties.get("type") == "sql" else CatalogPointers(self.catalog)
+        is_sql = properties["type"].lower() == "sql" if "type" in properties else properties.get("uri", "").startswith(_OF_SQL)
+        return SqlPointers(properties, lambda: self.catalog) if is_sql else CatalogPointers(self.catalog)
 
-    def _configured(self) -> dict[str, str]:
+    def _configured(self) -> dict[str, Any]:
         from pyiceberg.utils.config import Config
 
         found = Config().get_catalog_config(CATALOG)
@@ -94,7 +97,7 @@ class Tables:
                 f"PyIceberg's configuration has no catalog {CATALOG!r}",
                 advice="PYICEBERG_HOME names the folder of the `.pyiceberg.yaml` that has it (embedded: `lifecycle up` writes both).",
             )
-        return {str(key): str(value) for key, value in found.items()}
+        return {str(key): value if isinstance(value, dict) else str(value) for key, value in found.items()}
 
     def file_io(self, location: str) -> FileIO:
         """The catalog's own way to the files there: of a table that it has, `pointers.file_io` is the table's."""

@@ -65,9 +65,10 @@ class Jvm:
 
     @property
     def warehouse(self) -> str | None:
-        """Where new tables and views lie, if that is for us to say: to a server, it may be a name."""
-        found = self._settings.get(f"{PROPERTIES}.warehouse", "").rstrip("/")
-        return found if "/" in found else None
+        """Where new tables and views lie, if that is for us to say: to a server, it is whatever it takes for a name."""
+        own = self._of_catalog()
+        found = own.get("warehouse", "").rstrip("/")
+        return found if "/" in found and "rest" not in own.get("type", own.get("catalog-impl", "")).lower() else None
 
     @cached_property
     def hadoop(self) -> Java:

@@ -56,9 +56,8 @@ class _DurableFile(io.BufferedWriter):
             on_disk(self._location)
 
 
-# Part of the name of each setting that tells when keys end, in milliseconds since 1970; those of stores, which begin so.
-_ENDS, _OF_STORES = "expires-at", ("s3.", "gcs.", "adls.", "client.")
-_EARLY_MS = 60_000
+# Part of the name of each setting that tells when keys end, in milliseconds since 1970.
+_ENDS, _EARLY_MS = "expires-at", 60_000
 _KEPT_BYTES = 64 << 20
 _kept: LRUCache[str, bytes] = LRUCache(_KEPT_BYTES, getsizeof=len)
 _keeping = threading.Lock()
@@ -152,7 +151,7 @@ def _anew(given: Properties) -> Properties:
     from pyiceberg.exceptions import NoSuchTableError
 
     place = given[OF_TABLE]
-    own = {key: value for key, value in given.items() if isinstance(value, str) and not key.startswith((OF_TABLE, *_OF_STORES))}
+    own = {key: value for key, value in given.items() if isinstance(value, str) and key != OF_TABLE and _ENDS not in key}
     try:
         table = load_catalog(CATALOG, **own).load_table(tuple(json.loads(place)))
     except NoSuchTableError:

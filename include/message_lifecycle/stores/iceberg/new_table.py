@@ -122,12 +122,19 @@ def _begun(jvm: Jvm, place: Place, shape: TableShape, properties: Mapping[str, s
 
 
 def _location(jvm: Jvm, place: Place, schema: Java) -> str:
-    """Where the catalog says where tables lie, it is asked for a table of a name that nobody has: that is within what it allows, and no
-    other table's."""
-    if jvm.warehouse is not None:
-        return f"{jvm.warehouse}/{uuid.uuid4()}"
-    nobodys = (place[0], f"{place[1]}__{uuid.uuid4().hex}")
-    return str(jvm.lake.buildTable(identifier(jvm, nobodys), schema).createTransaction().table().location())
+    """Of a name that no other table has. Where the catalog says where tables lie, it is beside those that it would make there itself."""
+    within = jvm.warehouse or _told_of(jvm, place[0])
+    if within is None:
+        nobodys = (place[0], f"{place[1]}__{uuid.uuid4().hex}")
+        within = str(jvm.lake.buildTable(identifier(jvm, nobodys), schema).createTransaction().table().location()).rpartition("/")[0]
+    return f"{within}/{uuid.uuid4()}"
+
+
+def _told_of(jvm: Jvm, namespace: str) -> str | None:
+    """Where the catalog says that the namespace's tables lie; None: it does not."""
+    wanted = jvm._jvm.org.apache.iceberg.catalog.Namespace.of(texts(jvm, namespace))
+    found = jvm.lake.loadNamespaceMetadata(wanted).get("location")
+    return None if found is None else str(found).rstrip("/")
 
 
 def uuid_at(jvm: Jvm, place: Place) -> str | None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from message_lifecycle.model.errors import DISK_FULL, CatalogUnavailable, UnknownTopic, storage_full
 from message_lifecycle.stores.iceberg.layout import BESIDE, CATALOG, LATEST, LIVE, OF_TABLE
-from message_lifecycle.stores.iceberg.table_folder import TableDocument
+from message_lifecycle.stores.iceberg.table_folder import TORN, TableDocument
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -224,7 +224,7 @@ class CatalogPointers(Pointers):
         except (NoSuchTableError, NoSuchNamespaceError):
             self._answers.pop(place, None)
             return None
-        except ServerError as error:  # of this table: its metadata may be lost, and the others are there
+        except (ServerError, OSError, *TORN) as error:  # of this table: its metadata may be lost, and the others are there
             return f"unreadable: {'.'.join(place)}", error
         answer: _Answer = (
             (table.metadata_location, table) if view is None else (f"view {view.uuid()} version {view.metadata.current_version_id}", view)

@@ -252,7 +252,9 @@ _FILE = re.compile(
 # SQL states: a connection that cannot be made or broke, a server that shuts down; a server without room.
 _GONE, _NO_ROOM = ("08", "57P"), "53100"
 # A catalog behind a server that does not answer, or lets us do nothing; an object store that does neither.
-_SERVER = re.compile(r"org\.apache\.iceberg\.exceptions\.(?:REST|ServiceFailure|ServiceUnavailable|NotAuthorized|Forbidden)Exception: (.*)")
+_SERVER = re.compile(
+    r"org\.apache\.iceberg\.exceptions\.(?:REST|ServiceFailure|ServiceUnavailable|NotAuthorized|Forbidden|BadRequest|UnprocessableEntity)Exception: (.*)"
+)
 _STORE = re.compile(r"software\.amazon\.awssdk\.\S*Exception: (.*)")
 _MOST_CAUSES = 10
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 _CHECKSUM = ".crc"
+_DELETES = "s3.delete-enabled"
 
 
 class ListedFile(NamedTuple):
@@ -194,6 +195,8 @@ def _delete_there(io: FileIO, location: str, names: list[str]) -> Deleted:
     """By Iceberg's own I/O, hundreds a request: PyArrow asks for each by itself, and leaves an empty object for each folder that it empties."""
     from py4j.protocol import Py4JJavaError
 
+    if str(io.properties.get(_DELETES)).lower() == "false":  # Iceberg's I/O would do nothing, and say nothing
+        raise storage_refused(location, f"the catalog says that its clients delete nothing there ({_DELETES} = false)")
     wanted = set(names)
     there = {file.name: file.size_bytes for file in _listed_there(io, location) if file.name in wanted}
     if there:
