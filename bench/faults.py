@@ -69,6 +69,9 @@ Each is mended, and has a test of its own:
   staged anew was judged before it had its markers, and the plan of both ended as `blocked`.
 - **lost**: a stage whose branch the catalog had made, and refused when it was asked again, ended in Iceberg's own words.
 - **full**, **readonly**: nor had a folder that Java cannot make a name, where a view is written beside a compaction or a topic comes back.
+- **missing**: the name of an archive's own folder was not brought to disk, so that a loss of power could take what was archived after the
+  removal was published.
+- **readonly**: a lock of a log in files that may be read alone was a fault of the program.
 - **half**: a torn list of manifests that Spark met within an ingest was a fault of the program.
 - **refused**: a line to Java that broke while Spark's session was made left it without its catalogs, and an ingest ended in Spark's own words.
 

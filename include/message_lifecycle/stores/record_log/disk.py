@@ -135,14 +135,32 @@ def append_lines(disk: Disk, descriptor: int, content: bytes) -> None:
 
 
 def root_of(given: Path) -> Path:
-    """The root as it really lies; made if it is not there. Raises UnsafePath where it is no folder, StorageRefused where none can be made."""
+    """The root as it really lies; made if it is not there, and its name on disk. Raises UnsafePath where it is no folder, StorageRefused where
+    none can be made."""
     try:
         given.mkdir(parents=True, exist_ok=True)
+        _bring_names_to_disk(given.absolute())
     except (FileExistsError, NotADirectoryError) as error:
         raise UnsafePath(str(given), "no folder") from error
     except OSError as error:
         raise storage_refused(str(given), str(error.strerror)) from error
     return given.resolve(strict=True)
+
+
+# Folders whose own names are on disk, as far as this process knows.
+_named: set[Path] = set()
+
+
+def _bring_names_to_disk(folder: Path) -> None:
+    """Also those of a process that died before it came to this: else what is kept below, and told to be kept, goes with the machine."""
+    for one in (folder, *folder.parents[:-1]):
+        if one in _named:
+            return
+        try:
+            Disk().sync_folder(one.parent)
+        except PermissionError:
+            return  # whoever may not read a folder has not made this one in it
+        _named.add(one)
 
 
 def stream_folder(root: Path, name: TopicName) -> Path:
@@ -192,8 +210,9 @@ def writing(file: Path, topic: str, *, wait_seconds: float) -> Iterator[None]:
             if time.monotonic() >= deadline:
                 raise log_locked(topic, os.pread(descriptor, 100, 0).decode(errors="replace").strip() or "another process", wait_seconds)
             time.sleep(_POLL_SECONDS)  # the kernel offers no wait for a lock that ends by itself
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
+        with named_failures():
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
