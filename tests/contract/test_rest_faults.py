@@ -9,24 +9,27 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import count
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
+from message_lifecycle.app.erasures import ask, carry_out
+from message_lifecycle.app.requests import delete_topic
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.wiring import WORLDS
 from message_lifecycle.model.errors import LifecycleError, UnknownTopic
+from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.request import PurgeKey, UndoPlan
 from message_lifecycle.model.topic import NO_OPTIONS
 from tests import rest_catalog, s3_server
-from tests.contract.test_deleted_reclaim import named
+from tests.contract.test_deleted_reclaim import named, reclaim
 from tests.contract.test_requests import append, topic_of
 from tests.contract.test_topic_delete import deleted
-from tests.contract.test_undo_after_erasure import erased
 from tests.contract.test_undo_view import compacted, view
 from tests.effort import hunting, sample
+from tests.logs import SECOND
 from tests.rest_lake import RestLake
-from tests.undone import published, run, sealed_segments, stored
+from tests.undone import approved, published, run, sealed_segments, stored
 from tests.undone_documents import made
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -82,7 +85,13 @@ def documents(world: World) -> Deed:
 def erasure(world: World) -> Deed:
     name = topic_of(world)
     append(world, name, 1, b"a", b"b", b"a")
-    return Deed(lambda: erased(world, name, 9, b"a"), lambda: stored(world, name))
+
+    def do() -> object:
+        world.set_now(Instant(9 * SECOND))
+        request = ask(world.services, b"a", topics=[name], forbid=False, by="ada", why="a letter").request_id
+        return carry_out(world.services, request, approver=approved)
+
+    return Deed(do, lambda: stored(world, name))
 
 
 def topic_delete(world: World) -> Deed:
@@ -95,12 +104,32 @@ def topic_delete(world: World) -> Deed:
         except UnknownTopic:
             return len(named(world, name))
 
-    return Deed(lambda: deleted(world, name, 5), see)
+    def do() -> object:
+        world.set_now(Instant(5 * SECOND))
+        return delete_topic(world.services, name, by="ada", text="not needed")
+
+    return Deed(do, see)
 
 
-_IN_TWO_COMMITS = (documents,)
+def reclaim_of_a_deleted_topic(world: World) -> Deed:
+    name = topic_of(world, undo_window=100)
+    append(world, name, 1, b"a")
+    plan_id = deleted(world, name, 5)
+    return Deed(lambda: reclaim(world, plan_id, 106), lambda: named(world, name))
+
+
 _TRIED, _HUNTED = 3, 70
-DEEDS: tuple[Callable[[World], Deed], ...] = (expiry, ttl, key_purge, undo, compaction, documents, erasure, topic_delete)
+DEEDS: tuple[Callable[[World], Deed], ...] = (
+    expiry,
+    ttl,
+    key_purge,
+    undo,
+    compaction,
+    documents,
+    erasure,
+    topic_delete,
+    reclaim_of_a_deleted_topic,
+)
 
 
 # What a catalog's server does wrong, and an object store.
@@ -167,6 +196,7 @@ class Harness:
     """The servers of a lake, which fail when they are told to."""
 
     lake: RestLake
+    met: int = 0
 
     @property
     def store(self) -> s3_server.S3Server:
@@ -197,13 +227,21 @@ class Harness:
         numbers = count()
         if point.of == "catalog":
             fault = OF_CATALOG[point.fault]
-            self.lake.catalog.around = lambda asked, serve: fault(asked, serve) if next(numbers) == point.at else serve(asked)
+
+            def catalog(asked: rest_catalog.Asked, serve: rest_catalog.Serve) -> rest_catalog.Answer | None:
+                if next(numbers) != point.at:
+                    return serve(asked)
+                self.met += 1
+                return fault(asked, serve)
+
+            self.lake.catalog.around = catalog
         else:
             times, of_store = OF_STORE[point.fault]
 
             def around(asked: s3_server.Asked, serve: s3_server.Serve) -> Iterable[bytes] | s3_server.Refused | None:
                 if not asked.given or not point.at <= next(numbers) < point.at + times:
                     return serve()
+                self.met += 1
                 if point.fault == _KEYS_END:
                     self.store.end_keys()
                 return of_store(asked, serve)
@@ -234,13 +272,21 @@ def test_what_a_failing_server_leaves_is_as_before_or_as_planned(world: World, h
     points = harness.points(first)
     after = first.see()
     assert before != after
-    for point in random.sample(points, min(len(points), _HUNTED if hunting() else _TRIED)):
+    tried = random.sample(points, min(len(points), _HUNTED if hunting() else _TRIED))
+    for point in tried:
         deed = make(world)
         harness.fails(point)
-        with suppress(LifecycleError, AssertionError):  # named, or an outcome that says why it was not published
+        with suppress(LifecycleError):  # each that there is has a name
             deed.do()
         harness.quiet()
-        assert deed.see() in (before, after) or make in _IN_TWO_COMMITS, point
-        with suppress(UnknownTopic):  # it was deleted already
+        assert deed.see() in (before, after, *_halfway(make, before, after)), point
+        with suppress(LifecycleError):  # of what is done already
             deed.do()
         assert deed.see() == after, point
+    # A run may have fewer requests than the one that was counted, but not all of them.
+    assert harness.met >= len(tried) // 2
+
+
+def _halfway(make: Callable[[World], Deed], before: Any, after: Any) -> list[object]:
+    """A purge of documents is two commits: its snapshots are there before its changes go."""
+    return [(before[0], after[1])] if make is documents else []

@@ -94,6 +94,21 @@ def stopped(cause: Cause) -> PySparkException:
             "FileLost",
             "s3://lake/t/a.parquet: .* it is not there",
         ),
+        (
+            stopped(Cause("org.apache.iceberg.exceptions.NotFoundException: Failed to open input stream for file: /lake/t/snap-1.avro")),
+            "FileLost",
+            "/lake/t/snap-1.avro: .* it is not there",
+        ),
+        (
+            stopped(
+                Cause(
+                    "org.apache.iceberg.exceptions.NotFoundException: Location does not exist: s3://lake/t/a",
+                    Cause("software.amazon.awssdk.services.s3.model.NoSuchKeyException: null"),
+                )
+            ),
+            "FileLost",
+            "s3://lake/t/a: .* it is not there",
+        ),
         (Py4JNetworkError("Answer from Java side is empty"), "JavaEnded", "before it answered"),
         (Py4JError("An error occurred while calling o3.commit"), "JavaEnded", "before it answered"),
         (stopped(Cause("catalog", SqlCause("PSQLException: Connection to 127.0.0.1:1 refused", "08001"))), "CatalogUnavailable", "refused"),
@@ -111,6 +126,14 @@ def test_what_a_person_can_mend_is_named(error: Exception, named: str, said: str
     "error",
     [
         stopped(Cause("java.lang.Error: x")),
+        stopped(
+            Cause(
+                "org.apache.iceberg.exceptions.RuntimeIOException: Failed to open file: /lake/a.avro",
+                Cause("java.lang.OutOfMemoryError: Java heap space"),
+            )
+        ),
+        stopped(Cause("org.apache.iceberg.exceptions.BadRequestException: Malformed request: of ours")),
+        stopped(Cause("software.amazon.awssdk.services.glue.model.GlueException: throttled")),
         stopped(SqlCause("duplicate key", "23505")),
         OSError(errno.ENOENT, "no"),
         AnalysisException("x"),

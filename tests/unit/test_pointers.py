@@ -21,7 +21,7 @@ from message_lifecycle.stores.iceberg import lake_io
 from message_lifecycle.stores.iceberg.catalog import Tables
 from message_lifecycle.stores.iceberg.lake_io import LakeFileIO
 from message_lifecycle.stores.iceberg.layout import LIVE, OF_TABLE
-from message_lifecycle.stores.iceberg.pointers import CatalogPointers
+from message_lifecycle.stores.iceberg.pointers import CatalogPointers, look
 from message_lifecycle.stores.iceberg.table_folder import TableDocument, local_path
 
 PLACE = ("shop", "orders")
@@ -166,9 +166,9 @@ def test_a_look_asks_for_each_table_once(catalog: InMemoryCatalog, monkeypatch: 
     catalog.create_table(PLACE, SCHEMA)
     asked = Mock(wraps=catalog.load_table)
     monkeypatch.setattr(catalog, "load_table", asked)
-    with pointers.look():
+    with look():
         found = pointers.one(PLACE)
-        with pointers.look():
+        with look():
             assert (pointers.one(PLACE), pointers.one(beside), pointers.one(beside)) == (found, None, None)
         assert asked.call_count == 2
         assert pointers.all(None) == [(PLACE, found)]

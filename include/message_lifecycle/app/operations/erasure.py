@@ -52,13 +52,15 @@ class Erasure(Operation):
     def is_of(self, plan: Plan, work: Work) -> bool:
         return isinstance(work, EraseKey) and plan.erasure is not None and plan.erasure.request_id == work.request_id
 
-    def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
-        """Raises UnknownErasure, ErasureSecretMissing, ErasureSecretChanged, UnsupportedErasure, HeldByLegalHold, TopicBusy."""
-        request = s.ledger.erasure(cast(EraseKey, work).request_id)
+    def wait(self, s: Services, name: TopicName) -> None:
         # Where nothing is found nothing is published, and what began before would bring the key in behind the search: an ingest that has looked
         # at what is forbidden before the request, a copy that has read its origin before that was erased.
         with writers_waited_for(s, name, purposes=INTAKE):
             pass
+
+    def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
+        """Raises UnknownErasure, ErasureSecretMissing, ErasureSecretChanged, UnsupportedErasure, HeldByLegalHold."""
+        request = s.ledger.erasure(cast(EraseKey, work).request_id)
         requirements = self.required(s, name, policy)
         of = ErasureOf(request_id=request.request_id, digest=request.key.digest, secret=request.key.secret)
         matches = _Noticing(match_of(s, [request]).matches)

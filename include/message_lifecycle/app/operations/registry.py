@@ -129,9 +129,14 @@ class Operation:
 
     def preview(self, s: Services, name: TopicName, work: Work, *, as_of: Instant) -> Plan:
         """The plan as it would be, recorded nowhere."""
-        policy = policy_of(s, name)
-        s.ledger.check_as_of(as_of, policy.clock_skew_us)
-        return self.plan(s, name, policy, work, as_of=as_of)
+        self.wait(s, name)
+        with s.topics.look():
+            policy = policy_of(s, name)
+            s.ledger.check_as_of(as_of, policy.clock_skew_us)
+            return self.plan(s, name, policy, work, as_of=as_of)
+
+    def wait(self, s: Services, name: TopicName) -> None:
+        """Until what must be seen by the plan has ended. Raises TopicBusy."""
 
     def plan(self, s: Services, name: TopicName, policy: Policy, work: Work, *, as_of: Instant) -> Plan:
         """Gather the facts, and ask the operation's rules."""
@@ -397,8 +402,7 @@ def _undo_of(s: Services, name: TopicName, work: UndoPlan) -> Operation:
 
 def preview(s: Services, name: TopicName, *, as_of: Instant, work: Work = "message_cleaner") -> Plan:
     """The plan as it would be, recorded nowhere."""
-    with s.topics.look():
-        return of_work(s, name, work).preview(s, name, work, as_of=as_of)
+    return of_work(s, name, work).preview(s, name, work, as_of=as_of)
 
 
 def again(s: Services, plan: Plan) -> Work:

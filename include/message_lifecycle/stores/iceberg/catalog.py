@@ -51,7 +51,7 @@ from message_lifecycle.stores.iceberg.layout import (
     own_properties,
     settings_of,
 )
-from message_lifecycle.stores.iceberg.pointers import CatalogPointers, Place, Pointers, SqlPointers, reaching_catalog
+from message_lifecycle.stores.iceberg.pointers import CatalogPointers, Place, Pointers, SqlPointers, look, reaching_catalog
 from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.table_folder import TORN, TableDocument, Within, is_absolute, said_by
 
@@ -268,7 +268,7 @@ class IcebergTopics:
         )
 
     def look(self) -> AbstractContextManager[None]:
-        return self._tables.pointers.look()
+        return look()
 
     def live_view(self, name: TopicName, policy: Policy) -> str | None:
         """A scenario's topic has none, and one of documents has none. Beside the errors of `ports.Topics` raises CatalogUnavailable where the catalog keeps no views."""

@@ -66,9 +66,14 @@ class Jvm:
     @property
     def warehouse(self) -> str | None:
         """Where new tables and views lie, if that is for us to say: to a server, it is whatever it takes for a name."""
+        found = self._of_catalog().get("warehouse", "").rstrip("/")
+        return found if "/" in found and not self.is_server else None
+
+    @property
+    def is_server(self) -> bool:
+        """Whether the catalog is one, with a mind of its own."""
         own = self._of_catalog()
-        found = own.get("warehouse", "").rstrip("/")
-        return found if "/" in found and "rest" not in own.get("type", own.get("catalog-impl", "")).lower() else None
+        return "rest" in own.get("type", own.get("catalog-impl", "")).lower()
 
     @cached_property
     def hadoop(self) -> Java:
@@ -83,12 +88,14 @@ class Jvm:
         """Iceberg's own catalog, as Spark's configuration describes it."""
         return self._jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(CATALOG, self._of_catalog(), self.hadoop)
 
+    def settings_of(self, properties: Mapping[str, object]) -> dict[str, str]:
+        """Of an I/O: of a table, before those of the catalog. PyIceberg keeps an object of its own among them."""
+        return {**self._of_catalog(), **{key: value for key, value in properties.items() if isinstance(value, str)}}
+
     @contextmanager
-    def file_io(self, properties: Mapping[str, object]) -> Iterator[Java]:
-        """Iceberg's own way to files, by the scheme of each path. `properties`: of a table, before those of the catalog."""
-        own = {key: value for key, value in properties.items() if isinstance(value, str)}  # PyIceberg keeps an object of its own among them
-        given = {**self._of_catalog(), **own}
-        found = self._jvm.org.apache.iceberg.CatalogUtil.loadFileIO(given.get("io-impl", _ANY_IO), given, self.hadoop)
+    def file_io(self, given: Mapping[str, str]) -> Iterator[Java]:
+        """Iceberg's own way to files, by the scheme of each path. `given`: as `settings_of`."""
+        found = self._jvm.org.apache.iceberg.CatalogUtil.loadFileIO(given.get("io-impl", _ANY_IO), dict(given), self.hadoop)
         try:
             yield found
         finally:

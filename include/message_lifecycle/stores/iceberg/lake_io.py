@@ -19,6 +19,7 @@ from cachetools import LRUCache
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, InputStream, OutputFile, OutputStream, load_file_io
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
+from message_lifecycle.model.errors import CatalogUnavailable
 from message_lifecycle.stores.iceberg.layout import CATALOG, OF_TABLE
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path, on_disk
 
@@ -139,16 +140,16 @@ class LakeFileIO(FileIO):
         return made[scheme]
 
 
-def _ending(given: Properties) -> bool:
+def _ending(given: Properties, *, early_ms: int = _EARLY_MS) -> bool:
     ends = [int(value) for key, value in given.items() if _ENDS in key and str(value).isdigit()]
-    return bool(ends) and min(ends) - _EARLY_MS < time.time() * 1000
+    return bool(ends) and min(ends) - early_ms < time.time() * 1000
 
 
 def _anew(given: Properties) -> Properties:
     """As the catalog answers for the table now; those given, where it has forgotten the table. A task far from here has nothing but these
     settings to ask it by."""
     from pyiceberg.catalog import load_catalog
-    from pyiceberg.exceptions import NoSuchTableError
+    from pyiceberg.exceptions import NoSuchTableError, RESTError
 
     place = given[OF_TABLE]
     own = {key: value for key, value in given.items() if isinstance(value, str) and key != OF_TABLE and _ENDS not in key}
@@ -156,6 +157,10 @@ def _anew(given: Properties) -> Properties:
         table = load_catalog(CATALOG, **own).load_table(tuple(json.loads(place)))
     except NoSuchTableError:
         return given
+    except (RESTError, OSError) as error:
+        if _ending(given, early_ms=0):
+            raise CatalogUnavailable(str(error).partition("\n")[0]) from error
+        return given  # good for a while, and the next question asks again
     return {**table.io.properties, OF_TABLE: place}
 
 

@@ -55,17 +55,22 @@ def create(place: Place, shape: TableShape, *, properties: Mapping[str, str], su
             # has the name may be this very table: a database is told again what it has done already, where its answer was lost.
             transaction.underlyingOps().commit(None, transaction.currentMetadata())
         except Py4JError as error:
+            # Whatever it says: a look does no harm, and each catalog has words of its own.
             taken = java_class(error) == ALREADY_THERE
-            if not taken and not result_unknown(error):
-                raise
+            unknown = taken or result_unknown(error)
             try:
                 there = uuid_at(jvm, place)
             except Py4JError:
+                if not unknown:
+                    raise error from None
                 raise CommitUnknown(_what(place)) from error
-            if there is None and not taken:
+            if there != str(transaction.table().uuid()):
+                if taken or (there is not None and unknown):
+                    return False
+                if not unknown:
+                    raise
                 raise CommitUnknown(_what(place)) from error  # it may still be on its way
-            return there == str(transaction.table().uuid())
-        if jvm.warehouse is None and int(transaction.underlyingOps().current().formatVersion()) < _VERSION:
+        if jvm.is_server and int(jvm.lake.loadTable(identifier(jvm, place)).operations().current().formatVersion()) < _VERSION:
             jvm.lake.dropTable(identifier(jvm, place), False)
             raise _older_version(place)
     return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from errno import EIO
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 Place = tuple[str, str]
 """(namespace, table)"""
 _VIEWS, _BESIDE = (f"__{LIVE}", f"__{LATEST}"), tuple(f"__{kind}" for kind in BESIDE)
+# PostgreSQL's, of a table.
+_NO_SUCH_TABLE = "42P01"
 _Answer: TypeAlias = "tuple[str, Table | View | Exception]"
 
 
@@ -41,27 +43,28 @@ class _Seen:
     listed: bool = False
 
 
+_looking: ContextVar[dict[Pointers, _Seen] | None] = ContextVar("looking", default=None)
+
+
+@contextmanager
+def look() -> Iterator[None]:
+    """What this thread asks a catalog for in the block is asked for once, and nobody changes it there."""
+    if _looking.get() is not None:
+        yield
+        return
+    token = _looking.set({})
+    try:
+        yield
+    finally:
+        _looking.reset(token)
+
+
 class Pointers(ABC):
     """A location tells one version of a table's metadata from another; it is a file's where the catalog is a SQL database."""
 
-    def __init__(self) -> None:
-        self._seen: ContextVar[_Seen | None] = ContextVar("seen", default=None)
-
-    @contextmanager
-    def look(self) -> Iterator[None]:
-        """What this thread asks for in the block is asked for once, and nobody changes it there."""
-        if self._seen.get() is not None:
-            yield
-            return
-        token = self._seen.set(_Seen())
-        try:
-            yield
-        finally:
-            self._seen.reset(token)
-
     def one(self, place: Place) -> str | None:
         """Location of the newest metadata; None: no such table, nor view."""
-        seen = self._seen.get()
+        seen = self._seen()
         if seen is None:
             return self.newest(place)
         if place in seen.tables:
@@ -76,11 +79,15 @@ class Pointers(ABC):
 
     def all(self, namespace: str | None) -> Sequence[tuple[Place, str]]:
         """Of the namespace's tables (None: of every table), where the newest metadata are."""
-        found, seen = self._all(namespace), self._seen.get()
+        found, seen = self._all(namespace), self._seen()
         if seen is not None:
             seen.tables.update(found)
             seen.listed = seen.listed or namespace is None
         return found
+
+    def _seen(self) -> _Seen | None:
+        looking = _looking.get()
+        return None if looking is None else looking.setdefault(self, _Seen())
 
     @abstractmethod
     def newest(self, place: Place) -> str | None:
@@ -105,6 +112,7 @@ class Pointers(ABC):
 @contextmanager
 def reaching_catalog() -> Iterator[None]:
     """Tell a catalog that does not answer from our own mistakes."""
+    from pyiceberg.exceptions import RESTError
     from sqlalchemy.exc import DBAPIError
 
     try:
@@ -112,9 +120,13 @@ def reaching_catalog() -> Iterator[None]:
     except DBAPIError as error:
         lines = str(error.orig).strip().splitlines() if error.orig else []
         raise CatalogUnavailable(lines[0] if lines else str(error)) from error
-    except ConnectionError as error:
-        raise CatalogUnavailable(str(error)) from error
+    except (RESTError, ConnectionError) as error:
+        raise CatalogUnavailable(str(error).partition("\n")[0]) from error
     except OSError as error:
+        from requests import RequestException
+
+        if isinstance(error, RequestException):
+            raise CatalogUnavailable(f"{type(error).__name__}: {error}".partition("\n")[0]) from error
         if error.errno not in DISK_FULL:
             raise
         raise storage_full(str(error.strerror)) from error
@@ -124,7 +136,6 @@ class SqlPointers(Pointers):
     """By the rows that JdbcCatalog and PyIceberg share."""
 
     def __init__(self, properties: Mapping[str, str], catalog: Callable[[], Catalog]) -> None:
-        super().__init__()
         self._properties, self._catalog = properties, catalog
         self._tables: dict[Place, Table] = {}
 
@@ -144,7 +155,7 @@ class SqlPointers(Pointers):
 
     def _rows(self, condition: str, values: Mapping[str, str]) -> list[tuple[Place, str]]:
         from sqlalchemy import text
-        from sqlalchemy.exc import ProgrammingError
+        from sqlalchemy.exc import OperationalError, ProgrammingError
 
         statement = text(
             f"SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = :catalog {condition}"
@@ -153,7 +164,9 @@ class SqlPointers(Pointers):
             try:
                 with self._engine.connect() as connection:
                     rows = connection.execute(statement, {"catalog": CATALOG, **values}).all()
-            except ProgrammingError:
+            except (ProgrammingError, OperationalError) as error:
+                if getattr(error.orig, "sqlstate", None) != _NO_SUCH_TABLE and "no such table" not in str(error.orig):
+                    raise
                 return []  # the first writer makes the catalog's tables: there is no table yet
         return [((namespace, table), location) for namespace, table, location in rows if location]
 
@@ -178,32 +191,11 @@ class SqlPointers(Pointers):
         return seen
 
 
-@contextmanager
-def _answered() -> Iterator[None]:
-    """Raises CatalogUnavailable where the catalog cannot be reached, or takes no question; what it says of one table is for the caller."""
-    from pyiceberg.exceptions import RESTError, ServerError
-
-    try:
-        with reaching_catalog():
-            yield
-    except ServerError:
-        raise
-    except RESTError as error:
-        raise CatalogUnavailable(str(error).splitlines()[0]) from error
-    except OSError as error:
-        from requests import RequestException
-
-        if isinstance(error, RequestException):
-            raise CatalogUnavailable(f"{type(error).__name__}: {error}".splitlines()[0]) from error
-        raise
-
-
 class CatalogPointers(Pointers):
     """Through PyIceberg, for catalogs of any other kind. What was answered last of each table is kept, with the way to its files: who asks
     where a table is now has new credentials with it."""
 
     def __init__(self, catalog: Catalog) -> None:
-        super().__init__()
         self._catalog = catalog
         self._answers: dict[Place, _Answer] = {}
 
@@ -216,16 +208,18 @@ class CatalogPointers(Pointers):
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ServerError
 
         try:
-            with _answered():
-                view = None if listed or not place[1].endswith(_VIEWS) else self._view(place)
-                if view is None:
-                    table = self._catalog.load_table(place)
-                    table.io.properties[OF_TABLE] = json.dumps(place)
+            with reaching_catalog():
+                try:
+                    view = None if listed or not place[1].endswith(_VIEWS) else self._view(place)
+                    if view is None:
+                        table = self._catalog.load_table(place)
+                        table.io.properties[OF_TABLE] = json.dumps(place)
+                except (ServerError, FileNotFoundError, PermissionError, *TORN) as error:
+                    # Of this table: its metadata may be lost, and the others are there.
+                    return f"unreadable: {'.'.join(place)}", error
         except (NoSuchTableError, NoSuchNamespaceError):
             self._answers.pop(place, None)
             return None
-        except (ServerError, OSError, *TORN) as error:  # of this table: its metadata may be lost, and the others are there
-            return f"unreadable: {'.'.join(place)}", error
         answer: _Answer = (
             (table.metadata_location, table) if view is None else (f"view {view.uuid()} version {view.metadata.current_version_id}", view)
         )
@@ -243,12 +237,11 @@ class CatalogPointers(Pointers):
     def _all(self, namespace: str | None) -> Sequence[tuple[Place, str]]:
         from pyiceberg.exceptions import NoSuchNamespaceError
 
-        try:
-            with _answered():
-                namespaces = self._catalog.list_namespaces() if namespace is None else [(namespace,)]
-                places = [(".".join(found[:-1]), found[-1]) for parent in namespaces for found in self._catalog.list_tables(parent)]
-        except NoSuchNamespaceError:
-            return []
+        places: list[Place] = []
+        with reaching_catalog():
+            for parent in self._catalog.list_namespaces() if namespace is None else [(namespace,)]:
+                with suppress(NoSuchNamespaceError):  # it has gone since, and the others have not
+                    places += [(".".join(found[:-1]), found[-1]) for found in self._catalog.list_tables(parent)]
         return [(place, answer[0]) for place in places if (answer := self._ask(place, listed=True)) is not None]
 
     def read(self, place: Place, location: str) -> TableDocument:

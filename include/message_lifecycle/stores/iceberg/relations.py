@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from errno import ENOENT
 from functools import cache
 from pathlib import Path
 from secrets import token_hex
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, assert_never
 import numpy as np
 from fsspec import AbstractFileSystem
 
-from message_lifecycle.model.errors import FileLost, FileUnreadable, LifecycleError, storage_refused
+from message_lifecycle.model.errors import FileLost, FileUnreadable, LifecycleError, storage_failure, storage_refused
 from message_lifecycle.model.instants import INT64_MAX, Instant
 from message_lifecycle.model.rules import After, Both, Either, Known, Never, Not, Rule, TimeColumn
 from message_lifecycle.stores.iceberg.puffin import marked
@@ -86,16 +87,16 @@ _FAILED = re.compile(r"a file of the lake failed: (\[.*\])")
 def _telling(path: str, doing: Literal["read", "write"]) -> Iterator[None]:
     try:
         yield
-    except FileNotFoundError:
-        raise OSError(f"a file of the lake failed: {json.dumps([path, 'find', ''])}") from None
     except (OSError, *TORN) as error:
-        raise OSError(f"a file of the lake failed: {json.dumps([path, doing, said_by(error)])}") from error
+        number = ENOENT if isinstance(error, FileNotFoundError) else error.errno if isinstance(error, OSError) else None
+        told = [path, doing, said_by(error), number]
+        raise OSError(f"a file of the lake failed: {json.dumps(told)}") from error
 
 
-def _named(path: str, doing: str, reason: str) -> LifecycleError:
-    if doing == "find":
-        return FileLost(path, "it is not there")
-    return FileUnreadable(path, reason) if doing == "read" else storage_refused(path, reason)
+def _named(path: str, doing: str, reason: str, number: int | None) -> LifecycleError:
+    if doing == "write":
+        return storage_failure(OSError(number or 0, reason), path) or storage_refused(path, reason)
+    return FileLost(path, "it is not there") if number == ENOENT else FileUnreadable(path, reason)
 
 
 # DuckDB as a task uses it: within its share of the machine, and within the topic's rates.

@@ -245,17 +245,19 @@ _FULL = re.compile(r"No space left on device|File too large|Disk quota exceeded"
 _READ_ONLY = re.compile(r"(/.+) \((Read-only file system|Permission denied)\)|Read-only file system", re.IGNORECASE)
 # Hadoop's words for a folder that cannot be made; they do not say why.
 _NO_FOLDER = re.compile(r"Mkdirs failed to create (?:file:)?(/.+?)(?: \(exists=|$)")
-# A file that a table names, in Iceberg's words.
-_FILE = re.compile(
-    r"org\.apache\.iceberg\.exceptions\.(NotFoundException: File does not exist|RuntimeIOException: Failed to (?:open|read) \w+): (.+)"
+# A file that a table names, in Iceberg's words: it is not there, or cannot be read.
+_LOST = re.compile(
+    r"org\.apache\.iceberg\.exceptions\.NotFoundException: "
+    r"(?:File does not exist|Failed to open input stream for file|Location does not exist): (.+)"
 )
+_FILE = re.compile(r"org\.apache\.iceberg\.exceptions\.RuntimeIOException: Failed to (?:open|read) \w+: (.+)")
 # SQL states: a connection that cannot be made or broke, a server that shuts down; a server without room.
 _GONE, _NO_ROOM = ("08", "57P"), "53100"
 # A catalog behind a server that does not answer, or lets us do nothing; an object store that does neither.
 _SERVER = re.compile(
-    r"org\.apache\.iceberg\.exceptions\.(?:REST|ServiceFailure|ServiceUnavailable|NotAuthorized|Forbidden|BadRequest|UnprocessableEntity)Exception: (.*)"
+    r"org\.apache\.iceberg\.exceptions\.(?:REST|ServiceFailure|ServiceUnavailable|NotAuthorized|Forbidden|UnprocessableEntity)Exception: (.*)"
 )
-_STORE = re.compile(r"software\.amazon\.awssdk\.\S*Exception: (.*)")
+_STORE = re.compile(r"software\.amazon\.awssdk\.(?:core|services\.s3)\.\S*Exception: (.*)")
 _MOST_CAUSES = 10
 
 
@@ -291,6 +293,8 @@ def _named(error: Exception) -> LifecycleError | None:
             return storage_full(found.group(0))
         if found := _READ_ONLY.search(text):
             return storage_refused(found.group(1) or "a table's folder", found.group(2) or found.group(0))
+        if found := _LOST.match(text):
+            return FileLost(found.group(1).partition("\n")[0], "it is not there")
         if found := _NO_FOLDER.search(text):
             return storage_refused(found.group(1), "the folder cannot be made")
         if found := _SERVER.match(text):
@@ -302,14 +306,11 @@ def _named(error: Exception) -> LifecycleError | None:
             return CatalogUnavailable(text.splitlines()[0].rstrip("."))
         if state == _NO_ROOM:
             return storage_full(text.splitlines()[0])
-    # What stands behind it may say more, so it comes last.
-    return next((_of_file(found[1], found[2], texts[-1]) for text in texts if (found := _FILE.match(text))), None)
-
-
-def _of_file(what: str, path: str, last: str) -> LifecycleError:
-    if what == "NotFoundException: File does not exist":
-        return FileLost(path, "it is not there")
-    return FileUnreadable(path, last.rpartition("Exception: ")[2])
+    # What stands behind it may say more, or that it is no fault of the file.
+    found = next((found for text in texts if (found := _FILE.match(text))), None)
+    if found is None or texts[-1].startswith("java.lang."):
+        return None
+    return FileUnreadable(found[1], texts[-1].rpartition("Exception: ")[2])
 
 
 def _sql_state(cause: Java) -> str:

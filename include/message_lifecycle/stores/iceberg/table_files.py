@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _CHECKSUM = ".crc"
 _DELETES = "s3.delete-enabled"
+_CUT = re.compile("[#?]")
 
 
 class ListedFile(NamedTuple):
@@ -195,16 +197,25 @@ def _delete_there(io: FileIO, location: str, names: list[str]) -> Deleted:
     """By Iceberg's own I/O, hundreds a request: PyArrow asks for each by itself, and leaves an empty object for each folder that it empties."""
     from py4j.protocol import Py4JJavaError
 
-    if str(io.properties.get(_DELETES)).lower() == "false":  # Iceberg's I/O would do nothing, and say nothing
-        raise storage_refused(location, f"the catalog says that its clients delete nothing there ({_DELETES} = false)")
+    misleading = next((name for name in names if _CUT.search(name)), None)
+    if misleading is not None:
+        raise UnsafePath(
+            f"{location_prefix(location)}{misleading}", "a name with # or ?, at which Iceberg's I/O cuts it: it would be another file's"
+        )
     wanted = set(names)
     there = {file.name: file.size_bytes for file in _listed_there(io, location) if file.name in wanted}
     if there:
         jvm, prefix = cast(Jvm, engine()), location_prefix(location)
+        given = jvm.settings_of(io.properties)
+        if given.get(_DELETES, "true").lower() != "true":  # Iceberg's I/O would do nothing, and say nothing
+            raise storage_refused(location, f"its clients are to delete nothing there ({_DELETES} = {given[_DELETES]})")
         with engine_failures():
             try:
-                with jvm.file_io(io.properties) as files:
+                with jvm.file_io(given) as files:
                     files.deleteFiles(jvm.list_of([f"{prefix}{name}" for name in there]))
             except Py4JJavaError as error:
                 raise storage_refused(location, f"{java_class(error)}: {java_message(error)}") from error
+        left = next((file.name for file in _listed_there(io, location) if file.name in there), None)
+        if left is not None:  # of a part that failed Iceberg's I/O only writes a line
+            raise storage_refused(f"{location_prefix(location)}{left}", "it is still there after it was deleted")
     return Deleted(files=len(there), missing=len(names) - len(there), size_bytes=sum(there.values()))

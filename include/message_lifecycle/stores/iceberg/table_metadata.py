@@ -54,7 +54,7 @@ def compare_and_swap(operations: Java, attempt: Callable[[], tuple[Java, Java]],
     from py4j.protocol import Py4JError
 
     unknown: Py4JError | None = None
-    for number in range(_ATTEMPTS):
+    for number in range(_ATTEMPTS + 1):  # the last is a look at how the one before ended
         try:
             base, changed = attempt()
         except (Py4JError, LifecycleError, OSError) as error:
@@ -66,6 +66,8 @@ def compare_and_swap(operations: Java, attempt: Callable[[], tuple[Java, Java]],
             return
         if unknown is not None:
             raise CommitUnknown(what) from unknown
+        if number == _ATTEMPTS:
+            break
         try:
             operations.commit(base, changed)
         except Py4JError as error:

@@ -334,16 +334,19 @@ def _rename(plan: Plan, action: MovedTable, place: Place, to: Place) -> None:
         try:
             jvm.lake.renameTable(identifier(jvm, place), identifier(jvm, to))
         except Py4JError as error:
-            # Both also where the catalog was asked again because its first answer was lost.
+            # Whatever it says: a look does no harm, and a refusal may be of what the catalog was asked again whose first answer was lost.
             refused = java_class(error) in (ALREADY_THERE, *NOT_THERE)
-            if not refused and not result_unknown(error):
-                raise
+            unknown = refused or result_unknown(error)
             try:
                 there = uuid_at(jvm, to)
             except Py4JError:
+                if not unknown:
+                    raise error from None
                 raise CommitUnknown(what) from error
             if there == action.table_uuid:
                 return
+            if not unknown:
+                raise
             if not refused:
                 raise CommitUnknown(what) from error
             raise (_name_taken if java_class(error) == ALREADY_THERE else partial(_gone, action=action))(plan) from None
