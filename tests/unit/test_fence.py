@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
-from message_lifecycle.model.errors import CommitRefused, CommitUnknown, PlanConflict, TableBusy
+from message_lifecycle.model.errors import CommitRefused, PlanConflict, TableBusy
 from message_lifecycle.stores.iceberg import table_metadata
 from message_lifecycle.stores.iceberg.fence import AlreadyPublished, Ancestor, Walk, fenced_commit, newest_state, only_appends_since
 from message_lifecycle.stores.iceberg.layout import END_OFFSETS, PLAN_ID, LogSummary
@@ -152,7 +152,7 @@ def test_where_others_always_come_first_it_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("ended", "told"),
-    [(Told("ValidationException"), CommitRefused), (Py4JNetworkError("the line went dead"), CommitUnknown), (Told("AnyOther"), Told)],
+    [(Told("ValidationException"), CommitRefused), (Py4JNetworkError("the line went dead"), Py4JNetworkError), (Told("AnyOther"), Told)],
 )
 def test_what_stops_an_attempt_is_told_by_its_name(ended: Exception, told: type[Exception]) -> None:
     table = Attempts()

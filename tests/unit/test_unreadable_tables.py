@@ -9,32 +9,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from pyiceberg.io import FileIO
 
 from message_lifecycle.model.errors import TableUnreadable, UnknownTopic
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.stores.iceberg.catalog import IcebergTopics, Tables
 from message_lifecycle.stores.iceberg.layout import PARTITIONS_PROPERTY, STREAM_PROPERTY, TOPIC_PROPERTY
-from message_lifecycle.stores.iceberg.pointers import Place
+from message_lifecycle.stores.iceberg.pointers import Place, Pointers
 from message_lifecycle.stores.iceberg.table_folder import TableDocument
 
 ORDERS = TopicName(stream="shop", topic="orders.eu")
 
 
-@dataclass
-class Catalog:
+@dataclass(eq=False)
+class Catalog(Pointers):
     """Where each table's metadata lies; `later`: what is said from the second time on."""
 
     places: dict[Place, str]
     later: dict[Place, str | None] = field(default_factory=dict)
 
-    def one(self, place: Place) -> str | None:
+    def newest(self, place: Place) -> str | None:
         return self.later.get(place, self.places.get(place))
 
-    def all(self, namespace: str | None) -> Sequence[tuple[Place, str]]:
+    def _all(self, namespace: str | None) -> Sequence[tuple[Place, str]]:
         return [(place, location) for place, location in self.places.items() if namespace in (None, place[0])]
 
     def read(self, place: Place, location: str) -> TableDocument:
         return TableDocument.read(location, {})
+
+    def file_io(self, place: Place, location: str) -> FileIO:
+        raise NotImplementedError
+
+    table = file_io  # type: ignore[assignment]  # nobody asks for either
 
 
 def metadata(name: TopicName) -> bytes:
