@@ -27,7 +27,7 @@ from tests.contract.test_requests import append, topic_of
 from tests.contract.test_topic_delete import deleted
 from tests.contract.test_undo_after_erasure import erased
 from tests.contract.test_undo_view import compacted, view
-from tests.effort import sample
+from tests.effort import hunt, sample
 from tests.errors import raises
 from tests.rest_catalog import Answer, Asked, Serve
 from tests.rest_lake import GivesKeys, RestLake
@@ -51,6 +51,7 @@ def world(lake: RestLake) -> Iterator[World]:
     opened.close()
 
 
+@hunt
 def test_whole_segments_go_and_come_back(world: World) -> None:
     name = topic_of(world, message_expiry=100)
     sealed_segments(world, name, 1, 2, 500)
@@ -78,6 +79,7 @@ def test_single_messages_go_leave_markers_and_come_back_and_a_key_is_erased(worl
     assert told["messages"] == len(stored(world, name))
 
 
+@hunt
 def test_a_compacted_view_gives_back_what_was_taken_from_it(world: World) -> None:
     name = compacted(world, b"a", b"b", b"a", b"c")
     was, rows = stored(world, name), view(world, name)
@@ -89,7 +91,7 @@ def test_a_compacted_view_gives_back_what_was_taken_from_it(world: World) -> Non
     assert [(m.offset, m.key) for m in read_compacted(world.services, name)] == [(1, b"b"), (3, b"c"), (4, b"a")]
 
 
-@pytest.mark.parametrize("ends", ["while they are read", "when they are read"])
+@pytest.mark.parametrize("ends", sample(["while they are read", "when they are read"], "while they are read"))
 def test_keys_that_end_within_a_stage_are_renewed(rest_s3: RestLake, ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The catalog says when they end: it is asked for others before."""
     store, catalog = rest_s3.s3, rest_s3.catalog
@@ -114,6 +116,7 @@ def test_keys_that_end_within_a_stage_are_renewed(rest_s3: RestLake, ends: str, 
         world.close()
 
 
+@hunt
 def test_documents_are_folded_purged_and_come_back(world: World) -> None:
     topic = made(world)
     plans, was = purged(topic)

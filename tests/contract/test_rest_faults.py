@@ -118,7 +118,7 @@ def reclaim_of_a_deleted_topic(world: World) -> Deed:
     return Deed(lambda: reclaim(world, plan_id, 106), lambda: named(world, name))
 
 
-_TRIED, _HUNTED = 3, 70
+_TRIED, _HUNTED = 2, 70
 DEEDS: tuple[Callable[[World], Deed], ...] = (
     expiry,
     ttl,
