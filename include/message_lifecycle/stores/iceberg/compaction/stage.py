@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from secrets import token_hex
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from message_lifecycle.model.errors import topic_without_keys
 from message_lifecycle.model.message import REASON_HEADER, StagedView, ViewReason
@@ -71,7 +72,7 @@ def _compact(
     before = view_table.state_of(tables, plan.topic)
     first = before is None or not before.has_reached
     if not (by_kernel and _by_kernel(session, tables, plan, base_id, table, branch, first=first)):
-        _by_sql(sql(), plan, base_id, branch, first=first)
+        _by_sql(sql(), plan, base_id, table, branch, first=first)
 
 
 def required_base(table: Java, plan: Plan) -> int:
@@ -143,33 +144,33 @@ def _rates(policy: Policy) -> dict[str, int]:
     return {name: int(str(policy[f"compaction_{name}"])) for name in ("read_bytes_per_second", "write_bytes_per_second")}
 
 
-def _by_sql(session: SparkSession, plan: Plan, base_id: int, branch: str, *, first: bool) -> None:
+def _by_sql(session: SparkSession, plan: Plan, base_id: int, table: Java, branch: str, *, first: bool) -> None:
     assert plan.view is not None
     started = perf_counter()
     if any(_rates(Policy.of_values(plan.policy)).values()):
         logger.warning("%s: Spark SQL keeps to no rate of bytes per second.", plan.topic)
-    rows = decided(session, plan, base_id)
-    by_reason = counts(rows)
     tail_rows = sum(action.rows for action in plan.on_view.compact)
-    touched = source(session, plan, base_id).where("of_view AND NOT coalesce(remembered, false)").count()
-    kept = by_reason.get(None, 0)
-    removed: dict[ViewReason, int] = {reason: count for reason, count in by_reason.items() if reason is not None}
-    superseded = touched + tail_rows - sum(by_reason.values())
+    touched = 0 if first else source(session, plan, base_id).where("of_view AND NOT coalesce(remembered, false)").count()
+    met = write(decided(session, plan, base_id), plan, branch)
+    if first and tail_rows and not met.keys:
+        raise topic_without_keys(str(plan.topic))
+    removed: dict[ViewReason, int] = {reason: count for reason, count in met.by_reason.items() if reason is not None and count}
+    superseded = touched + tail_rows - sum(met.by_reason.values())
     if superseded:
         removed["superseded"] = superseded
-    if first and tail_rows and not rows.where("key IS NOT NULL").limit(1).count():
-        raise topic_without_keys(str(plan.topic))
     view = StagedView(
         view_rows=plan.view.rows,
         tail_rows=tail_rows,
-        rows=plan.view.rows - touched + kept,
+        rows=plan.view.rows - touched + met.by_reason[None],
         removed=tuple(sorted(removed.items())),
         bytes_read=0,
         bytes_written=0,
         engine="sql",
         took_ms=round((perf_counter() - started) * 1000),
     )
-    write(rows, plan, branch, _told(plan, view))
+    table.refresh()
+    # What was counted is known when it has been written: a second commit, of no file, says that the stage is whole.
+    commit(session, table, (), branch, properties=_told(plan, view))
 
 
 def _told(plan: Plan, view: StagedView) -> dict[str, str]:
@@ -184,10 +185,10 @@ def _staged(plan: Plan, snapshot: Java) -> Staged:
     return Staged(plan_id=plan.plan_id, branch=branch_of(plan.plan_id), snapshot_id=told["snapshot_id"], view=StagedView(**told))
 
 
-# The reference engine: two-pass compaction by Spark SQL, for any number of keys and any input that Spark can read (CMP-1 to CMP-3).
+# The reference engine: compaction by Spark SQL, for any number of keys and any input that Spark can read (CMP-1 to CMP-3).
 #
-# Pass one groups keys and offsets; pass two joins the messages to the winners by sorting both, never by a broadcast, which would need
-# memory for every key. Writes the plan's partitions anew.
+# Messages are sorted by key, each key's latest is found among them, and the others go: no memory is needed for all keys, nor for all messages
+# of one. Writes the plan's partitions anew, and counts while it does.
 
 
 _TOPIC_COLUMNS = [field.name for field in TOPIC_SCHEMA.fields]
@@ -196,21 +197,18 @@ _COLUMNS = [field.name for field in SCHEMA.fields]
 
 def decided(session: SparkSession, plan: Plan, view_snapshot_id: int) -> DataFrame:
     """Each key's latest message, and every one without a key, of the plan's partitions: with `reason` why it is not in the new view
-    (null: it is), its new `delete_horizon`, and whether it was in the view before (`of_view`)."""
-    assert plan.view is not None
-    rules = rules_of(Policy.of_values(plan.policy), as_of=plan.as_of, tombstones_until=plan.view.tombstones_until)
-    rows = source(session, plan, view_snapshot_id)
-    latest = latest_of(rows, rules)
-    matches = (rows["partition"] == latest["of_partition"]) & (rows["key"] == latest["of_key"]) & (rows["offset"] == latest["latest"])
-    winners = rows.where("key IS NOT NULL").hint("merge").join(latest.hint("merge"), matches, "leftsemi")
-    return judged(winners.unionByName(rows.where("key IS NULL")), rules)
-
-
-def latest_of(rows: DataFrame, rules: FoldRules) -> DataFrame:
-    """Pass one: `of_partition`, `of_key` and the offset of the `latest` message of each key."""
+    (null: it is), and its new `delete_horizon`."""
+    rules = _rules(plan)
     order = "struct(event_time IS NOT NULL, event_time, offset)" if rules.by_event_time else "struct(offset)"
-    found = rows.where("key IS NOT NULL").groupBy("partition", "key").agg(_expr(f"max({order}).offset").alias("latest"))
-    return found.withColumnsRenamed({"partition": "of_partition", "key": "of_key"})
+    # One without a key stands alone.
+    alike = "PARTITION BY partition, key, CASE WHEN key IS NULL THEN offset END"
+    rows = source(session, plan, view_snapshot_id).selectExpr("*", f"(max({order}) OVER ({alike})).offset AS latest")
+    return judged(rows.where("offset = latest").drop("latest"), rules)
+
+
+def _rules(plan: Plan) -> FoldRules:
+    assert plan.view is not None
+    return rules_of(Policy.of_values(plan.policy), as_of=plan.as_of, tombstones_until=plan.view.tombstones_until)
 
 
 def source(session: SparkSession, plan: Plan, view_snapshot_id: int) -> DataFrame:
@@ -254,44 +252,48 @@ def judged(rows: DataFrame, rules: FoldRules) -> DataFrame:
         f"WHEN key IS NULL THEN {'NULL' if rules.retain_null_key else _text('null_key')}",
         f"WHEN (deletes AND delete_horizon IS NULL) OR delete_horizon <= timestamp_micros({as_of}) THEN 'tombstoned'",
     ]
-    return judged.selectExpr(*_COLUMNS, "of_view", f"CASE {' '.join(cases)} END AS reason")
+    return judged.selectExpr(*_COLUMNS, f"CASE {' '.join(cases)} END AS reason")
 
 
 def written(rows: DataFrame, rules: FoldRules) -> DataFrame:
     """What the new view holds of `decided` rows: those that stay, and memories of what went (CMP-12)."""
-    kept = rows.where("reason IS NULL").select(*_COLUMNS)
     if rules.remember_until is None:
-        return kept
-    blank = {"value": "binary", "append_time": "timestamp", "expires_at": "timestamp", "never": "boolean"}
-    gone = rows.where("reason IS NOT NULL AND key IS NOT NULL AND NOT coalesce(remembered, false)").select(*_COLUMNS)
-    memories = gone.withColumns(
-        {
-            **{name: _expr(f"CAST(NULL AS {kind})") for name, kind in blank.items()},
-            "headers": _expr("CAST(array() AS array<struct<name: string, value: binary>>)"),
-            "delete_horizon": _expr(f"timestamp_micros({rules.remember_until}L)"),
-            "remembered": _expr("true"),
-        }
+        return rows.where("reason IS NULL").select(*_COLUMNS)
+    of_memory = {
+        **dict.fromkeys(("value", "append_time", "expires_at", "never"), "NULL"),
+        "headers": "CAST(array() AS array<struct<name: string, value: binary>>)",
+        "delete_horizon": f"timestamp_micros({rules.remember_until}L)",
+        "remembered": "true",
+    }
+    either = (
+        f"CASE WHEN reason IS NULL THEN {name} ELSE {of_memory[name]} END AS {name}" if name in of_memory else name for name in _COLUMNS
     )
-    return kept.unionByName(memories)
+    return rows.where("reason IS NULL OR (key IS NOT NULL AND NOT coalesce(remembered, false))").selectExpr(*either)
 
 
-def counts(rows: DataFrame) -> dict[ViewReason | None, int]:
-    """How many `decided` messages there are by reason (None: they stay); memories are no messages."""
-    found = rows.where("NOT coalesce(remembered, false)").groupBy("reason").count().collect()
-    return {row["reason"]: row["count"] for row in found}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Met:
+    """Of `decided` messages, which memories are none of. `by_reason`: how many (None: they stay). `keys`: how many have one."""
+
+    by_reason: Counter[ViewReason | None]
+    keys: int
 
 
-def write(rows: DataFrame, plan: Plan, branch: str, properties: dict[str, str]) -> None:
-    """Put the new view of the plan's partitions on the branch, in one commit."""
-    assert plan.view is not None
-    rules = rules_of(Policy.of_values(plan.policy), as_of=plan.as_of, tombstones_until=plan.view.tombstones_until)
+def write(rows: DataFrame, plan: Plan, branch: str) -> _Met:
+    """Put the new view of the plan's partitions on the branch, in one commit; what was met on the way."""
+    from pyspark.sql import Observation
+
+    rules, observation = _rules(plan), Observation()
+    reasons = (None, *get_args(ViewReason))
+    told = [f"count_if(NOT coalesce(remembered, false) AND reason <=> {_text(reason)}) AS `{at}`" for at, reason in enumerate(reasons)]
+    met = rows.observe(observation, *map(_expr, told), _expr("count_if(key IS NOT NULL) AS keys"))
     mine = ", ".join(str(action.partition) for action in plan.on_view.compact)
-    ordered = written(rows, rules).repartitionById(len(plan.on_view.compact), _slot(plan)).sortWithinPartitions("partition", "offset")
+    ordered = written(met, rules).repartitionById(len(plan.on_view.compact), _slot(plan)).sortWithinPartitions("partition", "offset")
     writer = ordered.writeTo(sql_table(plan.topic, kind=COMPACTED, branch=branch)).option("use-table-distribution-and-ordering", "false")
-    for key, value in properties.items():
-        writer = writer.option(f"snapshot-property.{key}", value)
     # What is required is so by its source; Spark's planner does not see it.
     writer.option("check-nullability", "false").overwrite(_expr(f"partition IN ({mine})"))
+    found = observation.get
+    return _Met(by_reason=Counter({reason: found[str(at)] for at, reason in enumerate(reasons)}), keys=found["keys"])
 
 
 def _slot(plan: Plan) -> Column:
@@ -306,5 +308,5 @@ def _expr(text: str) -> Column:
     return F.expr(text)
 
 
-def _text(value: str) -> str:
-    return f"'{value}'"
+def _text(value: str | None) -> str:
+    return "NULL" if value is None else f"'{value}'"
