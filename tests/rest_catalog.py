@@ -95,8 +95,12 @@ class RestCatalog:
     def serve(self, asked: Asked) -> Answer:
         try:
             return self._serve(asked)
-        except Py4JJavaError as error:
-            return told(_STATUS.get(java_class(error), HTTPStatus.INTERNAL_SERVER_ERROR), java_message(error), java_class(error))
+        except Exception as error:
+            # Where this process has started Spark, PySpark takes each error of Java for one of its own, and stumbles over it.
+            of_java = error if isinstance(error, Py4JJavaError) else error.__context__
+            if not isinstance(of_java, Py4JJavaError):
+                raise
+            return told(_STATUS.get(java_class(of_java), HTTPStatus.INTERNAL_SERVER_ERROR), java_message(of_java), java_class(of_java))
 
     def _serve(self, asked: Asked) -> Answer:
         match asked.method, *asked.path:

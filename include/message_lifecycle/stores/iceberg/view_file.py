@@ -15,6 +15,7 @@ from message_lifecycle.stores.iceberg.java import Java, Jvm, identifier, java_cl
 from message_lifecycle.stores.iceberg.layout import CATALOG, DELETED, LATEST, LIVE, STREAM_PROPERTY
 from message_lifecycle.stores.iceberg.pointers import Place
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
+from message_lifecycle.stores.iceberg.table_files import delete_files, listed
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 
 if TYPE_CHECKING:
@@ -192,14 +193,11 @@ def _written(java: Jvm, place: Place, text: str, *, new: bool) -> Java:
 
 
 def drop_stream(catalog: Catalog, namespace: str) -> None:
-    """All that is in the namespace, and the namespace; it is no error when there is none. Files that are not local stay where they are."""
+    """All that is in the namespace, and the namespace; it is no error when there is none."""
     if not catalog.namespace_exists(namespace):
         return
     for name in catalog.list_tables(namespace):
-        location = catalog.load_table(name).location()
-        catalog.drop_table(name)
-        if is_local(location):
-            shutil.rmtree(local_path(location), ignore_errors=True)
+        _drop_table(catalog, name)
         for kind in (LIVE, LATEST):
             drop((namespace, f"{name[-1]}__{kind}"))
     catalog.drop_namespace(namespace)
@@ -208,8 +206,16 @@ def drop_stream(catalog: Catalog, namespace: str) -> None:
 def drop_deleted(tables: Tables, streams: str) -> None:
     """Tables of deleted topics of streams that begin so."""
     for place, location in tables.pointers.all(DELETED):
-        found = tables.at(place, location)
-        if found.properties.get(STREAM_PROPERTY, "").startswith(streams):
-            tables.catalog.drop_table(place)
-            if is_local(str(found.content["location"])):
-                shutil.rmtree(local_path(str(found.content["location"])), ignore_errors=True)
+        if tables.at(place, location).properties.get(STREAM_PROPERTY, "").startswith(streams):
+            _drop_table(tables.catalog, place)
+
+
+def _drop_table(catalog: Catalog, place: tuple[str, ...]) -> None:
+    """With its files."""
+    table = catalog.load_table(place)
+    location, io = table.location(), table.io
+    catalog.drop_table(place)
+    if is_local(location):
+        shutil.rmtree(local_path(location), ignore_errors=True)
+    else:
+        delete_files(io, location, [file.name for file in listed(io, location)])
