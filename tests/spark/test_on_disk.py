@@ -62,7 +62,10 @@ class Syncs:
 @contextmanager
 def recorded(folder: Path) -> Iterator[Syncs]:
     """Python's calls are watched, Java's told by its flight recorder."""
-    jvm: Any = spark_session("tests")._jvm
+    session: Any = spark_session("tests")
+    jvm = session._jvm
+    # Java 17 dies where it takes PostgreSQL's driver out of a class archive while it records.
+    _ = session.lake
     syncs, fsync, swap = Syncs(), os.fsync, table_metadata.compare_and_swap
 
     def watched(descriptor: int) -> None:
