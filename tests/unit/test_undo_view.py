@@ -95,6 +95,7 @@ def test_what_is_undone_is_as_if_it_had_never_been(steps: list[Step], own: dict[
             taken.run(UndoPlan(plan_id=taken.plans[at]))
             undone.add(at)
     never = History(steps, own, frozenset(undone))
+    never.at_s = taken.at_s  # a compaction takes tombstones by its time
     for _ in range(2):
         assert taken.log() == never.log()
         assert [row.message for row in taken.view()] == [row.message for row in never.view()]
