@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 HUNT = "hunt"
 _HUNTED = 20
+_far = ContextVar("far", default=False)
 
 generated = pytest.mark.generated
 hunt = pytest.mark.hunt
@@ -27,6 +30,16 @@ def hunting() -> bool:
     return settings.get_current_profile_name() == HUNT
 
 
+@contextmanager
+def far() -> Iterator[None]:
+    """The tables meanwhile are behind servers, where each log costs many times as much: there a hunt takes no more logs than any run."""
+    before = _far.set(True)
+    try:
+        yield
+    finally:
+        _far.reset(before)
+
+
 def effort(store_kind: str, logs: int, *, on_tables: int = 0) -> settings:
     """How many logs a property is held to: many in memory, few where each costs seconds, and many there too when somebody hunts for failures.
 
@@ -34,7 +47,7 @@ def effort(store_kind: str, logs: int, *, on_tables: int = 0) -> settings:
     tables = store_kind == "iceberg"
     examples = on_tables if tables else logs
     return settings(
-        max_examples=examples * _HUNTED if hunting() else examples,
+        max_examples=examples * _HUNTED if hunting() and not _far.get() else examples,
         phases=[Phase.generate] if tables else list(Phase),
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from message_lifecycle.app.wiring import WORLDS
 from message_lifecycle.local.layout import find_layout
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.model.topic import NO_OPTIONS, Backend, StoreOptions
-from tests.effort import hunt
+from tests.effort import far, hunt
 from tests.rest_lake import RestLake, rest_lake
 from tests.s3_server import s3_server
 
@@ -56,8 +56,10 @@ def store_kind(request: pytest.FixtureRequest) -> Iterator[Backend]:
         request.getfixturevalue("embedded")
     if kind == "redis_streams":
         request.getfixturevalue("embedded_redis")
-    lake = request.getfixturevalue(request.param).entered() if request.param in REST_LAKES else nullcontext()
-    with lake:
+    with ExitStack() as lake:
+        if request.param in REST_LAKES:
+            lake.enter_context(request.getfixturevalue(request.param).entered())
+            lake.enter_context(far())
         yield kind
 
 
