@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from message_lifecycle.local import postgres
 from message_lifecycle.local.java import STORE_JARS, ensure_jars, find_java
-from message_lifecycle.local.layout import Layout
+from message_lifecycle.local.layout import Layout, write_private
 from message_lifecycle.local.processes import only_one
 from message_lifecycle.stores.iceberg import java, session
 from message_lifecycle.stores.iceberg.java import PROPERTIES, Java, Jvm
@@ -60,6 +60,15 @@ class RestLake:
         if self.s3 is not None:
             return self.s3.objects(location.removeprefix("s3://"))
         return [str(path) for path in Path(location).rglob("*") if path.is_file()]
+
+    def on_cluster(self, folder: Path, settings: Mapping[str, str]) -> RestLake:
+        """The same lake for a client of its own, whose tasks run where Spark's settings say. `folder`: of its configuration, empty."""
+        found = dict(java._settings_in((Path(self.environment["SPARK_CONF_DIR"]) / "spark-defaults.conf").read_text(encoding="utf-8")))
+        # What is of this machine alone.
+        for name in ("spark.local.dir", "spark.python.daemon.module", "spark.executor.extraClassPath"):
+            found.pop(name)
+        _write_settings(folder, {**found, **settings})
+        return replace(self, environment={**self.environment, "SPARK_CONF_DIR": str(folder)}, engines={})
 
     def end(self) -> None:
         """Java and Spark of its own."""
@@ -143,8 +152,7 @@ def rest_lake(layout: Layout, folder: Path, s3: S3Server | None = None) -> Itera
             others = {name: value for name, value in found.items() if not name.startswith(f"{PROPERTIES}.")}
             conf = folder / "spark"
             conf.mkdir()
-            of_spark = {**others, **_of_catalog({**told, **of_files})}
-            (conf / "spark-defaults.conf").write_text("".join(f"{name} {_escaped(value)}\n" for name, value in of_spark.items()))
+            _write_settings(conf, {**others, **_of_catalog({**told, **of_files})})
             lines = ["catalog:", f"  {CATALOG}:", *(f"    {name}: {json.dumps(value)}" for name, value in told.items())]
             (folder / ".pyiceberg.yaml").write_text("\n".join(lines) + "\n")
             made = RestLake(catalog, {"PYICEBERG_HOME": str(folder), "SPARK_CONF_DIR": str(conf)}, s3)
@@ -160,5 +168,6 @@ def _of_catalog(settings: Mapping[str, str]) -> dict[str, str]:
     return {f"{PROPERTIES}.{name}": value for name, value in settings.items()}
 
 
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\")
+def _write_settings(folder: Path, settings: Mapping[str, str]) -> None:
+    lines = [f"{name} {value.replace(chr(92), chr(92) * 2)}\n" for name, value in settings.items()]
+    write_private(folder / "spark-defaults.conf", "".join(lines))

@@ -8,7 +8,6 @@ import os
 import subprocess
 import tempfile
 import time
-import zipfile
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from threading import Event
@@ -18,7 +17,7 @@ from message_lifecycle.local.layout import Layout, StackBusy, find_layout, spark
 from message_lifecycle.local.postgres import ROLE, Address
 from message_lifecycle.local.processes import end, find_process, only_one
 
-# Spark's configuration and PyIceberg's for the same catalog, the JVM's class archive, and our code for executors.
+# Spark's configuration and PyIceberg's for the same catalog, and the JVM's class archive.
 #
 # The configuration is files, so that an address or password stands in no command line and every session has the same.
 
@@ -66,10 +65,7 @@ logger.window.level = error
 APPLICATION = Path(__file__).with_name("warm_up.py")
 RECORD_SECONDS = 600.0
 RECORD_POLL_SECONDS = 0.2
-PACKAGE = Path(__file__).resolve().parents[1]
 DURABLE_FILES = Path(__file__).with_name("durable_files.jar")
-# A zip holds times of day; with one fixed time equal code gives equal bytes. It is the earliest that the format knows.
-FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def java_options(layout: Layout, archive: Path | None) -> str:
@@ -230,22 +226,6 @@ def _ran(command: list[str], environment: Mapping[str, str], log: Path, cancelle
     return child.wait() == 0
 
 
-def build_py_files(layout: Layout, package: Path = PACKAGE) -> Path:
-    """Write the package folder, without caches, as the top level of the zip; replaces the old one only when something changed."""
-    part = layout.py_files.with_name(f"{layout.py_files.name}.{os.getpid()}.part")
-    sources = sorted(path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in sources:
-            entry = zipfile.ZipInfo(str(Path(package.name) / path.relative_to(package)), FIXED_TIME)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16
-            archive.writestr(entry, path.read_bytes())
-    if layout.py_files.is_file() and layout.py_files.read_bytes() == part.read_bytes():
-        part.unlink()
-        return layout.py_files
-    return part.replace(layout.py_files)
-
-
 # The variables under which everything of the embedded default runs: one mapping, one file, and nothing that was inherited by accident.
 
 
@@ -262,7 +242,6 @@ def environment(layout: Layout, *, java: Java, address: Address, airflow_port: i
         "TZ": "UTC",
         "LIFECYCLE_HOME": str(layout.state),
         LEDGER: address.url("ledger"),
-        "LIFECYCLE_PY_FILES": str(layout.py_files),
         "JAVA_HOME": str(java.home),
         "SPARK_HOME": str(spark_home()),
         "SPARK_CONF_DIR": str(layout.spark_conf),

@@ -161,7 +161,6 @@ class Layout:
     ports_file = _Below("state", "ports.json")
     environment_file = _Below("state", "environment.json")
     lock_file = _Below("state", "lock")
-    py_files = _Below("state", "message_lifecycle.zip")
 
     @property
     def tools(self) -> Path:

@@ -15,7 +15,6 @@ from message_lifecycle.local import airflow, postgres, processes, redis
 from message_lifecycle.local.airflow import logins_file
 from message_lifecycle.local.environment import (
     applied,
-    build_py_files,
     environment,
     find_archive,
     read_environment,
@@ -75,7 +74,6 @@ def _configure(layout: Layout, tools: _Tools, address: postgres.Address) -> dict
     """Write every file of configuration for the server as it runs now; returns the environment."""
     write_spark_conf(layout, address, tools.jars, find_archive(layout, tools.java, tools.jars))
     write_pyiceberg_conf(layout, address)
-    build_py_files(layout)
     settings = environment(layout, java=tools.java, address=address, airflow_port=_airflow_port(layout))
     write_environment(layout, settings)
     return settings
@@ -210,7 +208,6 @@ def start_scratch(layout: Layout, *, base: Layout | None = None, progress: Progr
         address = postgres.start(layout)
     write_spark_conf(layout, address, tools.jars, find_archive(base, java, tools.jars))
     write_pyiceberg_conf(layout, address)
-    build_py_files(layout)
     return environment(layout, java=java, address=address, airflow_port=0)
 
 

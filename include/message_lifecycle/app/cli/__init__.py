@@ -167,6 +167,10 @@ _ORDER = {
         "backends": "looking:backends",
         "ledger": "ledger:app",
     },
+    "On a lake and a cluster of your own": {
+        "doctor": "cluster:doctor",
+        "cluster": "cluster:app",
+    },
     "Try a policy before it touches data": {
         "scenario": "trying:scenario",
     },

@@ -28,6 +28,7 @@ from message_lifecycle.model.errors import (
     storage_refused,
 )
 from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg.executors import give_package
 from message_lifecycle.stores.iceberg.java import (
     NOT_THERE,
     PROPERTIES,
@@ -83,26 +84,41 @@ class LazySession(Jvm):
 
 
 _of_process: LazySession | None = None
+_making = threading.Lock()
 
 
 def spark_session(app_name: str) -> SparkSession:
     """The session of this process; made on the first call. Raises SparkUnavailable where it cannot be, or knows no catalog `lake`."""
     global _of_process
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkContext
     from pyspark.errors import PySparkRuntimeError
 
     if _of_process is not None and _of_process.sparkContext is SparkContext._active_spark_context:
         return cast("SparkSession", _of_process)
-    _pass_no_arrays()
     try:
-        # Even where there is one, this asks Java a dozen questions, and its configuration comes over as a whole.
-        context = SparkContext.getOrCreate(SparkConf().setAppName(app_name))
+        context = _context(app_name)
     except (PySparkRuntimeError, OSError) as error:
         raise SparkUnavailable(f"the Java process did not start: {error}") from error
     if context.getConf().get(PROPERTIES) is None:
         raise SparkUnavailable(f"its configuration names no catalog {CATALOG!r} ({PROPERTIES})")
     _of_process = LazySession(context)
     return cast("SparkSession", _of_process)
+
+
+def _context(app_name: str) -> SparkContext:
+    """Of this process; where its tasks run on other machines, they have our package."""
+    from pyspark import SparkConf, SparkContext
+
+    _pass_no_arrays()
+    with _making:
+        there = SparkContext._active_spark_context
+        # Even where there is one, this asks Java a dozen questions, and its configuration comes over as a whole.
+        context = SparkContext.getOrCreate(SparkConf().setAppName(app_name))
+        if context is not there:
+            given = dict(context.getConf().getAll())
+            if local_cores(given) is None:
+                give_package(context, given, submitted=_SUBMITTED in os.environ)
+        return context
 
 
 def engine(session: Callable[[], SparkSession] | None = None, *, tasks: bool = False) -> SparkSession:
@@ -161,11 +177,8 @@ def start_ahead(app_name: str) -> threading.Thread:
             if _tasks_here():
                 _ = cast(Jvm, engine(partial(spark_session, app_name))).lake
                 return
-            from pyspark import SparkConf, SparkContext
-
-            _pass_no_arrays()
             # Not the session: it belongs to the thread that makes it.
-            context = SparkContext.getOrCreate(SparkConf().setAppName(app_name))
+            context = _context(app_name)
             cores = context.defaultParallelism
             context.parallelize(range(cores), cores).foreach(_nothing)
 

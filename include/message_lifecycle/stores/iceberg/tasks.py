@@ -7,11 +7,12 @@ master has cores: what the tasks run is DuckDB, which needs neither a context of
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar, cast
@@ -25,6 +26,7 @@ from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 MEBIBYTE = 1 << 20
@@ -181,32 +183,53 @@ def in_tasks(
     read_bytes_per_second: int = 0,
     write_bytes_per_second: int = 0,
 ) -> list[Made | Failed]:
-    """What each item has come to, in order. Memory and rates (0: none) are those of all tasks together (CMP-11)."""
+    """What each item has come to, in order. Rates (0: none) are those of all tasks together (CMP-11), memory is that of the tasks of this
+    machine, or of one executor."""
     if not items:
         return []
     settings = session._settings if isinstance(session, Jvm) else dict(session.sparkContext.getConf().getAll())
     here = local_cores(settings)
-    cores = session.sparkContext.defaultParallelism if here is None else here
-    at_once = min(cores, len(items))
+    cores, beside = _of_cluster(session.sparkContext, settings) if here is None else (here, here)
+    at_once, share_of = min(cores, len(items)), min(beside, len(items))
     share = Resources(
-        threads=max(1, cores // at_once),
-        memory_bytes=memory_bytes // at_once,
-        spill_folder=settings.get("spark.local.dir", "").split(",")[0] or tempfile.gettempdir(),
+        threads=max(1, beside // share_of),
+        memory_bytes=memory_bytes // share_of,
+        spill_folder=_spill_folder(settings.get("spark.local.dir")),
         # Of a rate below a byte for each task nobody makes anything; it must not become none.
         read_bytes_per_second=-(-read_bytes_per_second // at_once),
         write_bytes_per_second=-(-write_bytes_per_second // at_once),
     )
-    task = partial(_done, work, share)
     if here is None:
         # No data frame: there is nothing for Spark's planner to plan, and it costs more than the tasks' start.
-        return session.sparkContext.parallelize(items, len(items)).map(task).collect()
+        return session.sparkContext.parallelize(items, len(items)).map(partial(_done_there, work, share)).collect()
     Path(share.spill_folder).mkdir(parents=True, exist_ok=True)  # Spark's own context makes it; there may be none
     threads = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="task")
     try:
-        return list(threads.map(task, items))
+        return list(threads.map(partial(_done, work, share), items))
     finally:
         # Also where one has failed or a person breaks this off: what still writes would write on after the caller has tidied up.
         threads.shutdown(wait=True, cancel_futures=True)
+
+
+def _of_cluster(context: SparkContext, settings: Mapping[str, str]) -> tuple[int, int]:
+    """How many tasks run at once, in all and on one executor."""
+    cores = context.defaultParallelism
+    of_each = settings.get("spark.executor.cores")
+    if of_each is None:
+        # The driver is told among them.
+        executors = len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1
+        return cores, -(-cores // max(1, executors))
+    return cores, max(1, int(of_each) // int(settings.get("spark.task.cpus", "1")))
+
+
+def _spill_folder(folders: str | None) -> str:
+    """The first of a list, as Spark takes it."""
+    return (folders or "").split(",")[0] or tempfile.gettempdir()
+
+
+def _done_there(work: Callable[[Item, Resources], Made], share: Resources, item: Item) -> Made | Failed:
+    """On an executor, whose disks are its own. Spark tells its workers of them."""
+    return _done(work, replace(share, spill_folder=_spill_folder(os.environ.get("SPARK_LOCAL_DIRS"))), item)
 
 
 def _done(work: Callable[[Item, Resources], Made], share: Resources, item: Item) -> Made | Failed:

@@ -1,0 +1,67 @@
+"""A lake and a cluster of your own: `lifecycle doctor`, which looks whether all works together, and `lifecycle cluster pack`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from message_lifecycle.app.cli.context import DIFFERENT, OutputOption, argument
+from message_lifecycle.app.cli.screen import Output, Screen, emit, size, working
+
+app = typer.Typer(no_args_is_help=True, help="What a cluster's machines need to run tasks.")
+_SAID = {True: "ok", False: "not ok", None: "-"}
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps `cluster` a group while it has one command."""
+
+
+@app.command()
+def pack(
+    file: Annotated[Path, argument("FILE", "The archive to write: its name ends in .tar.gz.")],
+    output: OutputOption = Output.text,
+) -> None:
+    """Write the archive for spark.archives: the packages that tasks need, in the versions of this installation.
+
+    It serves executors with the same minor version of Python, and the same kind of machine and system library; they need not have any
+    package. The package `message_lifecycle` is not in it: each run gives its own.
+    """
+    from message_lifecycle.stores.iceberg.executors import pack as write
+
+    with working("packing"):
+        packages = write(file)
+    settings = {"spark.archives": f"{file.absolute()}#env", "spark.pyspark.python": "./env/bin/python"}
+    told = {"file": str(file), "bytes": file.stat().st_size, "packages": packages, "settings": settings}
+
+    def show(screen: Screen, _told: object) -> None:
+        screen.line(f"{file}: {size(file.stat().st_size)}, {len(packages)} packages. In spark-defaults.conf:")
+        screen.facts(settings.items())
+
+    emit(output, told, show)
+
+
+def doctor(output: OutputOption = Output.text) -> int:
+    """Look whether settings, ledger, catalog, tables, tasks and Airflow work together; exit status 1 when one does not.
+
+    It makes a topic of its own, removes a message of it, brings it back, and takes the topic away. Where tasks run on a cluster, each
+    executor says what it has, and reads a file of that topic.
+    """
+    from message_lifecycle.app.doctor import examine
+    from message_lifecycle.app.wiring import iceberg_world
+
+    with working("looking at every part"):
+        found = list(examine(iceberg_world))
+
+    def show(screen: Screen, _told: object) -> None:
+        screen.table(
+            ("", "part", "seconds", "found"),
+            [(_SAID[one.ok], one.part, f"{one.seconds:.1f}", one.found) for one in found],
+            right=("seconds",),
+        )
+
+    emit(output, [asdict(one) for one in found], show)
+    return DIFFERENT if any(one.ok is False for one in found) else 0

@@ -1,0 +1,208 @@
+"""Whether all that a run needs is there and works together: `lifecycle doctor`. What it makes, it takes away again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from message_lifecycle.app import steps
+from message_lifecycle.app.config import config_file, load_config
+from message_lifecycle.app.scenario import MakeWorld, World
+from message_lifecycle.app.services import policy_of
+from message_lifecycle.app.topics import create_topic
+from message_lifecycle.model.errors import LifecycleError
+from message_lifecycle.model.instants import MICROS_PER_SECOND, Instant
+from message_lifecycle.model.message import NewMessage
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.model.request import RemoveMessages, UndoPlan
+
+if TYPE_CHECKING:
+    from message_lifecycle.stores.iceberg.reach import Machine
+
+_AIRFLOW_SECONDS = 120
+_CONNECTION = "spark_default"
+_WHERE_IT_STANDS = "docs/clusters.md says what stands where."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """`ok` None: it was not looked at, or there is nothing to look at; `found` says why. `seconds`: how long looking took."""
+
+    part: str
+    ok: bool | None
+    found: str
+    seconds: float = 0.0
+
+
+class _NotWell(Exception):
+    """What was looked at is there, and not as it should be."""
+
+
+class _Absent(Exception):
+    """There is nothing to look at."""
+
+
+def examine(make_world: MakeWorld) -> Iterator[Finding]:
+    """Each part when it was looked at. `make_world`: of the lake that is configured, for a topic of a moment."""
+    configured = _looked_at("settings", _settings)
+    yield configured
+    if not configured.ok:
+        return
+    yield _looked_at("ledger", _ledger)
+    yield (catalog := _looked_at("catalog", _catalog))
+    with ExitStack() as ending:
+        trial = _Trial(make_world, ending)
+        tables = _looked_at("tables", trial.tables) if catalog.ok else _after("tables", "the catalog")
+        yield tables
+        yield _looked_at("tasks", trial.tasks) if tables.ok else _after("tasks", "the tables")
+        yield _looked_at("nothing left", trial.nothing_left) if tables.ok else _after("nothing left", "the tables")
+    yield _looked_at("Airflow", _airflow)
+
+
+def _after(part: str, first: str) -> Finding:
+    return Finding(part=part, ok=None, found=f"not looked at: mend {first} first")
+
+
+def _looked_at(part: str, look: Callable[[], str]) -> Finding:
+    began = perf_counter()
+    ok: bool | None = False
+    try:
+        found, ok = look(), True
+    except _Absent as absent:
+        found, ok = str(absent), None
+    except _NotWell as reason:
+        found = str(reason)
+    except LifecycleError as error:
+        found = f"{error.code}: {error}"
+    except Exception as error:  # noqa: BLE001  # whatever a library says of a wrong setting is what a person looks for here
+        found = f"{type(error).__name__}: {error}".partition("\n")[0] + f". {_WHERE_IT_STANDS}"
+    return Finding(part=part, ok=ok, found=found, seconds=round(perf_counter() - began, 2))
+
+
+def _settings() -> str:
+    load_config()
+    return f"{config_file()}" if config_file().is_file() else f"built in: there is no {config_file()}"
+
+
+def _ledger() -> str:
+    from sqlalchemy import make_url
+
+    from message_lifecycle.ledger import open_ledger
+
+    url = load_config().ledger_url
+    with open_ledger(url) as ledger:
+        ledger.now()
+    return make_url(url).render_as_string(hide_password=True)
+
+
+def _catalog() -> str:
+    from message_lifecycle.stores.iceberg.catalog import Tables
+    from message_lifecycle.stores.iceberg.reach import seen_by_java, seen_by_python
+
+    here, there = seen_by_python(Tables()), seen_by_java()
+    if here != there:
+        told = "Java's (spark-defaults.conf) and Python's (.pyiceberg.yaml) name two catalogs"
+        raise _NotWell(f"{told}: of one alone is {', '.join(sorted(here ^ there)[:3])}. {_WHERE_IT_STANDS}")
+    return f"{len(here)} namespaces, the same for Java and for Python"
+
+
+class _Trial:
+    """A topic of a moment, through what every operation is made of."""
+
+    def __init__(self, make_world: MakeWorld, ending: ExitStack) -> None:
+        self._make_world, self._ending = make_world, ending
+        self._at_s = 1
+
+    def tables(self) -> str:
+        from message_lifecycle.stores.iceberg.catalog import Tables
+
+        world = self._make_world({})
+        self._ending.callback(world.close)
+        self._name = name = TopicName(stream=world.scratch, topic="doctor")
+        create_topic(world.services, name, partitions=1, settings={"max_removed_fraction": 1.0})
+        messages = [NewMessage(append_time=self._now(), key=key, value=b"v", partition=0) for key in (b"a", b"b")]
+        world.writer.append(name, messages, policy_of(world.services, name))
+        was = list(world.services.reader.messages(name))
+        taken = self._published(world, RemoveMessages(positions=((0, 0),)))
+        if [message.offset for message in world.services.reader.messages(name)] != [1]:
+            raise _NotWell("one message was to go, and the table shows others")
+        self._published(world, UndoPlan(plan_id=taken))
+        if list(world.services.reader.messages(name)) != was:
+            raise _NotWell("a removal was taken back, and the table does not show what it did before")
+        self._table = Tables().load(name)
+        (self._file, *_) = world.services.reader.log(name).segments[0].files
+        return f"a topic was made at {self._table.location()}, a message removed from it and brought back"
+
+    def _now(self) -> Instant:
+        self._at_s += 1
+        return Instant(self._at_s * MICROS_PER_SECOND)
+
+    def _published(self, world: World, request: RemoveMessages | UndoPlan) -> str:
+        at = self._now()
+        world.set_now(at)
+        outcome = steps.run(world.services, self._name, as_of=at, work=request, approver=lambda *_: (True, "doctor", "a trial"))
+        if outcome.name != "published" or outcome.plan_id is None:
+            raise _NotWell(f"a removal ended as {outcome.name}: {outcome.detail}")
+        return outcome.plan_id
+
+    def tasks(self) -> str:
+        from message_lifecycle.stores.iceberg import reach
+        from message_lifecycle.stores.iceberg.tasks import Store
+
+        own, at_once = reach.this_machine(), reach.runs_tasks_here()
+        if at_once is not None:
+            return f"{at_once} at once, by this process (spark.master)"
+        found, there = reach.machines(Store.of(self._table), f"{self._table.location()}/{self._file}")
+        wrong = [told for one in found if (told := _differs(own, one))]
+        if wrong:
+            raise _NotWell("; ".join(wrong))
+        if len(found) < there:
+            raise _NotWell(f"{len(found)} of {there} executors answered: run it again while nothing else runs there")
+        return f"{len(found)} executors have this package, Python {own.python} and its packages, and read the store"
+
+    def nothing_left(self) -> str:
+        from message_lifecycle.stores.iceberg.table_files import listed
+
+        self._ending.close()
+        if left := [file.name for file in listed(self._table.io, self._table.location())]:
+            raise _NotWell(f"{len(left)} files are left below {self._table.location()}, such as {left[0]}: its keys may not delete")
+        return "the topic and all its files are gone"
+
+
+def _differs(own: Machine, other: Machine) -> str:
+    if other.python != own.python:
+        return f"{other.name} has Python {other.python}, here it is {own.python}: set LIFECYCLE_PYTHON there, or spark.pyspark.python"
+    packages = [
+        f"{name} {version} (here {own.versions[name]})" for name, version in other.versions.items() if version != own.versions[name]
+    ]
+    if packages:
+        return f"{other.name} has {', '.join(packages)}: make an archive with `lifecycle cluster pack` and name it in spark.archives"
+    return f"{other.name} cannot read the store: {other.refused}" if other.refused else ""
+
+
+def _airflow() -> str:
+    """By its own command: the package knows no Airflow."""
+    from message_lifecycle.stores.iceberg.reach import master
+
+    if "AIRFLOW_HOME" not in os.environ:
+        raise _Absent("AIRFLOW_HOME names none; ask on the machine of its workers")
+    asked = [sys.executable, "-m", "airflow", "connections", "get", _CONNECTION, "--output", "json"]
+    try:
+        answer = subprocess.run(asked, capture_output=True, text=True, timeout=_AIRFLOW_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise _NotWell(f"it did not tell its connection {_CONNECTION} within {_AIRFLOW_SECONDS} s") from None
+    if answer.returncode:
+        said = [line for line in (answer.stderr or answer.stdout).splitlines() if line.strip()]
+        raise _NotWell(f"it has no connection {_CONNECTION} ({said[-1] if said else 'it said nothing'}): make one of type Spark")
+    (told,) = json.loads(answer.stdout[answer.stdout.index("[") :])
+    named = f"{told['host']}:{told['port']}" if told.get("port") else str(told["host"])
+    if master() not in (None, named):
+        raise _NotWell(f"its connection {_CONNECTION} names {named}, the command line's spark.master is {master()}: make them one")
+    return f"its connection {_CONNECTION} names {named}"

@@ -1,0 +1,108 @@
+"""A cluster whose machines share nothing with the driver but the network, tables in an object store: tasks find code, packages and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.contract.test_requests import append, topic_of
+from tests.contract.test_undo_view import compacted
+from tests.effort import hunt
+from tests.rest_lake import RestLake, rest_lake
+from tests.s3_server import s3_server
+from tests.spark_cluster import spark_cluster
+from tests.undone import published
+from tests.undone_documents import made, purged
+
+from message_lifecycle.app.doctor import examine
+from message_lifecycle.app.reading import read_compacted
+from message_lifecycle.app.scenario import World
+from message_lifecycle.app.wiring import WORLDS, iceberg_world
+from message_lifecycle.local.java import JARS, STORE_JARS, ensure_jars, find_java
+from message_lifecycle.local.layout import find_layout, project_root
+from message_lifecycle.model.topic import NO_OPTIONS
+from message_lifecycle.stores.iceberg.executors import pack
+from message_lifecycle.stores.iceberg.session import spark_session
+
+MOST_STAGES = 12
+pytestmark = [hunt, pytest.mark.spark, pytest.mark.postgres]
+
+
+@pytest.fixture(scope="module")
+def lake(embedded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestLake]:
+    layout, folder = find_layout(), tmp_path_factory.mktemp("cluster")
+    java = find_java(layout)
+    archive = folder / "packages.tar.gz"
+    pack(archive)
+    packages = {"spark.archives": f"{archive}#env", "spark.pyspark.python": "./env/bin/python"}
+    (folder / "rest").mkdir()
+    with s3_server() as store, rest_lake(layout, folder / "rest", store) as rest:
+        jars = ensure_jars(layout, java, jars=(*JARS, *STORE_JARS))
+        with spark_cluster(java, jars, folder / "machines") as settings:
+            (folder / "conf").mkdir()
+            found = rest.on_cluster(folder / "conf", {**settings, **packages})
+            yield found
+            found.end()
+
+
+@pytest.fixture
+def world(lake: RestLake) -> Iterator[World]:
+    with lake.entered():
+        opened = WORLDS["iceberg"]({}, NO_OPTIONS)
+        yield opened
+        opened.close()
+
+
+def test_the_machines_have_nothing_of_ours_but_what_they_are_given(world: World) -> None:
+    root = project_root()
+
+    def seen(_: int) -> tuple[list[str], str, str]:
+        import duckdb
+
+        import message_lifecycle
+
+        return [path.name for path in root.iterdir()], str(message_lifecycle.__file__), str(duckdb.__file__)
+
+    (found,) = spark_session("tests").sparkContext.parallelize([0], 1).map(seen).collect()
+    assert found[0] == []
+    assert "message_lifecycle.zip" in found[1]
+    assert "/env/packages/" in found[2]
+
+
+def test_the_doctor_asks_every_machine(lake: RestLake) -> None:
+    with lake.entered():
+        found = {one.part: one for one in examine(iceberg_world)}
+    assert found["tables"].ok, found["tables"].found
+    assert found["tasks"].ok, found["tasks"].found
+    assert found["tasks"].found.startswith("2 executors")
+    assert found["nothing left"].ok, found["nothing left"].found
+
+
+def test_a_view_is_compacted(world: World) -> None:
+    name = compacted(world, b"a", b"b", b"a", b"c")
+    append(world, name, 8, b"a")
+    published(world, name, 9, "compaction")
+    assert [(m.offset, m.key) for m in read_compacted(world.services, name)] == [(1, b"b"), (3, b"c"), (4, b"a")]
+
+
+def test_a_view_is_compacted_by_event_time_in_few_stages(world: World) -> None:
+    """By Spark SQL, each of whose stages costs a cluster its time, however few the messages."""
+    name = topic_of(world, winner="event_time", delete_retention=100, cleanup_policy="compact")
+    append(world, name, 1, *(b"%d" % key for key in range(100)))
+    append(world, name, 2, *(b"%d" % key for key in range(50)))
+    published(world, name, 50, "compaction")
+    append(world, name, 51, b"1")
+    context = spark_session("tests").sparkContext
+    context.setJobGroup("second", "")
+    published(world, name, 60, "compaction")
+    jobs = [context.statusTracker().getJobInfo(job) for job in context.statusTracker().getJobIdsForGroup("second")]
+    assert sum(len(job.stageIds) for job in jobs if job is not None) <= MOST_STAGES
+    assert len(list(read_compacted(world.services, name))) == 100
+
+
+def test_documents_are_folded_purged_and_come_back(world: World) -> None:
+    topic = made(world)
+    plans, was = purged(topic)
+    assert topic.undone(4, plans[-1]).restored
+    assert topic.shown()[0] == was[0]

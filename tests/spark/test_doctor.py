@@ -1,0 +1,103 @@
+"""`lifecycle doctor`: each part that does not work is named, hides no other, and nothing is left of what it made."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tests.spark.lake import tables
+
+from message_lifecycle.app import doctor
+from message_lifecycle.app.cli import main
+from message_lifecycle.app.doctor import Finding, examine
+from message_lifecycle.app.wiring import iceberg_world
+from message_lifecycle.local.environment import LEDGER
+from message_lifecycle.stores.iceberg import reach, view_file
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+
+@pytest.fixture(autouse=True)
+def airflow_answers(embedded: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """As its own command does; `host` and `port` of its connection."""
+    told = SimpleNamespace(host="local[2]", port=None, status=0)
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        assert command[-3:] == ["spark_default", "--output", "json"]
+        answer = json.dumps([{"host": told.host, "port": told.port}])
+        return subprocess.CompletedProcess(command, told.status, f"a warning\n{answer}\n", "Connection not found.\n")
+
+    monkeypatch.setenv("AIRFLOW_HOME", "here")
+    monkeypatch.setattr(doctor.subprocess, "run", run)
+    return told
+
+
+def looked() -> dict[str, Finding]:
+    return {one.part: one for one in examine(iceberg_world)}
+
+
+def test_all_is_well_and_nothing_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    before = tables().catalog.list_namespaces()
+    assert main(["doctor", "--output", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["part"] for one in found] == ["settings", "ledger", "catalog", "tables", "tasks", "nothing left", "Airflow"]
+    assert all(one["ok"] for one in found)
+    assert tables().catalog.list_namespaces() == before
+
+
+def test_what_one_part_lacks_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch, airflow_answers: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(LEDGER, "postgresql+psycopg://lifecycle:secret@127.0.0.1:1/ledger")
+    monkeypatch.setattr(reach, "seen_by_java", lambda: {"of_java_alone"})
+    airflow_answers.host, airflow_answers.port = "spark://master", 7077
+    assert main(["doctor"]) == 1
+    said = capsys.readouterr().out
+    assert "LedgerUnavailable" in said
+    assert "secret" not in said
+    found = looked()
+    assert found["catalog"].ok is False
+    assert "name two catalogs: of one alone is" in found["catalog"].found
+    assert found["tables"].ok is found["tasks"].ok is found["nothing left"].ok is None
+    assert found["Airflow"].ok is False
+    assert "names spark://master:7077, the command line's spark.master is local[2]" in found["Airflow"].found
+
+
+def test_an_airflow_without_the_connection_is_told(airflow_answers: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    airflow_answers.status = 1
+    monkeypatch.setattr(doctor, "_catalog", lambda: (_ for _ in ()).throw(ValueError("not of this test")))
+    found = looked()
+    assert "no connection spark_default (Connection not found.)" in found["Airflow"].found
+    assert found["catalog"].found.startswith("ValueError: not of this test")
+    monkeypatch.delenv("AIRFLOW_HOME")
+    assert looked()["Airflow"].ok is None
+
+
+def test_files_that_stay_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where keys may write and not delete."""
+    kept: list[Path] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(view_file.shutil, "rmtree", lambda path, **_: kept.append(path))
+        found = looked()["nothing left"]
+    for folder in kept:
+        shutil.rmtree(folder)
+    assert found.ok is False
+    assert "files are left below" in found.found
+
+
+def test_machines_that_differ_are_told_apart() -> None:
+    own = reach.Machine(name="here", python="3.11", versions={"duckdb": "2.0.0"})
+    told = [
+        doctor._differs(own, reach.Machine(name="a", python="3.12", versions={})),
+        doctor._differs(own, reach.Machine(name="b", python="3.11", versions={"duckdb": "not installed"})),
+        doctor._differs(own, reach.Machine(name="c", python="3.11", versions=own.versions, refused="OSError: no route")),
+        doctor._differs(own, reach.Machine(name="d", python="3.11", versions=own.versions)),
+    ]
+    assert told[0].startswith("a has Python 3.12, here it is 3.11")
+    assert "b has duckdb not installed (here 2.0.0)" in told[1]
+    assert "lifecycle cluster pack" in told[1]
+    assert told[2:] == ["c cannot read the store: OSError: no route", ""]
