@@ -319,7 +319,7 @@ def test_every_command_and_option_says_what_it_is_for(lake: Lake) -> None:
     ]
     assert listed == [
         "demo", "up", "down", "topic", "ingest", "read", "consumer", "compact", "document", "due", "run", "plan", "stage", "mark", "gate", "approve",
-        "refuse", "publish", "verify", "message", "key", "undo", "hold", "erase", "quarantine", "reclaim", "status", "metrics", "explain", "receipt", "backends", "ledger", "scenario",
+        "refuse", "publish", "verify", "message", "key", "undo", "hold", "erase", "quarantine", "reclaim", "status", "metrics", "explain", "receipt", "backends", "ledger", "doctor", "cluster", "scenario",
     ]  # fmt: skip
 
 
