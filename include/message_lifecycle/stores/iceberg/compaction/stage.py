@@ -72,7 +72,7 @@ def _compact(
     before = view_table.state_of(tables, plan.topic)
     first = before is None or not before.has_reached
     if not (by_kernel and _by_kernel(session, tables, plan, base_id, table, branch, first=first)):
-        _by_sql(sql(), plan, base_id, table, branch, first=first)
+        _by_sql(sql(), plan, base_id, branch, first=first)
 
 
 def required_base(table: Java, plan: Plan) -> int:
@@ -144,14 +144,15 @@ def _rates(policy: Policy) -> dict[str, int]:
     return {name: int(str(policy[f"compaction_{name}"])) for name in ("read_bytes_per_second", "write_bytes_per_second")}
 
 
-def _by_sql(session: SparkSession, plan: Plan, base_id: int, table: Java, branch: str, *, first: bool) -> None:
+def _by_sql(session: SparkSession, plan: Plan, base_id: int, branch: str, *, first: bool) -> None:
     assert plan.view is not None
     started = perf_counter()
     if any(_rates(Policy.of_values(plan.policy)).values()):
         logger.warning("%s: Spark SQL keeps to no rate of bytes per second.", plan.topic)
     tail_rows = sum(action.rows for action in plan.on_view.compact)
     touched = 0 if first else source(session, plan, base_id).where("of_view AND NOT coalesce(remembered, false)").count()
-    met = write(decided(session, plan, base_id), plan, branch)
+    rows = decided(session, plan, base_id)
+    met = counted(rows)
     if first and tail_rows and not met.keys:
         raise topic_without_keys(str(plan.topic))
     removed: dict[ViewReason, int] = {reason: count for reason, count in met.by_reason.items() if reason is not None and count}
@@ -168,9 +169,7 @@ def _by_sql(session: SparkSession, plan: Plan, base_id: int, table: Java, branch
         engine="sql",
         took_ms=round((perf_counter() - started) * 1000),
     )
-    table.refresh()
-    # What was counted is known when it has been written: a second commit, of no file, says that the stage is whole.
-    commit(session, table, (), branch, properties=_told(plan, view))
+    write(rows, plan, branch, _told(plan, view))
 
 
 def _told(plan: Plan, view: StagedView) -> dict[str, str]:
@@ -188,7 +187,7 @@ def _staged(plan: Plan, snapshot: Java) -> Staged:
 # The reference engine: compaction by Spark SQL, for any number of keys and any input that Spark can read (CMP-1 to CMP-3).
 #
 # Messages are sorted by key, each key's latest is found among them, and the others go: no memory is needed for all keys, nor for all messages
-# of one. Writes the plan's partitions anew, and counts while it does.
+# of one. Writes the plan's partitions anew.
 
 
 _TOPIC_COLUMNS = [field.name for field in TOPIC_SCHEMA.fields]
@@ -279,21 +278,25 @@ class _Met:
     keys: int
 
 
-def write(rows: DataFrame, plan: Plan, branch: str) -> _Met:
-    """Put the new view of the plan's partitions on the branch, in one commit; what was met on the way."""
-    from pyspark.sql import Observation
-
-    rules, observation = _rules(plan), Observation()
+def counted(rows: DataFrame) -> _Met:
+    """In a pass of its own: what is counted while it is written counts a task twice that an executor's loss has made run again."""
     reasons = (None, *get_args(ViewReason))
     told = [f"count_if(NOT coalesce(remembered, false) AND reason <=> {_text(reason)}) AS `{at}`" for at, reason in enumerate(reasons)]
-    met = rows.observe(observation, *map(_expr, told), _expr("count_if(key IS NOT NULL) AS keys"))
+    (found,) = rows.agg(*map(_expr, told), _expr("count_if(key IS NOT NULL) AS keys")).collect()
+    return _Met(by_reason=Counter({reason: found[str(at)] for at, reason in enumerate(reasons)}), keys=found["keys"])
+
+
+def write(rows: DataFrame, plan: Plan, branch: str, properties: dict[str, str]) -> None:
+    """Put the new view of the plan's partitions on the branch, in one commit."""
     mine = ", ".join(str(action.partition) for action in plan.on_view.compact)
-    ordered = written(met, rules).repartitionById(len(plan.on_view.compact), _slot(plan)).sortWithinPartitions("partition", "offset")
+    ordered = (
+        written(rows, _rules(plan)).repartitionById(len(plan.on_view.compact), _slot(plan)).sortWithinPartitions("partition", "offset")
+    )
     writer = ordered.writeTo(sql_table(plan.topic, kind=COMPACTED, branch=branch)).option("use-table-distribution-and-ordering", "false")
+    for key, value in properties.items():
+        writer = writer.option(f"snapshot-property.{key}", value)
     # What is required is so by its source; Spark's planner does not see it.
     writer.option("check-nullability", "false").overwrite(_expr(f"partition IN ({mine})"))
-    found = observation.get
-    return _Met(by_reason=Counter({reason: found[str(at)] for at, reason in enumerate(reasons)}), keys=found["keys"])
 
 
 def _slot(plan: Plan) -> Column:
