@@ -66,7 +66,7 @@ class RestLake:
         found = dict(java._settings_in((Path(self.environment["SPARK_CONF_DIR"]) / "spark-defaults.conf").read_text(encoding="utf-8")))
         # What is of this machine alone.
         for name in ("spark.local.dir", "spark.python.daemon.module", "spark.executor.extraClassPath"):
-            found.pop(name)
+            found.pop(name, None)
         _write_settings(folder, {**found, **settings})
         return replace(self, environment={**self.environment, "SPARK_CONF_DIR": str(folder)}, engines={})
 
@@ -78,6 +78,7 @@ class RestLake:
                 SparkContext._active_spark_context.stop()
             if SparkContext._gateway is not None:
                 SparkContext._gateway.shutdown()
+        self.engines = {}
 
 
 # Where a process keeps the Java, and the Spark, that it has started.

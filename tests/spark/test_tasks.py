@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from message_lifecycle.model.errors import invalid_append
+from message_lifecycle.stores.iceberg import tasks
 from message_lifecycle.stores.iceberg.session import LazySession, local_cores
 from message_lifecycle.stores.iceberg.tasks import Failed, Resources, in_tasks
 
@@ -24,6 +25,7 @@ def session(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: py
     """Spark's own executors are those of this machine in both."""
     if request.param == "executors":
         monkeypatch.setitem(cast(LazySession, spark)._settings, "spark.master", CLUSTER)
+        monkeypatch.setattr(tasks, "registered", lambda _: [2])
     return spark
 
 
@@ -43,6 +45,24 @@ def test_each_item_is_done_within_its_share_and_failures_keep_their_place(sessio
     assert isinstance(found[1], Failed)
     assert "is not done" in found[1].reason
     assert in_tasks(session, [], work) == []
+
+
+@pytest.mark.parametrize(
+    ("executors", "threads", "memory", "rate"),
+    [([], 1, 250, 2), ([1, 1, 1], 1, 1000, 2), ([1, 3], 1, 333, 2), ([8], 2, 250, 2), ([8, 8], 2, 250, 2)],
+    ids=["none yet", "of one each", "unlike", "one", "large ones"],
+)
+def test_memory_and_threads_are_those_of_the_largest_executor(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, executors: list[int], threads: int, memory: int, rate: int
+) -> None:
+    """Four items for any number of executors: rates are shared by all that run at once."""
+    monkeypatch.setitem(cast(LazySession, spark)._settings, "spark.master", CLUSTER)
+    monkeypatch.setattr(tasks, "registered", lambda _: executors)
+
+    def work(_item: int, share: Resources) -> tuple[int, int, int]:
+        return share.threads, share.memory_bytes, share.read_bytes_per_second
+
+    assert set(in_tasks(spark, [1, 2, 3, 4], work, memory_bytes=1000, read_bytes_per_second=6)) == {(threads, memory, rate)}
 
 
 def test_what_no_task_may_meet_is_raised(session: SparkSession) -> None:

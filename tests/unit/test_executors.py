@@ -8,17 +8,36 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 from zipfile import ZipFile
 
 import pytest
+from packaging.utils import canonicalize_name
 
 from message_lifecycle.app.cli import main
-from message_lifecycle.stores.iceberg.executors import NEEDED, pack, zip_package
+from message_lifecycle.stores.iceberg import session
+from message_lifecycle.stores.iceberg.executors import NEEDED, _with_theirs, pack, zip_package
 from tests.errors import raises
 
 SMALL = ("jsonpatch",)
 BARE_PYTHON = Path(sys.executable).resolve()
-"""Without the packages of this installation."""
+# What an executor unpickles for a task of ours, with all that it imports by itself.
+TASKS = ("compaction.kernel", "documents.stage", "reach", "tasks")
+# Spark brings its own Python part to each executor, each run this package.
+OF_EXECUTORS = ("message-lifecycle", "py4j", "pyspark")
+REFUSING = """
+import importlib, importlib.abc, sys
+lacking = set({lacking!r})
+
+class Bare(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in lacking:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Bare())
+for name in {tasks!r}:
+    importlib.import_module(f"message_lifecycle.stores.iceberg.{{name}}")
+"""
 
 
 @pytest.fixture
@@ -50,11 +69,13 @@ def test_python_imports_from_it(tmp_path: Path, package: Path) -> None:
 
 
 def test_equal_code_gives_equal_bytes(tmp_path: Path, package: Path) -> None:
-    content = zip_package(tmp_path, package).read_bytes()
+    first = zip_package(tmp_path, package)
+    content = first.read_bytes()
     os.utime(package / "__init__.py", (0, 0))
-    assert zip_package(tmp_path, package).read_bytes() == content
+    assert zip_package(tmp_path, package) == first
+    assert first.read_bytes() == content
     (package / "model" / "__init__.py").write_text("FOUND = 'changed'\n")
-    assert zip_package(tmp_path, package).read_bytes() != content
+    assert zip_package(tmp_path, package) != first
 
 
 def test_the_real_package_goes_in(tmp_path: Path) -> None:
@@ -62,23 +83,38 @@ def test_the_real_package_goes_in(tmp_path: Path) -> None:
         assert "message_lifecycle/stores/iceberg/tasks.py" in archive.namelist()
 
 
+def test_tasks_import_nothing_that_is_not_packed() -> None:
+    packed = {canonicalize_name(one.name) for one in _with_theirs(NEEDED)} | set(OF_EXECUTORS)
+    names = importlib.metadata.packages_distributions()
+    lacking = [name for name, of in names.items() if not packed & {canonicalize_name(one) for one in of}]
+    assert {"packaging", "sqlalchemy", "airflow"} <= set(lacking)
+    subprocess.run([sys.executable, "-c", REFUSING.format(lacking=lacking, tasks=TASKS)], check=True)
+
+
 def test_a_bare_python_has_what_was_packed(tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.write_text(f'#!/bin/sh\nexec {BARE_PYTHON} -S "$@"\n')  # not those that lie beside it either
+    bare.chmod(0o755)
+    assert subprocess.run([bare, "-c", "import jsonpointer"], capture_output=True, check=False).returncode == 1
     archive = tmp_path / "packages.tar.gz"
     version = importlib.metadata.version("jsonpatch")
     assert pack(archive, SMALL) == [f"jsonpatch {version}", f"jsonpointer {importlib.metadata.version('jsonpointer')}"]
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path / "env", filter="data")
-    program = "import jsonpatch, importlib.metadata; print(jsonpatch.__file__, importlib.metadata.version('jsonpatch'))"
+    program = (
+        "import jsonpatch, jsonpointer, importlib.metadata as m; print(jsonpatch.__file__, jsonpointer.__file__, m.version('jsonpatch'))"
+    )
     # From another folder, as an executor does, whose own Python Spark gives its path.
     answer = subprocess.run(
         ["../env/bin/python", "-c", program],
         cwd=(tmp_path / "work").mkdir() or tmp_path / "work",
-        env={"PATH": "/usr/bin:/bin", "LIFECYCLE_PYTHON": str(BARE_PYTHON), "PYTHONPATH": "/of/spark"},
+        env={"PATH": "/usr/bin:/bin", "LIFECYCLE_PYTHON": str(bare), "PYTHONPATH": "/of/spark"},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert answer.stdout.split() == [str(tmp_path / "env" / "packages" / "jsonpatch.py"), version]
+    packages = tmp_path / "env" / "packages"
+    assert answer.stdout.split() == [str(packages / "jsonpatch.py"), str(packages / "jsonpointer.py"), version]
 
 
 def test_equal_packages_give_equal_bytes(tmp_path: Path) -> None:
@@ -107,6 +143,24 @@ def test_a_full_disk_leaves_no_half_of_an_archive(tmp_path: Path, monkeypatch: p
     with raises("StorageFull"):
         pack(tmp_path / "packages.tar.gz", SMALL)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_context_whose_executors_cannot_have_the_package_is_no_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks next would take it for whole."""
+    from pyspark import SparkContext
+
+    stopped = []
+    conf = SimpleNamespace(getAll=lambda: [("spark.master", "spark://a-cluster:7077")])
+    half = SimpleNamespace(getConf=lambda: conf, stop=lambda: stopped.append(True))
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(SparkContext, "getOrCreate", lambda _: half)
+    monkeypatch.setattr(session, "give_package", full)
+    with raises("SparkUnavailable", match="cannot be given this package: .*No space left"):
+        session._context("tests")
+    assert stopped
 
 
 def test_the_command_refuses_it_with_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from time import perf_counter
@@ -24,10 +25,13 @@ from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import RemoveMessages, UndoPlan
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
     from message_lifecycle.stores.iceberg.reach import Machine
 
 _AIRFLOW_SECONDS = 120
 _CONNECTION = "spark_default"
+_NO_CONNECTION = "Connection not found"
 _WHERE_IT_STANDS = "docs/clusters.md says what stands where."
 
 
@@ -62,7 +66,8 @@ def examine(make_world: MakeWorld) -> Iterator[Finding]:
         tables = _looked_at("tables", trial.tables) if catalog.ok else _after("tables", "the catalog")
         yield tables
         yield _looked_at("tasks", trial.tasks) if tables.ok else _after("tasks", "the tables")
-        yield _looked_at("nothing left", trial.nothing_left) if tables.ok else _after("nothing left", "the tables")
+        # Whatever was made before the tables were found wanting goes, too.
+        yield _looked_at("nothing left", trial.nothing_left) if trial.has_begun else _after("nothing left", "the tables")
     yield _looked_at("Airflow", _airflow)
 
 
@@ -92,25 +97,21 @@ def _settings() -> str:
 
 
 def _ledger() -> str:
-    from sqlalchemy import make_url
-
     from message_lifecycle.ledger import open_ledger
 
-    url = load_config().ledger_url
-    with open_ledger(url) as ledger:
+    with open_ledger(load_config().ledger_url) as ledger:
         ledger.now()
-    return make_url(url).render_as_string(hide_password=True)
+        return ledger.place
 
 
 def _catalog() -> str:
     from message_lifecycle.stores.iceberg.catalog import Tables
-    from message_lifecycle.stores.iceberg.reach import seen_by_java, seen_by_python
+    from message_lifecycle.stores.iceberg.reach import one_catalog
 
-    here, there = seen_by_python(Tables()), seen_by_java()
-    if here != there:
-        told = "Java's (spark-defaults.conf) and Python's (.pyiceberg.yaml) name two catalogs"
-        raise _NotWell(f"{told}: of one alone is {', '.join(sorted(here ^ there)[:3])}. {_WHERE_IT_STANDS}")
-    return f"{len(here)} namespaces, the same for Java and for Python"
+    if not one_catalog(Tables()):
+        told = "Java (spark-defaults.conf) made a namespace that Python (.pyiceberg.yaml) does not find: they name two catalogs"
+        raise _NotWell(f"{told}. {_WHERE_IT_STANDS}")
+    return "Java and Python name the same: one finds what the other makes"
 
 
 class _Trial:
@@ -119,14 +120,18 @@ class _Trial:
     def __init__(self, make_world: MakeWorld, ending: ExitStack) -> None:
         self._make_world, self._ending = make_world, ending
         self._at_s = 1
+        self._table: Table | None = None
+        self.has_begun = False
 
     def tables(self) -> str:
         from message_lifecycle.stores.iceberg.catalog import Tables
 
         world = self._make_world({})
         self._ending.callback(world.close)
+        self.has_begun = True
         self._name = name = TopicName(stream=world.scratch, topic="doctor")
         create_topic(world.services, name, partitions=1, settings={"max_removed_fraction": 1.0})
+        self._table = Tables().load(name)
         messages = [NewMessage(append_time=self._now(), key=key, value=b"v", partition=0) for key in (b"a", b"b")]
         world.writer.append(name, messages, policy_of(world.services, name))
         was = list(world.services.reader.messages(name))
@@ -136,7 +141,6 @@ class _Trial:
         self._published(world, UndoPlan(plan_id=taken))
         if list(world.services.reader.messages(name)) != was:
             raise _NotWell("a removal was taken back, and the table does not show what it did before")
-        self._table = Tables().load(name)
         (self._file, *_) = world.services.reader.log(name).segments[0].files
         return f"a topic was made at {self._table.location()}, a message removed from it and brought back"
 
@@ -159,7 +163,13 @@ class _Trial:
         own, at_once = reach.this_machine(), reach.runs_tasks_here()
         if at_once is not None:
             return f"{at_once} at once, by this process (spark.master)"
-        found, there = reach.machines(Store.of(self._table), f"{self._table.location()}/{self._file}")
+        assert self._table is not None
+        try:
+            found, there = reach.machines(Store.of(self._table), f"{self._table.location()}/{self._file}")
+        except LifecycleError:
+            raise
+        except Exception as error:
+            raise _NotWell(_advised(str(error), own.python)) from error
         wrong = [told for one in found if (told := _differs(own, one))]
         if wrong:
             raise _NotWell("; ".join(wrong))
@@ -171,6 +181,8 @@ class _Trial:
         from message_lifecycle.stores.iceberg.table_files import listed
 
         self._ending.close()
+        if self._table is None:
+            raise _Absent("no topic was made")
         if left := [file.name for file in listed(self._table.io, self._table.location())]:
             raise _NotWell(f"{len(left)} files are left below {self._table.location()}, such as {left[0]}: its keys may not delete")
         return "the topic and all its files are gone"
@@ -187,6 +199,19 @@ def _differs(own: Machine, other: Machine) -> str:
     return f"{other.name} cannot read the store: {other.refused}" if other.refused else ""
 
 
+def _advised(said: str, python: str) -> str:
+    """What Spark says of a Python that runs no task of ours, with what to do."""
+    if "PYTHON_VERSION_MISMATCH" in said:
+        return f"the executors have another Python than {python}, which is here: set LIFECYCLE_PYTHON there, or spark.pyspark.python"
+    if found := re.search(r"No module named '?([\w.]+)|Cannot run program \"([^\"]+)|exec: ([^\s:]+): not found", said):
+        module, *programs = found.groups()
+        if module is None:
+            program = next(filter(None, programs))
+            return f"the executors have no {program}: name their Python {python} by LIFECYCLE_PYTHON there, or by spark.pyspark.python"
+        return f"the executors have no {module}: make an archive with `lifecycle cluster pack` and name it in spark.archives"
+    return f"a task failed: {said}".partition("\n")[0]
+
+
 def _airflow() -> str:
     """By its own command: the package knows no Airflow."""
     from message_lifecycle.stores.iceberg.reach import master
@@ -199,10 +224,19 @@ def _airflow() -> str:
     except subprocess.TimeoutExpired:
         raise _NotWell(f"it did not tell its connection {_CONNECTION} within {_AIRFLOW_SECONDS} s") from None
     if answer.returncode:
-        said = [line for line in (answer.stderr or answer.stdout).splitlines() if line.strip()]
-        raise _NotWell(f"it has no connection {_CONNECTION} ({said[-1] if said else 'it said nothing'}): make one of type Spark")
+        said = [line for line in (answer.stderr or answer.stdout).splitlines() if line.strip()] or ["it said nothing"]
+        if _NO_CONNECTION in answer.stderr + answer.stdout:
+            raise _NotWell(f"it has no connection {_CONNECTION}: make one of type Spark")
+        raise _NotWell(f"Airflow of {os.environ['AIRFLOW_HOME']} did not answer: {said[-1]}")
     (told,) = json.loads(answer.stdout[answer.stdout.index("[") :])
-    named = f"{told['host']}:{told['port']}" if told.get("port") else str(told["host"])
+    named = _master_of(told)
     if master() not in (None, named):
         raise _NotWell(f"its connection {_CONNECTION} names {named}, the command line's spark.master is {master()}: make them one")
     return f"its connection {_CONNECTION} names {named}"
+
+
+def _master_of(connection: Mapping[str, object]) -> str:
+    """As Airflow's provider for Spark puts it together (its `spark_submit` hook)."""
+    kind, host, port = connection["conn_type"], str(connection["host"] or ""), connection["port"]
+    named = host if kind == "spark" and host and ("://" in host or not port) else f"{kind}://{host}"
+    return f"{named}:{port}" if port else named

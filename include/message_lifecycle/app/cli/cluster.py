@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -34,7 +35,11 @@ def pack(
 
     with working("packing"):
         packages = write(file)
-    settings = {"spark.archives": f"{file.absolute()}#env", "spark.pyspark.python": "./env/bin/python"}
+    settings = {
+        "spark.archives": f"{file.absolute()}#env",
+        "spark.pyspark.python": "./env/bin/python",
+        "spark.pyspark.driver.python": sys.executable,  # else spark-submit takes the executors' for the driver's, too
+    }
     told = {"file": str(file), "bytes": file.stat().st_size, "packages": packages, "settings": settings}
 
     def show(screen: Screen, _told: object) -> None:

@@ -4,18 +4,17 @@ by an archive of them all or by an image."""
 from __future__ import annotations
 
 import gzip
+import hashlib
 import importlib.metadata
 import io
 import sys
 import tarfile
+import time
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from message_lifecycle.model.errors import BadInput, storage_failure
 
@@ -28,6 +27,8 @@ NEEDED = ("cachetools", "duckdb", "fsspec", "jsonpatch", "numpy", "orjson", "pya
 # A zip holds times of day; with one fixed time equal code gives equal bytes. It is the earliest that the format knows.
 FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 _PYTHON = "spark.pyspark.python"
+# Executors of a Standalone cluster come one by one, and what is asked before the first has come takes the cluster for a small one.
+_SETTLING_SECONDS, _STILL_SECONDS, _POLL_SECONDS = 10.0, 1.0, 0.1
 # A third larger than by the best one, and made in a fifth of the time.
 _LEVEL = 3
 # Of an executor: its own Python, whose minor version is that of the packages, and beside this file what it lacks.
@@ -57,16 +58,36 @@ def give_package(context: SparkContext, settings: Mapping[str, str], *, submitte
     context.addPyFile(str(zip_package(folder)))
 
 
+def registered(context: SparkContext) -> list[int]:
+    """How many tasks each executor runs at once; asked soon after the start, when their number has stood still for a second. Empty: none has
+    come within ten seconds, as where Spark starts them for tasks alone."""
+    found, since = _executors(context), time.monotonic()
+    while time.time() - context.startTime / 1000 < _SETTLING_SECONDS and not (found and time.monotonic() - since >= _STILL_SECONDS):
+        time.sleep(_POLL_SECONDS)
+        before, found = found, _executors(context)
+        since = since if found == before else time.monotonic()
+    return found
+
+
+def _executors(context: SparkContext) -> list[int]:
+    told = context._jsc.sc().statusStore().executorList(True)
+    every = [told.apply(at) for at in range(told.size())]
+    return [int(one.maxTasks()) for one in every if str(one.id()) != "driver"]
+
+
 def zip_package(folder: Path, package: Path = PACKAGE) -> Path:
-    """Write the package, without caches, as the top level of a zip in the folder."""
-    path = folder / f"{package.name}.zip"
+    """Write the package, without caches, as the top level of a zip in the folder. Its name tells its content: Spark takes no second file
+    of one name."""
     sources = sorted(one for one in package.rglob("*") if one.is_file() and "__pycache__" not in one.parts)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for one in sources:
             entry = zipfile.ZipInfo(str(Path(package.name) / one.relative_to(package)), FIXED_TIME)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, one.read_bytes())
+    path = folder / f"{package.name}-{hashlib.sha256(content.getbuffer()).hexdigest()[:16]}.zip"
+    path.write_bytes(content.getvalue())
     return path
 
 
@@ -105,6 +126,9 @@ def pack(target: Path, needed: Iterable[str] = NEEDED) -> list[str]:
 
 def _with_theirs(needed: Iterable[str]) -> list[importlib.metadata.Distribution]:
     """The distributions, and what they need on this machine, by name."""
+    from packaging.requirements import Requirement  # this module is imported on executors, which lack it
+    from packaging.utils import canonicalize_name
+
     found: dict[str, importlib.metadata.Distribution] = {}
     waiting = list(needed)
     while waiting:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import platform
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from message_lifecycle.stores.iceberg.executors import NEEDED, python_version
-from message_lifecycle.stores.iceberg.java import Jvm, each, settings
+from message_lifecycle.model.errors import SparkUnavailable
+from message_lifecycle.stores.iceberg.executors import NEEDED, python_version, registered
+from message_lifecycle.stores.iceberg.java import Jvm, settings, texts
+from message_lifecycle.stores.iceberg.new_table import make_namespace
 from message_lifecycle.stores.iceberg.pointers import reaching_catalog
 from message_lifecycle.stores.iceberg.session import engine, engine_failures, local_cores, spark_session
 from message_lifecycle.stores.iceberg.tasks import Store
@@ -20,10 +25,15 @@ from message_lifecycle.stores.iceberg.tasks import Store
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark import SparkContext
+
     from message_lifecycle.stores.iceberg.catalog import Tables
 
 # As long as a task that looks holds its place, so that the others go elsewhere.
 _LOOKING_SECONDS = 0.5
+_ROUNDS = 3
+_FIRST_SECONDS = 60
+"""Until the first executor has come."""
 _ABSENT = "not installed"
 
 
@@ -38,17 +48,18 @@ class Machine:
     refused: str = ""
 
 
-def seen_by_python(tables: Tables) -> set[str]:
-    """Namespaces of the catalog, as PyIceberg's configuration names it. Raises CatalogUnavailable."""
-    with reaching_catalog():
-        return {".".join(name) for name in tables.catalog.list_namespaces()}
-
-
-def seen_by_java() -> set[str]:
-    """Namespaces of the catalog, as Spark's configuration names it. Raises SparkUnavailable, CatalogUnavailable."""
-    with engine_failures():
-        java: Jvm = engine()  # type: ignore[assignment]  # typed as a session, which would do as well
-        return {str(name) for name in each(java.lake.listNamespaces())}
+def one_catalog(tables: Tables) -> bool:
+    """Whether PyIceberg's configuration names the catalog that Spark's names: a namespace that Java makes there is looked for, and dropped.
+    Raises CatalogUnavailable, SparkUnavailable."""
+    name = f"doctor-{token_hex(6)}"
+    make_namespace(name)
+    try:
+        with reaching_catalog():
+            return tables.catalog.namespace_exists(name)
+    finally:
+        with engine_failures():
+            java: Jvm = engine()  # type: ignore[assignment]  # typed as a session, which would do as well
+            java.lake.dropNamespace(java._jvm.org.apache.iceberg.catalog.Namespace.of(texts(java, name)))
 
 
 def master() -> str | None:
@@ -69,9 +80,41 @@ def runs_tasks_here() -> int | None:
 def machines(store: Store, path: str) -> tuple[list[Machine], int]:
     """What the executors that answered have, each asked to read the file at `path`; and how many there are. Raises SparkUnavailable."""
     context = spark_session("doctor").sparkContext
-    places = context.defaultParallelism
-    found = context.parallelize(range(places), places).map(partial(_look, store, path)).collect()
-    return list({one.name: one for one in found}.values()), len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1
+    found: dict[str, Machine] = {}
+    with _giving_up(context):
+        for _ in range(_ROUNDS):
+            there = registered(context)
+            places = 2 * (sum(there) or 1)
+            answers = context.parallelize(range(places), places).map(partial(_look, store, path)).collect()
+            found.update({one.name: one for one in answers})
+            # Where Spark starts executors for tasks alone, it has some now.
+            there = registered(context)
+            if len(found) >= len(there):
+                break
+    return list(found.values()), len(there)
+
+
+@contextmanager
+def _giving_up(context: SparkContext) -> Iterator[None]:
+    """Spark waits without end for an executor; a person does not."""
+    gone = threading.Event()
+
+    def look() -> None:
+        if not registered(context):
+            gone.set()
+            context.cancelAllJobs()
+
+    timer = threading.Timer(_FIRST_SECONDS, look)
+    timer.start()
+    try:
+        yield
+    except Exception as error:
+        if gone.is_set():
+            what = f"{context.master} gave no executor within {_FIRST_SECONDS} s: it has no core or memory free, or does not reach this machine"
+            raise SparkUnavailable(what) from error
+        raise
+    finally:
+        timer.cancel()
 
 
 def _look(store: Store, path: str, _place: int) -> Machine:

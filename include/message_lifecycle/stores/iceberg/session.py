@@ -106,7 +106,7 @@ def spark_session(app_name: str) -> SparkSession:
 
 
 def _context(app_name: str) -> SparkContext:
-    """Of this process; where its tasks run on other machines, they have our package."""
+    """Of this process; where its tasks run on other machines, they have our package. Raises SparkUnavailable, and then there is none."""
     from pyspark import SparkConf, SparkContext
 
     _pass_no_arrays()
@@ -117,7 +117,11 @@ def _context(app_name: str) -> SparkContext:
         if context is not there:
             given = dict(context.getConf().getAll())
             if local_cores(given) is None:
-                give_package(context, given, submitted=_SUBMITTED in os.environ)
+                try:
+                    give_package(context, given, submitted=_SUBMITTED in os.environ)
+                except Exception as error:  # of a disk, or of Java: whoever asks next finds no context half made
+                    context.stop()
+                    raise SparkUnavailable(f"its executors cannot be given this package: {error}") from error
         return context
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeVar, cast
 
 from message_lifecycle.model.errors import LifecycleError, code_of
+from message_lifecycle.stores.iceberg.executors import registered
 from message_lifecycle.stores.iceberg.java import Jvm
 from message_lifecycle.stores.iceberg.session import local_cores
 from message_lifecycle.stores.iceberg.table_files import delete_files, listed
@@ -26,7 +27,6 @@ from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 MEBIBYTE = 1 << 20
@@ -189,10 +189,12 @@ def in_tasks(
         return []
     settings = session._settings if isinstance(session, Jvm) else dict(session.sparkContext.getConf().getAll())
     here = local_cores(settings)
-    cores, beside = _of_cluster(session.sparkContext, settings) if here is None else (here, here)
-    at_once, share_of = min(cores, len(items)), min(beside, len(items))
+    executors = [here] if here is not None else registered(session.sparkContext)
+    # Where none has come yet, as many tasks may share one as there are.
+    at_once, share_of = min(sum(executors) or len(items), len(items)), min(max(executors, default=len(items)), len(items))
+    cores_of_task = 1 if here is not None else int(settings.get("spark.task.cpus", "1"))
     share = Resources(
-        threads=max(1, beside // share_of),
+        threads=cores_of_task * max(1, max(executors, default=1) // share_of),
         memory_bytes=memory_bytes // share_of,
         spill_folder=_spill_folder(settings.get("spark.local.dir")),
         # Of a rate below a byte for each task nobody makes anything; it must not become none.
@@ -209,17 +211,6 @@ def in_tasks(
     finally:
         # Also where one has failed or a person breaks this off: what still writes would write on after the caller has tidied up.
         threads.shutdown(wait=True, cancel_futures=True)
-
-
-def _of_cluster(context: SparkContext, settings: Mapping[str, str]) -> tuple[int, int]:
-    """How many tasks run at once, in all and on one executor."""
-    cores = context.defaultParallelism
-    of_each = settings.get("spark.executor.cores")
-    if of_each is None:
-        # The driver is told among them.
-        executors = len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1
-        return cores, -(-cores // max(1, executors))
-    return cores, max(1, int(of_each) // int(settings.get("spark.task.cpus", "1")))
 
 
 def _spill_folder(folders: str | None) -> str:

@@ -214,8 +214,10 @@ def _drop_table(catalog: Catalog, place: tuple[str, ...]) -> None:
     """With its files."""
     table = catalog.load_table(place)
     location, io = table.location(), table.io
+    # While the table is there: keys that a catalog gives out for it go with it, and so does the way to what is left.
+    files = [] if is_local(location) else [file.name for file in listed(io, location)]
     catalog.drop_table(place)
     if is_local(location):
         shutil.rmtree(local_path(location), ignore_errors=True)
     else:
-        delete_files(io, location, [file.name for file in listed(io, location)])
+        delete_files(io, location, files)

@@ -198,11 +198,12 @@ def decided(session: SparkSession, plan: Plan, view_snapshot_id: int) -> DataFra
     """Each key's latest message, and every one without a key, of the plan's partitions: with `reason` why it is not in the new view
     (null: it is), and its new `delete_horizon`."""
     rules = _rules(plan)
-    order = "struct(event_time IS NOT NULL, event_time, offset)" if rules.by_event_time else "struct(offset)"
+    order = "event_time DESC NULLS LAST, offset DESC" if rules.by_event_time else "offset DESC"
     # One without a key stands alone.
     alike = "PARTITION BY partition, key, CASE WHEN key IS NULL THEN offset END"
-    rows = source(session, plan, view_snapshot_id).selectExpr("*", f"(max({order}) OVER ({alike})).offset AS latest")
-    return judged(rows.where("offset = latest").drop("latest"), rules)
+    # The first of a rank: Spark keeps no other while it sorts, where an aggregate over the window would hold all messages of a key.
+    rows = source(session, plan, view_snapshot_id).selectExpr("*", f"row_number() OVER ({alike} ORDER BY {order}) AS rank")
+    return judged(rows.where("rank = 1").drop("rank"), rules)
 
 
 def _rules(plan: Plan) -> FoldRules:
