@@ -17,6 +17,7 @@ BENCHMARKS = (
     "compaction",
     "documents",
     "due",
+    "commands",
     "segment_drop",
     "gate_cost",
     "markers",

@@ -24,7 +24,7 @@ from message_lifecycle.stores.iceberg.layout import LIVE
 
 TOPICS = 100
 REPEATS = 3
-_PEER = """
+PEER = """
 import sys
 from pyiceberg.catalog import load_catalog
 catalog = load_catalog("lake")
@@ -45,23 +45,24 @@ def main() -> int:
             create_topic(s, name, partitions=4, settings={"message_expiry": 3600})
         asked = [str(name) for name in names]
         command = [str(venv_bin() / "lifecycle"), "due", *asked, "--output", "json"]
-        _cost(command)  # the first look reads the tables and remembers
-        ours = [_cost(command) for _ in range(REPEATS)]
-        peer = [_cost([sys.executable, "-c", _PEER, names[0].namespace]) for _ in range(REPEATS)]
+        cost(command)  # the first look reads the tables and remembers
+        ours = [cost(command) for _ in range(REPEATS)]
+        peer = [cost([sys.executable, "-c", PEER, names[0].namespace]) for _ in range(REPEATS)]
     finally:
         for name in names:
             catalog.drop_table((name.namespace, name.table()))
             view_file.drop((name.namespace, name.table(LIVE)))
         catalog.drop_namespace(names[0].namespace)
     for what, costs in (("lifecycle due, 100 idle topics", ours), ("PyIceberg loads the 100 tables", peer)):
-        cpu, wall = (statistics.median(cost[index] for cost in costs) for index in (0, 1))
+        cpu, wall = (statistics.median(one[index] for one in costs) for index in (0, 1))
         print(f"{what:34} {cpu:6.2f} CPU s  {wall:6.2f} s wall")
-    ratio = statistics.median(cost[0] for cost in ours) / statistics.median(cost[0] for cost in peer)
+    ratio = statistics.median(one[0] for one in ours) / statistics.median(one[0] for one in peer)
     print(f"ratio {ratio:.2f} (bound: 2 CPU s)")
     return 0
 
 
-def _cost(command: list[str]) -> tuple[float, float]:
+def cost(command: list[str]) -> tuple[float, float]:
+    """CPU and wall seconds of a process, its children's CPU among them."""
     started = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)

@@ -28,7 +28,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
-from moto.s3.models import s3_backends
+from moto.s3.models import FakeKey, s3_backends
 from pyarrow.fs import S3FileSystem
 from werkzeug.serving import make_server
 
@@ -171,9 +171,43 @@ class S3Server:
 
     def objects(self, below: str) -> list[str]:
         """Paths of all objects below the folder, empty ones that stand for folders included."""
+        return sorted(path for path, versions in self._kept(below) if isinstance(versions[-1], FakeKey))
+
+    def content(self, path: str) -> bytes:
+        bucket, _, name = path.partition("/")
+        return bytes(_bucket(bucket).keys[name].value)
+
+    @contextmanager
+    def keeping_versions(self, bucket: str) -> Iterator[None]:
+        """Of what is deleted or replaced meanwhile."""
+        _bucket(bucket).versioning_status = "Enabled"
+        try:
+            yield
+        finally:
+            _bucket(bucket).versioning_status = None
+
+    def earlier_versions(self, below: str) -> list[tuple[str, bytes]]:
+        """Path and content of each that is not the newest of its object, or whose object was deleted."""
+        return [(path, one.value) for path, versions in self._kept(below) for one in versions[:-1] if isinstance(one, FakeKey)]
+
+    def end_versions(self, below: str) -> None:
+        """As a rule of the bucket does."""
+        for path, versions in list(self._kept(below)):
+            bucket, _, name = path.partition("/")
+            if isinstance(versions[-1], FakeKey):
+                _bucket(bucket).keys.setlist(name, versions[-1:])
+            else:
+                _bucket(bucket).keys.pop(name)
+
+    def _kept(self, below: str) -> Iterator[tuple[str, list[Any]]]:
+        """Each object by its path, with its versions, the oldest first; the last may say that it was deleted."""
         bucket, _, prefix = below.partition("/")
-        kept = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[bucket].keys
-        return sorted(f"{bucket}/{name}" for name in kept if name.startswith(f"{prefix.rstrip('/')}/"))
+        kept = _bucket(bucket).keys
+        return ((f"{bucket}/{name}", kept.getlist(name)) for name in kept if name.startswith(f"{prefix.rstrip('/')}/"))
+
+
+def _bucket(name: str) -> Any:
+    return s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[name]
 
 
 def _header(name: str) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from message_lifecycle.app import steps
+from message_lifecycle.app import receipts, steps
 from message_lifecycle.app.erasures import ask, carry_out, settle_latest
 from message_lifecycle.app.operations import erasure as operation
 from message_lifecycle.app.topics import copy_topic, create_topic
-from message_lifecycle.model.errors import TopicBusy
+from message_lifecycle.model.errors import TopicBusy, storage_refused
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import GateReport
@@ -122,3 +122,35 @@ def test_a_copy_under_way_is_waited_for_where_nothing_is_found(make_world: MakeW
     assert s.ledger.erasure(request_id).state == "requested"
     carry_out(s, request_id, approver=lambda *_: YES)
     assert s.ledger.erasure(request_id).state == "erased"
+
+
+@MEMORY
+def test_what_lies_beneath_the_tables_keeps_a_request_open(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make(make_world({}))
+    s, kept = world.services, ["the bucket keeps 3 earlier versions"]
+    append(world, b"a", KEY)
+    monkeypatch.setattr(s.stores.rewrite, "kept_beneath", lambda _: kept)
+    request = ask(s, KEY, topics=[NAME], forbid=True, by="ada", why="a letter")
+    (found,) = carry_out(s, request.request_id, approver=lambda *_: YES)
+    assert found.is_done and keys(world) == [b"a"]
+    asked = s.ledger.erasure(request.request_id)
+    assert (asked.state, asked.detail) == ("requested", f"{NAME}: {kept[0]}")
+    assert receipts.verify(s, request.request_id) == [asked.detail]
+    kept.clear()
+    carry_out(s, request.request_id)
+    assert s.ledger.erasure(request.request_id).state == "erased"
+
+
+@MEMORY
+def test_what_lies_beneath_and_cannot_be_told_keeps_it_open_too(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make(make_world({}))
+    s = world.services
+
+    def refused(_: TopicName) -> None:
+        raise storage_refused("s3://lake", "not now")
+
+    monkeypatch.setattr(s.stores.rewrite, "kept_beneath", refused)
+    request = ask(s, KEY, topics=[NAME], forbid=True, by="ada", why="a letter")
+    carry_out(s, request.request_id)
+    asked = s.ledger.erasure(request.request_id)
+    assert asked.state == "requested" and asked.detail.startswith(f"{NAME}: StorageRefused: ")

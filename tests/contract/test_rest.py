@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any
 
 import pytest
 
-from message_lifecycle.app import views
+from message_lifecycle.app import receipts, views
+from message_lifecycle.app.erasures import carry_out
 from message_lifecycle.app.reading import read_compacted
 from message_lifecycle.app.scenario import World
 from message_lifecycle.app.topics import alter_topic
 from message_lifecycle.app.wiring import WORLDS
+from message_lifecycle.model.erasure import ErasureRequest
 from message_lifecycle.model.message import is_marker
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import PurgeKey, RemoveMessages, UndoPlan
@@ -31,9 +34,13 @@ from tests.effort import hunt, sample
 from tests.errors import raises
 from tests.rest_catalog import Answer, Asked, Serve
 from tests.rest_lake import GivesKeys, RestLake
+from tests.s3_server import Asked as S3Asked
+from tests.s3_server import Refused, S3Server
+from tests.s3_server import Serve as S3Serve
 from tests.undone import published, run, sealed_segments, stored, undone
 from tests.undone_documents import made, purged
 
+SOUGHT = b"sought for, and to be gone"
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
 
@@ -114,6 +121,45 @@ def test_keys_that_end_within_a_stage_are_renewed(rest_s3: RestLake, ends: str, 
         published(world, name, 9, "compaction")
         assert ended and [m.offset for m in read_compacted(world.services, name)] == [1, 3, 4]
         world.close()
+
+
+@hunt
+def test_what_a_bucket_keeps_beneath_keeps_an_erasure_open(rest_s3: RestLake) -> None:
+    """The key is in no object, and in versions of objects that only the bucket's owner can end."""
+    store = rest_s3.s3
+    assert store is not None
+    with rest_s3.entered(), store.keeping_versions("lake"):
+        world = WORLDS["iceberg"]({}, NO_OPTIONS)
+        name = topic_of(world)
+        append(world, name, 1, b"a", SOUGHT)
+        erased(world, name, 5, SOUGHT)
+        (request,) = world.services.ledger.erasures()
+        below = Tables().load(name).location().removeprefix("s3://")
+        assert (request.state, request.detail) == ("requested", f"{name}: {_kept(store, below)}")
+        assert any(SOUGHT in content for path, content in store.earlier_versions(below) if path.endswith(".parquet"))
+        assert not any(SOUGHT in store.content(path) for path in store.objects(below))
+        assert receipts.verify(world.services, request.request_id) == [f"{name}: {_kept(store, below)}"]
+
+        def refuse(asked: S3Asked, serve: S3Serve) -> Any:
+            return Refused(HTTPStatus.FORBIDDEN, "AccessDenied") if "versions" in asked.query else serve()
+
+        store.around = refuse
+        assert "let the keys list them" in _carried_out(world, request.request_id).detail
+        store.around = lambda _, serve: serve()
+        store.end_versions(below)
+        assert _carried_out(world, request.request_id).state == "erased"
+        assert receipts.verify(world.services, request.request_id) == []
+        world.close()
+
+
+def _kept(store: S3Server, below: str) -> str:
+    kept = len(store.earlier_versions(below))
+    return f"lake keeps {kept} earlier versions of its objects, which nothing here reads or removes: let a rule of the bucket end them"
+
+
+def _carried_out(world: World, request_id: str) -> ErasureRequest:
+    carry_out(world.services, request_id)
+    return world.services.ledger.erasure(request_id)
 
 
 @hunt

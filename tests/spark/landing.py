@@ -65,7 +65,7 @@ class Landing:
     def take(
         self,
         name: TopicName,
-        folder: Path,
+        folder: Path | str,
         mapping: FieldMapping = KEYED,
         *,
         shift_to: date | None = None,

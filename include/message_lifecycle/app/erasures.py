@@ -18,7 +18,7 @@ from message_lifecycle.app.known import all_topics, why_absent
 from message_lifecycle.app.operations.erasure import INTAKE, forget_former, writers_waited_for
 from message_lifecycle.app.operations.reclaim import is_gone, lost
 from message_lifecycle.app.operations.topics import uuid_of
-from message_lifecycle.app.receipts import eraser_of
+from message_lifecycle.app.receipts import beneath, eraser_of
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.app.topics import line_of
@@ -151,7 +151,7 @@ def settle(s: Services, request: ErasureRequest, found: Sequence[Erased]) -> Era
     missing = sorted(set(topics_of(s, request)) - {one.topic for one in found})
     left = [one for one in found if not one.is_done]
     reasons = [*(one.told() for one in left), *(_not_looked_at(s, name) for name in missing), *unreached(s, request)]
-    detail = "; ".join(reasons or copied_again(s, request))
+    detail = "; ".join(reasons or [*kept_beneath(s, request), *copied_again(s, request)])
     if not detail:
         forget_former(s, request)
         s.ledger.set_erasure_state(request.request_id, "erased")
@@ -202,6 +202,11 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
         ]
         + list(() if request.topics else s.strays())
     )
+
+
+def kept_beneath(s: Services, request: ErasureRequest) -> list[str]:
+    """What stores keep of the topics' files beneath their tables, in words: an erasure that is done for every table is not done there."""
+    return [f"{name}: {told}" for name in topics_of(s, request) for told in beneath(s, name)]
 
 
 def _told_of_remnant(s: Services, left: Remnant) -> str:

@@ -207,7 +207,6 @@ class _Taken:
 
 def take_files(intake: Intake, name: TopicName, path: str, options: IngestOptions) -> IngestResult:
     """See `ingest.ingest`. Raises InvalidAppend (a mirror), ChangedFile, TopicBusy, and what reading and writing raise."""
-    from message_lifecycle.sources.files import find_files
     from message_lifecycle.sources.messages import MAX_FILES
 
     topic = intake.topics.describe(name)
@@ -218,7 +217,7 @@ def take_files(intake: Intake, name: TopicName, path: str, options: IngestOption
     intake.ledger.check(name, topic.ledger)
     policy = resolve(topic=topic.settings, server=intake.server)
     with intake.ledger.lock(name, wait_seconds=_LOCK_SECONDS, purpose="ingest"):
-        found = find_files(path)
+        found = _files_at(path)
         files = {file.name: file for file in found}
         known = [SourceFile(path=file.name, size_bytes=file.size_bytes, sha256=file.sha256()) for file in found]
         changed = intake.ledger.changed_files(name, known) if options.skip_changed else ()
@@ -233,6 +232,19 @@ def take_files(intake: Intake, name: TopicName, path: str, options: IngestOption
                 taken[batch_id] = fresh, _take(intake, name, batch_id, [files[f.path] for f in fresh], policy, options)
     before = len(known) - sum(len(fresh) for fresh, _ in taken.values())
     return _result(intake, name, taken, files_before=before, changed=tuple(file.path for file in changed))
+
+
+def _files_at(place: str) -> Sequence[InputFile]:
+    """Below a folder of this machine, or of the store that the lake's catalog has keys for. Raises NoInput, UnreadableFile, StorageRefused."""
+    from message_lifecycle.sources.files import files_of, find_files
+
+    if "://" not in place or place.startswith("file:"):
+        return find_files(place.removeprefix("file://"))
+    from message_lifecycle.stores.iceberg.catalog import Tables
+    from message_lifecycle.stores.iceberg.tasks import Store
+
+    store = Store.of_catalog(Tables().catalog)
+    return files_of(place, store.listed(place), store)
 
 
 def _left_open(intake: Intake, name: TopicName, known: Sequence[SourceFile]) -> tuple[str, Sequence[SourceFile]] | None:

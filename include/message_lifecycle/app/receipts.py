@@ -12,7 +12,7 @@ from message_lifecycle.app.erasure_secret import match_of
 from message_lifecycle.app.known import of_it_alone
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, Matches, Receipt, TableReceipt, TopicReceipt
-from message_lifecycle.model.errors import LifecycleError, UnknownTopic, unsupported_erasure
+from message_lifecycle.model.errors import LifecycleError, UnknownTopic, code_of, unsupported_erasure
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.plan import Plan
@@ -35,6 +35,16 @@ def eraser_of(s: Services, name: TopicName) -> Eraser:
     if s.stores.rewrite is None:
         raise unsupported_erasure(f"topic {name}", "its store cannot erase keys")
     return s.stores.rewrite
+
+
+def beneath(s: Services, name: TopicName) -> Sequence[str]:
+    """What the store keeps of the topic's files beneath its tables, in words, or why that cannot be told."""
+    try:
+        return eraser_of(s, name).kept_beneath(name)
+    except UnknownTopic:
+        return ()  # deleted, of which others tell
+    except LifecycleError as error:
+        return (f"{code_of(error)}: {error}",)
 
 
 def keep(s: Services, plan: Plan, found: Sequence[ErasedTable]) -> None:
@@ -86,6 +96,7 @@ def verify(s: Services, request_id: str) -> list[str]:
         wrong += [
             f"{topic.topic}: {folder}, its archive, is not there, and was not looked into" for folder in archiving.lost(s, plan.topic)
         ]
+        wrong += [f"{topic.topic}: {told}" for told in beneath(s, plan.topic)]
         former = archiving.former_holders(s, plan.topic, policy_of(s, plan.topic), matches)
         wrong += [f"{topic.topic}: the archive {folder}, which it used before, holds the key" for folder in former]
         searched = {table.table for table in topic.tables}

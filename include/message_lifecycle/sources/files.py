@@ -10,14 +10,15 @@ import codecs
 import csv
 import gzip
 import hashlib
+import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
-from pathlib import Path
-from typing import Literal
-from urllib.parse import unquote
+from pathlib import Path, PurePosixPath
+from typing import IO, Literal, Protocol, cast
+from urllib.parse import quote, unquote
 
 from message_lifecycle.model.errors import BadInput, InvalidSetting
 
@@ -34,9 +35,12 @@ _GZIP = ".gz"
 _ALLOWED = ", ".join(KINDS) + "; text also with .gz"
 # Spark takes these for patterns, Hadoop a colon for a scheme.
 _UNSAFE = frozenset("[]{}*?\\:")
+_CUTTING = frozenset("#?")
 _PARQUET_MAGIC = b"PAR1"
 UTF_8 = "utf-8"
 _LINES_TRIED = 1000
+_AT_ONCE = 8 << 20
+"""Bytes that are asked of a store at once."""
 _DELIMITERS = (";", "\t", "|", ",")
 _NAME_IT = "name the encoding that it has with --encoding, as latin-1"
 _ASCII = bytes(range(128))
@@ -49,22 +53,50 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "UTF-16"),
 )
 """Byte order marks, the longer ones first."""
+# What Spark tells of a task that raised NotRead.
+_THERE = re.compile(r"NotRead: (\S+) (.+)")
 _FILE = re.compile(r"\[FAILED_READ_FILE[^\]]*\][^\n]*?reading file (?:file:)?/*(/[^\s]+?)\.?(?:\s|$)")
+
+
+class Store(Protocol):
+    """The way to files that are not on this machine. It goes to executors with them."""
+
+    def open(self, path: str) -> IO[bytes]:
+        """For reading, from its beginning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:
-    """One file to take. `name`: below the folder that was given."""
+    """One file to take. `name`: below the folder that was given. `store`: where it is; None: on this machine, and on all that read it."""
 
     name: str
-    path: Path
+    path: str
     kind: Kind
     size_bytes: int
+    store: Store | None = None
+
+    @property
+    def is_packed(self) -> bool:
+        return self.path.lower().endswith(_GZIP)
+
+    def open(self) -> IO[bytes]:
+        return (
+            Path(self.path).open("rb")
+            if self.store is None
+            else io.BufferedReader(cast(io.RawIOBase, self.store.open(self.path)), _AT_ONCE)
+        )
 
     def sha256(self) -> str:
         """Of the content: what tells a file that was taken from another one of its name."""
-        with self.path.open("rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
+        with self.open() as content:
+            return hashlib.file_digest(cast(io.BufferedReader, content), "sha256").hexdigest()
+
+
+class NotRead(Exception):
+    """Of a task: a file that is in a store, and why it could not be read."""
+
+    def __init__(self, file: InputFile, reason: str) -> None:
+        super().__init__(f"{quote(file.path, safe=':/')} {reason}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,28 +122,51 @@ def find_files(place: str | Path) -> tuple[InputFile, ...]:
     if ".." in root.parts:  # which Spark drops from a path; a file keeps the name that was given
         root = root.parent.resolve() / root.name if root.is_file() else root.resolve()
     if root.is_file():
-        return (_input_file(root.name, root),)
+        return (_here(root.name, root),)
     if not root.is_dir():
         raise no_input(str(place), "no such file or folder")
-    found = [
-        _input_file(path.relative_to(root).as_posix(), path)
-        for path in root.rglob("*")
-        if path.is_file() and not any(part.startswith((".", "_")) for part in path.relative_to(root).parts)
-    ]
+    below = ((path.relative_to(root).as_posix(), path) for path in root.rglob("*") if path.is_file())
+    return _in_order(str(place), [_here(name, path) for name, path in below if not _is_hidden(name)])
+
+
+def _here(name: str, path: Path) -> InputFile:
+    if unsafe := sorted(set(str(path)) & _UNSAFE):
+        raise unreadable_file(str(path), f"its path holds {' '.join(unsafe)}, which Spark takes for a pattern")
+    return InputFile(name=name, path=str(path), kind=_kind_of(str(path)), size_bytes=path.stat().st_size)
+
+
+def files_of(place: str, listed: Iterable[tuple[str, int]], store: Store) -> tuple[InputFile, ...]:
+    """The same of a folder in a store: `listed` are the names below it with their sizes; of a single file, its name is empty.
+
+    Raises NoInput, UnreadableFile."""
+    found = []
+    for name, size_bytes in listed:
+        path = f"{place.rstrip('/')}/{name}" if name else place
+        if _is_hidden(name):
+            continue
+        if unsafe := sorted(set(path) & _CUTTING):
+            raise unreadable_file(path, f"its path holds {' '.join(unsafe)}, at which a URI is cut")
+        found.append(InputFile(name=name or path.rpartition("/")[2], path=path, kind=_kind_of(path), size_bytes=size_bytes, store=store))
+    return _in_order(place, found)
+
+
+def _in_order(place: str, found: Sequence[InputFile]) -> tuple[InputFile, ...]:
     if not found:
-        raise no_input(str(place), "the folder holds no file")
+        raise no_input(place, "the folder holds no file")
     return tuple(sorted(found, key=lambda file: file.name))
 
 
-def _input_file(name: str, path: Path) -> InputFile:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith((".", "_")) for part in name.split("/"))
+
+
+def _kind_of(path: str) -> Kind:
+    suffixes = [suffix.lower() for suffix in PurePosixPath(path).suffixes]
     packed = suffixes[-1:] == [_GZIP]
     kind = KINDS.get(suffixes[-2] if packed and len(suffixes) > 1 else suffixes[-1] if suffixes else "")
     if kind is None or (packed and kind == "parquet"):
-        raise unreadable_file(str(path), f"its kind is not known by its name. Allowed: {_ALLOWED}")
-    if unsafe := sorted(set(str(path)) & _UNSAFE):
-        raise unreadable_file(str(path), f"its path holds {' '.join(unsafe)}, which Spark takes for a pattern")
-    return InputFile(name=name, path=path, kind=kind, size_bytes=path.stat().st_size)
+        raise unreadable_file(path, f"its kind is not known by its name. Allowed: {_ALLOWED}")
+    return kind
 
 
 def shapes(files: Iterable[InputFile], *, delimiter: str, encoding: str = UTF_8) -> dict[Shape, list[InputFile]]:
@@ -122,7 +177,7 @@ def shapes(files: Iterable[InputFile], *, delimiter: str, encoding: str = UTF_8)
         try:
             shape = _shape(file, delimiter, encoding)
         except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-            raise unreadable_file(str(file.path), str(error)) from error
+            raise unreadable_file(file.path, str(error)) from error
         if shape is not None:
             found.setdefault(shape, []).append(file)
     return found
@@ -155,28 +210,28 @@ def _shape(file: InputFile, delimiter: str, encoding: str) -> Shape | None:
     if file.kind == "json lines":
         return Shape(kind="json lines")
     if first is None:
-        raise unreadable_file(str(file.path), f"its header is not valid {encoding}; {_NAME_IT}")
+        raise unreadable_file(file.path, f"its header is not valid {encoding}; {_NAME_IT}")
     if not first:
         return None
     fields = tuple(next(csv.reader([first], delimiter=delimiter)))
     if twice := sorted({name for name in fields if fields.count(name) > 1}):
-        raise unreadable_file(str(file.path), f"its header names {', '.join(map(repr, twice))} more than once")
+        raise unreadable_file(file.path, f"its header names {', '.join(map(repr, twice))} more than once")
     return Shape(kind="csv", fields=fields, header=first)
 
 
 def _first_line(file: InputFile, encoding: str) -> str | None:
     """None: that line is no text, but a later one is. Raises UnreadableFile where none of the first lines is."""
-    with gzip.open(file.path) if file.path.suffix.lower() == _GZIP else file.path.open("rb") as content:
+    with file.open() as raw, gzip.open(raw) if file.is_packed else raw as content:
         first = content.readline()
         if first.startswith(_PARQUET_MAGIC):
-            raise unreadable_file(str(file.path), f"it is a Parquet file, but its name says {file.kind}")
+            raise unreadable_file(file.path, f"it is a Parquet file, but its name says {file.kind}")
         if wide := next((name for mark, name in _MARKS if first.startswith(mark)), None):
             how = f"convert it first (`iconv -f {wide} -t UTF-8`); --encoding is for files whose lines end as those of ASCII"
-            raise unreadable_file(str(file.path), f"by its byte order mark it is {wide}; {how}")
+            raise unreadable_file(file.path, f"by its byte order mark it is {wide}; {how}")
         # A byte order mark is no part of the first field's name.
         first = first.removeprefix(codecs.BOM_UTF8)
         if first and not any(_is_text(line, encoding) for line in chain([first], islice(content, _LINES_TRIED - 1))):
-            raise unreadable_file(str(file.path), f"none of its first {_LINES_TRIED:,} lines is valid {encoding}; {_NAME_IT}")
+            raise unreadable_file(file.path, f"none of its first {_LINES_TRIED:,} lines is valid {encoding}; {_NAME_IT}")
     return first.decode(encoding).rstrip("\r\n") if _is_text(first, encoding) else None
 
 
@@ -193,12 +248,13 @@ def _parquet_shape(file: InputFile) -> Shape:
     from pyarrow import parquet
 
     try:
-        schema = parquet.read_schema(file.path)
+        with file.open() as content:
+            schema = parquet.read_schema(content)
     except (pa.ArrowException, OSError) as error:
-        raise unreadable_file(str(file.path), f"it is no Parquet file, or a broken one ({error})") from error
+        raise unreadable_file(file.path, f"it is no Parquet file, or a broken one ({error})") from error
     folded = [name.casefold() for name in schema.names]
     if twice := sorted({name for name in schema.names if folded.count(name.casefold()) > 1}):
-        raise unreadable_file(str(file.path), f"its fields {', '.join(map(repr, twice))} differ in case only")
+        raise unreadable_file(file.path, f"its fields {', '.join(map(repr, twice))} differ in case only")
     nanoseconds = frozenset(f.name for f in schema if pa.types.is_timestamp(f.type) and f.type.unit == "ns")
     types = tuple(str(field.type) for field in schema)
     return Shape(kind="parquet", fields=tuple(schema.names), types=types, nanoseconds=nanoseconds)
@@ -247,6 +303,8 @@ def named_failures() -> Iterator[None]:
         yield
     except (Py4JJavaError, PySparkException) as error:
         text = _whole(error)
+        if there := _THERE.search(text):
+            raise unreadable_file(unquote(there[1]), there[2]) from error
         if found := _FILE.search(text):
             raise unreadable_file(unquote(found.group(1)), _cause(text)) from error
         raise

@@ -109,7 +109,9 @@ def read_messages(session: SparkSession, files: Sequence[InputFile], mapping: Fi
 
 def _names(read: DataFrame, files: Sequence[InputFile]) -> list[tuple[str, str, int]]:
     """Spark spells paths its own way, and file systems list them in any order."""
-    by_path = {str(file.path): (file.name, number) for number, file in enumerate(files)}
+    by_path = {file.path: (file.name, number) for number, file in enumerate(files)}
+    if files[0].store is not None:
+        return [(path, *found) for path, found in by_path.items()]
     spelled = {uri: Path(unquote(uri.removeprefix("file:"))) for uri in read.inputFiles()}
     return [("file:" + uri.removeprefix("file:").replace("///", "/", 1), *by_path[str(p)]) for uri, p in spelled.items()]
 

@@ -27,6 +27,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from message_lifecycle.model.erasure import BASE64
 from message_lifecycle.model.errors import InvalidSetting
 from message_lifecycle.model.instants import INT64_MAX, INT64_MIN, Instant, format_instant, of_datetime
+from message_lifecycle.sources import elsewhere
 from message_lifecycle.sources.files import UTF_8, InputFile, Shape, missing_field, unreadable_file
 
 AT_BITS = 48
@@ -65,7 +66,7 @@ def read_records(
     if shape.fields:
         for field in wanted:
             if field not in shape.fields:
-                raise missing_field(str(files[0].path), field, shape.fields)
+                raise missing_field(files[0].path, field, shape.fields)
     try:
         match shape.kind:
             case "parquet":
@@ -75,20 +76,22 @@ def read_records(
             case "json lines":
                 return _json(_filled_lines(session, files, encoding), wanted, encoding)
     except PySparkException as error:
-        raise unreadable_file(str(files[0].path), str(error).splitlines()[0]) from error
+        raise unreadable_file(files[0].path, str(error).splitlines()[0]) from error
 
 
 def _lines(session: SparkSession, files: Sequence[InputFile]) -> DataFrame:
+    if files[0].store is not None:
+        return elsewhere.lines(session, files)
     # Spark cuts no file into blocks smaller than this, so blocks can be counted by it.
     java: Any = session._jsparkSession
     conf = java.sessionState().conf()
     block_bytes = max(1, min(int(conf.filesOpenCostInBytes()), int(conf.filesMaxPartitionBytes())))
     for file in files:
         if file.size_bytes >= _BLOCKS * block_bytes:
-            raise unreadable_file(str(file.path), f"it is larger than {_BLOCKS * block_bytes} bytes; split it")
+            raise unreadable_file(file.path, f"it is larger than {_BLOCKS * block_bytes} bytes; split it")
     line = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _LINE_BITS) - 1))
     block = F.shiftleft((F.col("_metadata.file_block_start") / F.lit(block_bytes)).cast("bigint"), _LINE_BITS)
-    return session.read.text([str(file.path) for file in files]).select(
+    return session.read.text([file.path for file in files]).select(
         "value", F.col("_metadata.file_path").alias("path"), (block + line).alias("at")
     )
 
@@ -230,16 +233,22 @@ def _parquet(session: SparkSession, shape: Shape, files: Sequence[InputFile]) ->
     if shape.nanoseconds:
         # Spark has no type for them; as numbers they are read by their unit.
         session.conf.set(_NANOS_AS_LONG, "true")
-    read = session.read.parquet(*(str(file.path) for file in files))
+    if files[0].store is not None:
+        read, schema = elsewhere.records(session, files)
+        of, place = "record.", (F.col("path"), F.col("at"))
+    else:
+        read = session.read.parquet(*(file.path for file in files))
+        schema, of = read.schema, ""
+        place = F.col("_metadata.file_path").alias("path"), F.col("_metadata.row_index").alias("at")
     # In a struct, so that fields of any name stay apart from our own.
-    record = F.struct(*(_finer(field.name, shape).alias(field.name) for field in read.schema))
-    frame = read.select(record.alias("record"), F.col("_metadata.file_path").alias("path"), F.col("_metadata.row_index").alias("at"))
+    record = F.struct(*(_finer(f"{of}{_quoted(field.name)}", field.name, shape).alias(field.name) for field in schema))
+    frame = read.select(record.alias("record"), *place)
     fields: dict[str, tuple[Column, T.DataType]] = {
         field.name: (
             F.col("record")[field.name],
             T.TimestampType() if field.name in shape.nanoseconds else field.dataType,
         )
-        for field in read.schema
+        for field in schema
     }
     whole = F.to_json("record", {"ignoreNullFields": "false"})
     return Records(frame=frame, fields=fields, whole=whole, raw=whole, broken=F.lit(None).cast("string"))
@@ -249,13 +258,11 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _finer(name: str, shape: Shape) -> Column:
-    column = F.col(_quoted(name))
+def _finer(column: str, name: str, shape: Shape) -> Column:
     if name not in shape.nanoseconds:
-        return column
+        return F.col(column)
     # Rounded up: a deadline may only ever be rounded later (TTL-3). `div` cuts towards zero.
-    up = f"({_quoted(name)} + if({_quoted(name)} > 0, 999, 0)) div 1000"
-    return F.timestamp_micros(F.expr(up))
+    return F.timestamp_micros(F.expr(f"({column} + if({column} > 0, 999, 0)) div 1000"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ _UNITS = "iso (text), or a number: s, ms, us, ns"
 
 def ingest(
     topic: TopicArgument,
-    path: Annotated[str, argument("PATH", "A folder of files, or one file.")],
+    path: Annotated[str, argument("PATH", "A folder of files, or one file, on a disk, or as s3://bucket/folder.")],
     key: Annotated[
         str | None, option("--key-field", "FIELD", "The field that is the message's key; without it messages have none.")
     ] = None,

@@ -13,6 +13,7 @@ from message_lifecycle.model.errors import LifecycleError
 from message_lifecycle.model.instants import INT64_MAX, MICROS_PER_SECOND, Instant, format_instant, span
 from message_lifecycle.model.outcome import Approval, GateReport, PlanRecord, Staged
 from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.plan_content import content_digest
 from message_lifecycle.model.settings import Policy
 
 
@@ -21,6 +22,7 @@ def plan_view(plan: Plan) -> View:
     expected = plan.expected
     return {
         "plan_id": plan.plan_id,
+        "content_digest": content_digest(plan),
         "topic": str(plan.topic),
         "operation": plan.operation,
         "things": plan.things,

@@ -12,11 +12,13 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
+from urllib.parse import urlsplit
 
 from message_lifecycle.model.errors import OutsideTable, UnsafePath, storage_refused
-from message_lifecycle.stores.iceberg.java import Jvm, java_class, java_message
+from message_lifecycle.stores.iceberg.java import Jvm, each, java_class, java_message
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
 from message_lifecycle.stores.iceberg.table_folder import is_absolute, is_local, local_path, location_prefix, normalised
 
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 _CHECKSUM = ".crc"
 _DELETES = "s3.delete-enabled"
 _CUT = re.compile("[#?]")
+_OF_S3 = "org.apache.iceberg.aws.s3.S3FileIO"
+_S3 = ("s3", "s3a", "s3n")
+# What a store that has no versions of objects answers when it is asked for them.
+_NO_VERSIONS = (HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
 
 class ListedFile(NamedTuple):
@@ -219,3 +225,41 @@ def _delete_there(io: FileIO, location: str, names: list[str]) -> Deleted:
         if left is not None:  # of a part that failed Iceberg's I/O only writes a line
             raise storage_refused(f"{location_prefix(location)}{left}", "it is still there after it was deleted")
     return Deleted(files=len(there), missing=len(names) - len(there), size_bytes=sum(there.values()))
+
+
+# What a bucket with versioning keeps of objects that were deleted or replaced. Nothing of ours reads or removes it.
+
+
+def kept_versions(io: FileIO, location: str) -> str:
+    """What is kept below the location, in words; empty: nothing. In S3 alone there is somebody to ask; not to be told is told. Raises
+    CatalogUnavailable, StorageRefused."""
+    from py4j.protocol import Py4JJavaError
+
+    place = urlsplit(location)
+    if place.scheme not in _S3:
+        return ""
+    jvm = cast(Jvm, engine())
+    wanted = jvm._jvm.software.amazon.awssdk.services.s3.model.ListObjectVersionsRequest.builder()
+    wanted = wanted.bucket(place.netloc).prefix(location_prefix(place.path.lstrip("/"))).build()
+    with engine_failures():
+        try:
+            with jvm.file_io({**jvm.settings_of(io.properties), "io-impl": _OF_S3}) as files:
+                client = files.client(location)
+                there = sum(int(page.versions().size()) for page in each(client.listObjectVersionsPaginator(wanted)))
+                # A page is counted at once. One by one versions are looked at where there are more of them than objects.
+                if there == sum(1 for _ in _listed_there(io, location)):
+                    return ""
+                kept = sum(not one.isLatest() for one in each(client.listObjectVersionsPaginator(wanted).versions()))
+        except Py4JJavaError as error:
+            cause = error.java_exception
+            status = cause.statusCode() if java_class(error).endswith(".S3Exception") else None
+            if status in _NO_VERSIONS:
+                return ""
+            if status != HTTPStatus.FORBIDDEN:
+                raise
+            return (
+                f"whether {place.netloc} keeps earlier versions of objects cannot be seen: let the keys list them (s3:ListBucketVersions)"
+            )
+    if not kept:
+        return ""
+    return f"{place.netloc} keeps {kept:,} earlier versions of its objects, which nothing here reads or removes: let a rule of the bucket end them"

@@ -25,6 +25,7 @@ from message_lifecycle.stores.iceberg.table_files import delete_files, listed
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
     from pyspark.sql import SparkSession
@@ -50,6 +51,11 @@ class Store:
             return HERE
         return cls(settings=tuple(sorted((key, value) for key, value in table.io.properties.items() if isinstance(value, str))))
 
+    @classmethod
+    def of_catalog(cls, catalog: Catalog) -> Store:
+        """By the keys that its configuration has, for files of no table."""
+        return cls(settings=tuple(sorted((key, value) for key, value in catalog.properties.items() if isinstance(value, str))))
+
     @property
     def io(self) -> FileIO:
         from message_lifecycle.stores.iceberg.lake_io import io_of
@@ -73,6 +79,13 @@ class Store:
 
     def size(self, path: str) -> int:
         return local_path(path).stat().st_size if is_local(path) else len(self.io.new_input(path))
+
+    def listed(self, place: str) -> list[tuple[str, int]]:
+        """Names of the files below it with their sizes; of a file, one without name. Raises StorageRefused."""
+        found = [(file.name, file.size_bytes) for file in listed(self.io, place.rstrip("/"))]
+        with suppress(FileNotFoundError):
+            return found or [("", self.size(place))]
+        return []
 
     def remove(self, path: str) -> None:
         """It is no error where it is not there."""

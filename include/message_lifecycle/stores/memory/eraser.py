@@ -147,6 +147,9 @@ class MemoryEraser(ChangeStore):
             if action.table in now
         ]
 
+    def kept_beneath(self, name: TopicName) -> Sequence[str]:  # noqa: ARG002  # there is nothing beneath
+        return ()
+
     def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
         given.matches()
         self._store.of(plan.topic).main.require(plan)

@@ -41,6 +41,7 @@ from message_lifecycle.stores.iceberg.layout import PLAN_ID
 from message_lifecycle.stores.iceberg.pointers import Place, reaching_catalog
 from message_lifecycle.stores.iceberg.read import published_by
 from message_lifecycle.stores.iceberg.session import engine_failures
+from message_lifecycle.stores.iceberg.table_files import kept_versions
 from message_lifecycle.stores.iceberg.table_folder import absolute, location_prefix
 
 if TYPE_CHECKING:
@@ -108,6 +109,11 @@ class IcebergEraser(ChangeStore):
                     )
                 )
         return found
+
+    def kept_beneath(self, name: TopicName) -> Sequence[str]:
+        with reaching_catalog():
+            told = [kept_versions(io, str(document["location"])) for _, io, document, _ in self._documents(name)]
+        return [one for one in told if one]
 
     @engine_failures()
     def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:

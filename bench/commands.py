@@ -1,0 +1,80 @@
+"""What people wait for: commands over twenty topics, and an ingest of one row, each as a process of its own.
+
+Two peers in the same run: a process that opens the catalog by PyIceberg and loads each of the twenty tables; and a PySpark application that
+reads the same row and appends it to a plain table of Iceberg's in the same catalog.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from secrets import token_hex
+
+from bench.due import PEER, REPEATS, cost
+from message_lifecycle.app import embedded
+from message_lifecycle.app.topics import create_topic
+from message_lifecycle.app.wiring import lake
+from message_lifecycle.local.layout import venv_bin
+from message_lifecycle.model.names import TopicName
+from message_lifecycle.stores.iceberg import view_file
+from message_lifecycle.stores.iceberg.catalog import Tables
+
+TOPICS = 20
+MOST_SECONDS, MOST_OF_INGEST = 1.5, 5.0
+_APPEND = """
+import sys
+from pyspark.sql import SparkSession
+session = SparkSession.builder.getOrCreate()
+session.sql(f"CREATE TABLE IF NOT EXISTS lake.`{sys.argv[1]}`.plain (k string, v string, at string) USING iceberg")
+session.read.json(sys.argv[2]).select("k", "v", "at").writeTo(f"lake.`{sys.argv[1]}`.plain").append()
+"""
+
+
+def main() -> int:
+    """Print CPU and wall seconds, medians of three, and the ratios; 1 where a command takes longer than its bound."""
+    embedded.up(with_airflow=False)
+    stream = f"bench-commands-{token_hex(3)}"
+    names = [TopicName(stream=stream, topic=f"t{number}") for number in range(TOPICS)]
+    s, lifecycle = lake(), str(venv_bin() / "lifecycle")
+    with tempfile.TemporaryDirectory() as folder:
+        rows = Path(folder)
+        try:
+            for name in names:
+                create_topic(s, name, partitions=4, settings={"message_expiry": 3600})
+            take = [lifecycle, "ingest", str(names[0]), folder, "--key-field", "k", "--value-field", "v", "--time-field", "at"]
+            asked = {
+                "topic list": [lifecycle, "topic", "list"],
+                "status": [lifecycle, "status"],
+                "plan --dry-run": [lifecycle, "plan", str(names[0]), "--dry-run"],
+            }
+            found = {what: [cost(command) for _ in range(REPEATS)] for what, command in asked.items()}
+            found["PyIceberg loads the tables"] = [cost([sys.executable, "-c", PEER, names[0].namespace]) for _ in range(REPEATS)]
+            found["ingest of one row"] = [cost(take) for number in range(REPEATS) if _row(rows, number)]
+            append = [sys.executable, "-c", _APPEND, names[0].namespace]
+            found["PySpark appends one row"] = [cost([*append, str(_row(rows, number))]) for number in range(REPEATS)]
+        finally:
+            view_file.drop_stream(Tables().catalog, names[0].namespace)
+    medians = {what: tuple(statistics.median(one[at] for one in costs) for at in (0, 1)) for what, costs in found.items()}
+    late = []
+    for what, (cpu, wall) in medians.items():
+        is_ingest = what in ("ingest of one row", "PySpark appends one row")
+        peer = medians["PySpark appends one row" if is_ingest else "PyIceberg loads the tables"]
+        most = MOST_OF_INGEST if is_ingest else MOST_SECONDS
+        print(f"{what:28} {cpu:6.2f} CPU s  {wall:6.2f} s wall  {cpu / peer[0]:5.2f} and {wall / peer[1]:5.2f} of the peer")
+        late += [what] if peer is not medians[what] and wall > most else []
+    print(f"longer than their bounds ({MOST_SECONDS} s, ingest {MOST_OF_INGEST} s wall): {', '.join(late) or 'none'}")
+    return 1 if late else 0
+
+
+def _row(folder: Path, number: int) -> Path:
+    """A file with one row that no ingest has taken yet."""
+    path = folder / f"{number}.jsonl"
+    path.write_text(json.dumps({"k": "a", "v": str(number), "at": "2026-01-01T00:00:00Z"}) + "\n")
+    return path
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
