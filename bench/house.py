@@ -9,6 +9,7 @@ import ast
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -60,6 +61,7 @@ OTHER_LISTS = {
 SECOND = 1_000_000
 
 
+@cache
 def modules(root: Path) -> dict[str, ast.Module]:
     """Path from the root -> what stands there."""
     found = sorted(path for folder in FOLDERS for path in (root / folder).rglob("*.py"))

@@ -197,7 +197,7 @@ class S3Server:
             if isinstance(versions[-1], FakeKey):
                 _bucket(bucket).keys.setlist(name, versions[-1:])
             else:
-                _bucket(bucket).keys.pop(name)
+                dict.pop(_bucket(bucket).keys, name)  # its own asks each for a file to take away
 
     def _kept(self, below: str) -> Iterator[tuple[str, list[Any]]]:
         """Each object by its path, with its versions, the oldest first; the last may say that it was deleted."""

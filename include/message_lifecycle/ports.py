@@ -371,9 +371,9 @@ class Eraser(ChangeStore, Protocol):
         """What is true now of the tables that a published plan has changed, by a new search. `went`: files by table, relative to its
         location, that are looked for too."""
 
-    def kept_beneath(self, name: TopicName) -> Sequence[str]:
-        """What lies beneath the topic's tables of files that were deleted or replaced, out of reach, in words: it may hold any key. Raises
-        UnknownTopic."""
+    def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:
+        """What lies beneath the topic's tables of files that were written until then, and deleted or replaced, out of reach, in words: it
+        may hold any key. Raises UnknownTopic."""
 
 
 # Seams to what remembers the past of a topic's tables, and of deleted topics, and can let go of it (DEL-7).

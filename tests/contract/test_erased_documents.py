@@ -29,7 +29,7 @@ from message_lifecycle.model.outcome import GateReport, Outcome
 from message_lifecycle.model.plan import Plan
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.model.setting_list import Value
-from tests.contract.conftest import MakeWorld, on
+from tests.contract.conftest import TABLES_HUNTED, MakeWorld, on
 from tests.documents import PURGING, Died, die
 from tests.errors import raises
 from tests.holds import WHENS, When, held, run_with_hold
@@ -245,6 +245,7 @@ def test_the_ledger_forgets_it_where_its_topic_went_for_good(topic: Topic, anew:
     assert [topic.s.ledger.record(summary.plan_id).plan.topic for summary in topic.s.ledger.plans(topic.name)]
 
 
+@TABLES_HUNTED
 def test_what_is_forbidden_does_not_come_in_again(topic: Topic) -> None:
     request_id = topic.request(forbid=True)
     assert topic.write(topic.gone, 13, 13) == {}, "from the request on"
@@ -327,6 +328,7 @@ def test_a_hold_on_the_document_or_the_topic_refuses(topic: Topic, when: When) -
     assert refused.name == "refused"
 
 
+@TABLES_HUNTED
 def test_a_hold_on_another_document_lets_it_go_and_keeps_its_own(topic: Topic) -> None:
     before = topic.shown(topic.kept)
     held(topic.s, topic.name, key=topic.kept.encode())

@@ -129,13 +129,14 @@ def test_what_lies_beneath_the_tables_keeps_a_request_open(make_world: MakeWorld
     world = make(make_world({}))
     s, kept = world.services, ["the bucket keeps 3 earlier versions"]
     append(world, b"a", KEY)
-    monkeypatch.setattr(s.stores.rewrite, "kept_beneath", lambda _: kept)
+    monkeypatch.setattr(s.stores.rewrite, "kept_beneath", lambda *_: kept)
     request = ask(s, KEY, topics=[NAME], forbid=True, by="ada", why="a letter")
     (found,) = carry_out(s, request.request_id, approver=lambda *_: YES)
     assert found.is_done and keys(world) == [b"a"]
     asked = s.ledger.erasure(request.request_id)
-    assert (asked.state, asked.detail) == ("requested", f"{NAME}: {kept[0]}")
-    assert receipts.verify(s, request.request_id) == [asked.detail]
+    assert asked.state == "requested"
+    assert asked.detail == f"{NAME}: {kept[0]}, then `lifecycle erase run {request.request_id[:12]}` ends the request"
+    assert receipts.verify(s, request.request_id) == [f"{NAME}: {kept[0]}"]
     kept.clear()
     carry_out(s, request.request_id)
     assert s.ledger.erasure(request.request_id).state == "erased"
@@ -146,7 +147,7 @@ def test_what_lies_beneath_and_cannot_be_told_keeps_it_open_too(make_world: Make
     world = make(make_world({}))
     s = world.services
 
-    def refused(_: TopicName) -> None:
+    def refused(*_: object) -> None:
         raise storage_refused("s3://lake", "not now")
 
     monkeypatch.setattr(s.stores.rewrite, "kept_beneath", refused)

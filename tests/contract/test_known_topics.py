@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import pytest
@@ -25,6 +25,9 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import UndoPlan
+from message_lifecycle.stores.iceberg import lake_io
+from message_lifecycle.stores.iceberg.catalog import Tables
+from message_lifecycle.stores.iceberg.tasks import Store
 from message_lifecycle.stores.memory import MemoryStore
 from tests.contract.conftest import MakeWorld, on
 from tests.errors import raises
@@ -49,13 +52,46 @@ def make(make_world: MakeWorld, *topics: str) -> tuple[World, list[TopicName]]:
     return world, names
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A file of a topic's table, where it lies, by the keys of the table as it is now."""
+
+    store: Store
+    path: str
+
+    @classmethod
+    def of(cls, name: TopicName, path: str) -> Stored:
+        return cls(Store.of(Tables().load(name)), path)
+
+    @classmethod
+    def metadata(cls, name: TopicName) -> Stored:
+        return cls.of(name, Tables().location(name))
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    def content(self) -> bytes:
+        with self.store.open(self.path) as file:
+            return file.read()
+
+    def write(self, content: bytes) -> None:
+        lake_io._kept.clear()  # as in a process that has not read it yet
+        self.store.write(self.path, content)
+
+    def take_away(self) -> bytes:
+        """What it held."""
+        found = self.content()
+        self.store.remove(self.path)
+        lake_io._kept.clear()
+        return found
+
+
 def drop_unseen(world: World, name: TopicName) -> None:
     """As another program does it."""
     if isinstance(world.services.topics, MemoryStore):
         del world.services.topics.tables[name]
         return
-    from message_lifecycle.stores.iceberg.catalog import Tables
-
     Tables().catalog.drop_table((name.namespace, name.table()))
 
 
@@ -88,21 +124,19 @@ def test_one_that_another_program_dropped_is_missed_by_status_due_and_erasures(m
 
 @pytest.mark.parametrize("store_kind", on("iceberg"), indirect=True)
 def test_one_that_cannot_be_read_hides_no_other_and_an_erasure_waits_for_it(make_world: MakeWorld) -> None:
-    from message_lifecycle.stores.iceberg.catalog import Tables
-    from message_lifecycle.stores.iceberg.table_folder import local_path
-
     world, (away, here) = make(make_world, "away", "here")
     s = world.services
     request = ask(s, KEY, topics=[away, here], forbid=False, by="ada", why="a letter")
-    metadata = local_path(Tables().location(away))
-    unmounted = metadata.rename(metadata.with_suffix(".away"))
+    metadata = Stored.metadata(away)
+    unmounted = metadata.take_away()
     assert told(world) == {str(away): (False, "TableUnreada"), str(here): (True, "")}
     judged = {one.topic: code_of(one.error) for one in due(s, known(world), as_of=NOW) if one.error}
     assert judged == {away: "TableUnreadable"}
-    assert {one.topic: one.is_done for one in carry_out(s, request.request_id, approver=yes)} == {away: False, here: True}
+    ended = {one.topic: one for one in carry_out(s, request.request_id, approver=yes)}
+    assert {name: one.is_done for name, one in ended.items()} == {away: False, here: True}, ended[here].told()
     after = s.ledger.erasure(request.request_id)
     assert (after.state, f"{away}: TableUnreadable" in after.detail) == ("requested", True)
-    unmounted.rename(metadata)
+    metadata.write(unmounted)
     assert all(one.is_done for one in carry_out(s, request.request_id, approver=yes))
     ended = s.ledger.erasure(request.request_id)
     assert ended.state == "erased", ended.detail
@@ -112,9 +146,6 @@ def test_one_that_cannot_be_read_hides_no_other_and_an_erasure_waits_for_it(make
 @pytest.mark.parametrize(("cut", "error"), [(None, FileLost), (40, FileUnreadable), (0, FileUnreadable), (-60, FileUnreadable)])
 @pytest.mark.parametrize("of", ["data", "manifest", "manifest list"])
 def test_a_file_that_is_lost_or_torn_is_told_as_that(make_world: MakeWorld, of: str, cut: int | None, error: type[FileUnreadable]) -> None:
-    from message_lifecycle.stores.iceberg.catalog import Tables
-    from message_lifecycle.stores.iceberg.table_folder import local_path
-
     world, (torn, here) = make(make_world, "torn", "whole")
     table = Tables().load(torn)
     snapshot = table.current_snapshot()
@@ -122,13 +153,10 @@ def test_a_file_that_is_lost_or_torn_is_told_as_that(make_world: MakeWorld, of: 
     (manifest,) = snapshot.manifests(table.io)
     (entry,) = manifest.fetch_manifest_entry(table.io)
     places = {"data": entry.data_file.file_path, "manifest": manifest.manifest_path, "manifest list": snapshot.manifest_list}
-    path = local_path(places[of])
-    if cut is None:
-        path.unlink()
-    elif cut < 0:
-        path.write_bytes(path.read_bytes()[:cut] + b"\xff" * -cut)
-    else:
-        path.write_bytes(path.read_bytes()[:cut])
+    path = Stored.of(torn, places[of])
+    whole = path.take_away()
+    if cut is not None:
+        path.write(whole[:cut] + b"\xff" * max(0, -cut))
     with pytest.raises(FileUnreadable, match=table.location()) as found:
         list(world.services.reader.messages(torn))
     assert type(found.value) is error
@@ -140,12 +168,9 @@ def test_a_file_that_is_lost_or_torn_is_told_as_that(make_world: MakeWorld, of: 
 
 @pytest.mark.parametrize("store_kind", on("iceberg"), indirect=True)
 def test_an_erasure_goes_on_past_a_topic_of_which_a_data_file_is_lost(make_world: MakeWorld) -> None:
-    from message_lifecycle.stores.iceberg.catalog import Tables
-    from message_lifecycle.stores.iceberg.table_folder import local_path
-
     world, (torn, whole) = make(make_world, "torn", "whole")
     (task,) = Tables().load(torn).scan().plan_files()
-    local_path(task.file.file_path).unlink()
+    Stored.of(torn, task.file.file_path).take_away()
     request = ask(world.services, KEY, topics=[torn, whole], forbid=False, by="ada", why="a letter")
     found = {one.topic: one for one in carry_out(world.services, request.request_id, approver=yes)}
     assert (found[whole].is_done, code_of(found[torn].error)) == (True, "FileLost")
@@ -155,14 +180,11 @@ def test_an_erasure_goes_on_past_a_topic_of_which_a_data_file_is_lost(make_world
 @pytest.mark.parametrize("store_kind", on("iceberg"), indirect=True)
 @pytest.mark.parametrize("work", get_args(Scheduled))
 def test_no_operation_lets_one_that_cannot_be_read_hide_the_others(make_world: MakeWorld, work: Scheduled) -> None:
-    from message_lifecycle.stores.iceberg.catalog import Tables
-    from message_lifecycle.stores.iceberg.table_folder import local_path
-
     world, (away, here) = make(make_world, "away", "here")
-    metadata = local_path(Tables().location(away))
-    unmounted = metadata.rename(metadata.with_suffix(".away"))
+    metadata = Stored.metadata(away)
+    unmounted = metadata.take_away()
     judged = {one.topic: code_of(one.error) for one in due(world.services, [away, here], as_of=NOW, work=work) if one.error}
-    unmounted.rename(metadata)
+    metadata.write(unmounted)
     assert judged.get(here) is None
     assert judged.get(away) in ("TableUnreadable", None)
 
@@ -251,20 +273,17 @@ def test_a_person_may_say_that_it_is_meant_to_be_gone(make_world: MakeWorld) -> 
 
 @pytest.mark.parametrize("store_kind", on("iceberg"), indirect=True)
 def test_a_torn_file_whose_keys_are_asked_for_markers_is_told_as_that(make_world: MakeWorld) -> None:
-    from message_lifecycle.stores.iceberg.catalog import Tables
-    from message_lifecycle.stores.iceberg.table_folder import local_path
-
     world = make_world({})
     world.set_now(NOW)
     s, name = world.services, TopicName(stream=f"{world.scratch}.known", topic="marked")
     create_topic(s, name, partitions=1, settings={"message_expiry": 10, "subject_delete_marker_ttl": 90, "max_removed_fraction": 1.0})
     made = [NewMessage(append_time=Instant(SECOND), key=key, value=b"v", segment=segment) for segment, key in enumerate((b"a", b"b"))]
     world.writer.append(name, made, policy_of(s, name))
-    path = local_path(min(task.file.file_path for task in Tables().load(name).scan().plan_files()))
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
+    path = Stored.of(name, min(task.file.file_path for task in Tables().load(name).scan().plan_files()))
+    whole = path.content()
+    path.write(whole[: len(whole) // 2])
     with pytest.raises(FileUnreadable, match=path.name):
         steps.run(s, name, as_of=NOW, work="message_cleaner")
-    path.write_bytes(whole)
+    path.write(whole)
     outcome = steps.run(s, name, as_of=NOW, work="message_cleaner", approver=yes)
     assert (outcome.name, outcome.markers) == ("published", 2)

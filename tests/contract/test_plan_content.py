@@ -72,6 +72,8 @@ def test_it_tells_what_goes_when_and_why_and_not_in_how_many_files() -> None:
         with_rows(replace(rows, reason="ttl")),
         replace(plan, as_of=Instant(plan.as_of + 1)),
         replace(plan, operation="message_cleaner"),
+        replace(plan, policy=(*plan.policy[1:], (plan.policy[0][0], "another"))),
+        replace(plan, changes=(replace(plan.on_log, keep="/archive"),)),
         replace(plan, expected=replace(plan.expected, rows_in=10)),
     ]
     assert {content_digest(one) for one in same} == {content_digest(plan)}

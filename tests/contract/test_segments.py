@@ -19,7 +19,7 @@ from message_lifecycle.model.message import Message, NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.setting_list import Value
 from message_lifecycle.operations import admission
-from tests.contract.conftest import MakeWorld
+from tests.contract.conftest import TABLES_HUNTED, MakeWorld
 from tests.effort import effort, generated
 
 SECOND = 1_000_000
@@ -160,6 +160,7 @@ def test_the_span_of_a_batch_is_doubled_until_it_does_not_open_too_many(make_wor
     assert made.segments[13:] == [13, 14, 15], "it is for that batch alone"
 
 
+@TABLES_HUNTED
 def test_a_source_cuts_what_it_copies_by_its_own_span_and_says_when_it_was_doubled(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import DeleteTopic, RemoveMessages, UndoPlan
-from tests.contract.conftest import MakeWorld
+from tests.contract.conftest import TABLES_HUNTED, MakeWorld
 from tests.contract.test_requests import append, topic_of
 from tests.errors import raises
 from tests.holds import WHENS, When, held, run_with_hold
@@ -192,6 +192,7 @@ def test_the_window_is_of_the_topic_and_by_the_ledgers_clock(make_world: MakeWor
     assert undone(world, name, 104, plan_id).restored == 1
 
 
+@TABLES_HUNTED
 @pytest.mark.parametrize("when", WHENS)
 @pytest.mark.parametrize("what", ["topic", "key", "range"])
 def test_any_legal_hold_refuses(make_world: MakeWorld, when: When, what: str) -> None:  # DEL-8

@@ -14,7 +14,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import is_marker
 from message_lifecycle.model.outcome import Approval
 from message_lifecycle.model.request import RemoveMessages, UndoPlan
-from tests.contract.conftest import MakeWorld
+from tests.contract.conftest import TABLES_HUNTED, MakeWorld
 from tests.contract.test_requests import append, topic_of
 from tests.errors import raises
 from tests.logs import SECOND
@@ -90,6 +90,7 @@ def test_an_older_marker_that_was_superseded_comes_back(make_world: MakeWorld) -
     assert [(m.offset, is_marker(m.headers)) for m in stored(world, name)] == [(0, False), (2, False)]
 
 
+@TABLES_HUNTED
 def test_the_marker_of_a_plan_that_was_taken_back_does_not_come_back_with_another(make_world: MakeWorld) -> None:
     world = make_world({})
     name = topic_of(world, allow_msg_ttl=True, subject_delete_marker_ttl=600)
@@ -104,6 +105,7 @@ def test_the_marker_of_a_plan_that_was_taken_back_does_not_come_back_with_anothe
     assert not any(is_marker(m.headers) for m in stored(world, name))
 
 
+@TABLES_HUNTED
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["first first", "second first"])
 def test_two_plans_on_the_same_files_come_back_one_by_one(make_world: MakeWorld, order: tuple[int, int]) -> None:
     world = make_world({})
@@ -118,6 +120,7 @@ def test_two_plans_on_the_same_files_come_back_one_by_one(make_world: MakeWorld,
     assert stored(world, name) == was
 
 
+@TABLES_HUNTED
 def test_a_segment_that_went_after_some_of_it_had_gone_comes_back_as_it_went(make_world: MakeWorld) -> None:
     world = make_world({})
     name = topic_of(world, message_expiry=100)
@@ -131,6 +134,7 @@ def test_a_segment_that_went_after_some_of_it_had_gone_comes_back_as_it_went(mak
     assert stored(world, name) == was
 
 
+@TABLES_HUNTED
 def test_what_a_person_took_comes_back_when_its_segment_has_gone_since(make_world: MakeWorld) -> None:
     world = make_world({})
     name = topic_of(world, message_expiry=100)
@@ -155,6 +159,7 @@ def test_what_went_beyond_a_limit_comes_back(make_world: MakeWorld) -> None:
     assert stored(world, name) == was
 
 
+@TABLES_HUNTED
 def test_undoing_twice_is_a_no_op_that_names_the_first(make_world: MakeWorld) -> None:
     world = make_world({})
     name = topic_of(world)
@@ -186,6 +191,7 @@ def test_an_undo_waits_for_a_persons_word(make_world: MakeWorld) -> None:  # DEL
     )
 
 
+@TABLES_HUNTED
 def test_the_window_is_of_the_topic_and_by_the_ledgers_clock(make_world: MakeWorld) -> None:
     world = make_world({})
     name = topic_of(world, undo_window=100)
@@ -214,6 +220,7 @@ def test_what_cannot_be_taken_back_is_refused_with_the_reason(make_world: MakeWo
         run(world, name, 9, UndoPlan(plan_id=compaction))
 
 
+@TABLES_HUNTED
 def test_a_compaction_that_passed_over_the_place_is_named(make_world: MakeWorld) -> None:
     world = make_world({})
     name = topic_of(world)
@@ -234,6 +241,7 @@ def test_what_went_beyond_a_limit_before_the_first_compaction_is_not_in_the_view
         run(world, name, 7, UndoPlan(plan_id=plan_id))
 
 
+@TABLES_HUNTED
 @pytest.mark.parametrize("relaxed", [False, True], ids=["as it was", "relaxed"])
 def test_what_an_age_took_stays_away_where_the_view_was_built_by_that_age_and_it_holds_no_more(
     make_world: MakeWorld, relaxed: bool
@@ -270,6 +278,7 @@ def test_what_was_purged_because_the_view_has_it_comes_back(make_world: MakeWorl
     assert (again.name, stored(world, name)) == ("no_op", was)
 
 
+@TABLES_HUNTED
 def test_a_legal_hold_on_a_marker_refuses_the_undo_that_would_take_it(make_world: MakeWorld) -> None:  # DEL-8
     world = make_world({})
     s, name = world.services, topic_of(world, allow_msg_ttl=True, subject_delete_marker_ttl=600)
@@ -284,6 +293,7 @@ def test_a_legal_hold_on_a_marker_refuses_the_undo_that_would_take_it(make_world
     assert undone(world, name, 11, plan_id).restored == 1
 
 
+@TABLES_HUNTED
 def test_a_legal_hold_on_other_messages_is_no_hindrance(make_world: MakeWorld) -> None:  # DEL-8
     world = make_world({})
     s, name = world.services, topic_of(world)

@@ -13,7 +13,7 @@ from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.message import NewMessage
 from message_lifecycle.model.names import TopicName
 from message_lifecycle.model.request import RemoveMessages, UndoPlan
-from tests.contract.conftest import MakeWorld
+from tests.contract.conftest import TABLES_HUNTED, MakeWorld
 from tests.contract.test_requests import append, topic_of
 from tests.contract.test_undo_view import compacted, view
 from tests.contract.test_undo_view_halfway import half_purged
@@ -59,6 +59,7 @@ def test_what_failed_before_its_commit_does_not(make_world: MakeWorld) -> None:
         run(world, name, 7, UndoPlan(plan_id=made.plan_id))
 
 
+@TABLES_HUNTED
 def test_what_has_stopped_between_its_commits_comes_back_to_the_view(make_world: MakeWorld) -> None:
     world = make_world({})
     half = half_purged(world)
@@ -69,6 +70,7 @@ def test_what_has_stopped_between_its_commits_comes_back_to_the_view(make_world:
     assert (stored(world, half.name), view(world, half.name)) == (half.log[:1], half.view[:1])
 
 
+@TABLES_HUNTED
 def test_a_later_compaction_that_failed_after_its_commit_is_still_named(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # P3
@@ -86,6 +88,7 @@ def test_a_later_compaction_that_failed_after_its_commit_is_still_named(
         run(world, name, 8, UndoPlan(plan_id=first))
 
 
+@TABLES_HUNTED
 def test_a_later_compaction_that_was_never_judged_is_no_hindrance(make_world: MakeWorld) -> None:
     world = make_world({})
     name = compacted(world, b"a", b"z")

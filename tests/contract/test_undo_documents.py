@@ -95,6 +95,7 @@ def test_the_next_run_leaves_it_alone_until_it_is_released(make: Make) -> None:
     assert (topic.stored(), topic.snapshots(), topic.epoch()) == (list(range(40, 45)), [24, 44], 4)
 
 
+@TABLES_HUNTED
 def test_what_goes_again_comes_back_again(make: Make) -> None:
     topic = make()
     third = purged(topic)[0][-1]
@@ -111,6 +112,7 @@ def test_what_goes_again_comes_back_again(make: Make) -> None:
     assert topic.run(8).name == "no_op"
 
 
+@TABLES_HUNTED
 def test_what_lies_below_what_came_back_goes(make: Make) -> None:
     topic = make()
     plans, _ = purged(topic)
@@ -256,6 +258,7 @@ def test_changes_that_come_while_it_is_staged_stay(make: Make) -> None:  # DEL-4
     assert topic.stored() == [*range(18, 36)]
 
 
+@TABLES_HUNTED
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_an_erased_document_never_comes_back(make: Make, when: str) -> None:
     topic = make()

@@ -14,7 +14,7 @@ from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.request import UndoPlan
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import Given
-from tests.contract.conftest import MakeWorld
+from tests.contract.conftest import TABLES_HUNTED, MakeWorld
 from tests.undone_documents import Make, Shown, Topic, made, purged
 
 
@@ -60,6 +60,7 @@ def test_whoever_comes_next_finishes_an_undo_that_died_between_its_commits(make:
     assert topic.run(6, UndoPlan(plan_id=plan_id)).first_plan_id == known.undone_by
 
 
+@TABLES_HUNTED
 def test_settings_changed_between_its_commits_do_not_keep_it_from_its_end(make: Make) -> None:
     topic = make()
     _, was = half_done(topic)
@@ -68,6 +69,7 @@ def test_settings_changed_between_its_commits_do_not_keep_it_from_its_end(make: 
     assert (topic.shown()[0], topic.snapshots()) == (was[0], [10, 24, 34])
 
 
+@TABLES_HUNTED
 def test_where_another_came_between_the_commits_the_rest_comes_back_by_another_undo(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = make()
     plan_id, was = half_done(topic)

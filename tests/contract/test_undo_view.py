@@ -125,6 +125,7 @@ def test_what_went_past_the_lag_comes_back_and_hides_what_it_hid(make_world: Mak
     assert shown(world, name) == [(1, b"b"), (3, b"c")], "the newest is dead, and no older value comes back (P3)"
 
 
+@TABLES_HUNTED
 def test_a_compaction_past_what_hid_the_view_s_message_is_named(make_world: MakeWorld) -> None:  # P3
     world = make_world({})
     name, plan_id = past_lag(world)
@@ -151,6 +152,7 @@ def test_a_compaction_of_other_keys_is_no_hindrance(make_world: MakeWorld, tail:
     assert [row.message.offset for row in view(world, name)] == [*range(1, 5 + tail + more)], "what came back is compacted as any other"
 
 
+@TABLES_HUNTED
 @pytest.mark.parametrize("value", [b"v", None], ids=["a value", "a tombstone"])
 def test_a_compaction_of_a_newer_message_of_the_key_is_named(make_world: MakeWorld, value: bytes | None) -> None:  # P3
     world = make_world({})
@@ -165,6 +167,7 @@ def test_a_compaction_of_a_newer_message_of_the_key_is_named(make_world: MakeWor
     assert (shown(world, name), view(world, name)) == (seen, rows)
 
 
+@TABLES_HUNTED
 def test_a_newer_message_of_the_key_that_a_later_request_took_is_named_until_that_is_undone(make_world: MakeWorld) -> None:  # PRG-1, P3
     world = make_world({})
     name = compacted(world, b"a", b"b")
@@ -215,6 +218,7 @@ def test_what_went_from_the_view_and_then_by_its_age_from_the_log_comes_back_to_
     assert ([m.offset for m in stored(world, name)], view(world, name)) == ([2], rows)
 
 
+@TABLES_HUNTED
 @pytest.mark.parametrize("work", [RemoveMessages(positions=((0, 2),)), "compaction"], ids=["request", "compaction"])
 def test_a_later_plan_that_failed_after_its_commit_is_named_too(  # P3
     make_world: MakeWorld, work: Work, monkeypatch: pytest.MonkeyPatch
@@ -234,6 +238,7 @@ def test_a_later_plan_that_failed_after_its_commit_is_named_too(  # P3
     assert [row.message.offset for row in view(world, name)] == [1]
 
 
+@TABLES_HUNTED
 def test_a_later_compaction_that_failed_before_its_commit_is_no_hindrance(make_world: MakeWorld) -> None:
     world = make_world({})
     name = compacted(world, b"a", b"b")
@@ -362,6 +367,7 @@ def test_whoever_comes_next_finishes_an_undo_that_died_between_its_commits(make_
     assert again.name == "no_op" and again.first_plan_id is not None
 
 
+@TABLES_HUNTED
 def test_settings_changed_between_its_commits_do_not_keep_an_undo_from_its_end(make_world: MakeWorld) -> None:
     world = make_world({})
     name, plan_id, rows = half_done(world)

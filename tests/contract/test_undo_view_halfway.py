@@ -17,7 +17,7 @@ from message_lifecycle.model.outcome import Published
 from message_lifecycle.model.request import PurgeKey, UndoPlan
 from message_lifecycle.operations.verdict import Verdict
 from message_lifecycle.ports import Given
-from tests.contract.conftest import MakeWorld
+from tests.contract.conftest import TABLES_HUNTED, MakeWorld
 from tests.contract.test_requests import append
 from tests.contract.test_undo_view import Dying, compacted, view
 from tests.errors import raises
@@ -97,6 +97,7 @@ class Conflicting:
         return self.real.publish(verdict, given)  # type: ignore[attr-defined,no-any-return]  # it is a MessageStore
 
 
+@TABLES_HUNTED
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["the view first", "the log first"])
 def test_both_plans_of_a_request_that_was_planned_anew_come_back(make_world: MakeWorld, order: tuple[int, int]) -> None:
     """Another writer came between its commits: what the second plan takes is in the log alone."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,8 +22,10 @@ from message_lifecycle.app.wiring import WORLDS, iceberg_world
 from message_lifecycle.local.java import JARS, STORE_JARS, ensure_jars, find_java
 from message_lifecycle.local.layout import find_layout, project_root
 from message_lifecycle.model.topic import NO_OPTIONS
+from message_lifecycle.stores.iceberg.compaction import kernel
 from message_lifecycle.stores.iceberg.executors import pack
 from message_lifecycle.stores.iceberg.session import spark_session
+from message_lifecycle.stores.iceberg.tasks import in_tasks
 
 MACHINES = 3
 MOST_STAGES = 20
@@ -143,3 +145,38 @@ def test_documents_are_folded_purged_and_come_back(world: World) -> None:
     plans, was = purged(topic)
     assert topic.undone(4, plans[-1]).restored
     assert topic.shown()[0] == was[0]
+
+
+@pytest.mark.parametrize("lost", ["executor", "worker"])
+def test_what_a_machine_that_is_lost_in_a_stage_was_at_is_done_by_another(
+    world: World, tmp_path: Path, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first task ends the JVM that it runs under, or the one that has started that."""
+    name = compacted(world, b"a", b"b", b"a", b"c")
+    append(world, name, 8, b"a")
+    met, levels = str(tmp_path / "met"), 1 if lost == "executor" else 2
+
+    def dying(session: object, items: Sequence[object], work: Callable[..., object], **given: object) -> object:
+        def first_dies(item: object, share: object) -> object:
+            import os
+            import signal
+            import time
+            from contextlib import suppress
+            from pathlib import Path
+
+            with suppress(FileExistsError):
+                os.close(os.open(met, os.O_CREAT | os.O_EXCL))
+                process, seen = os.getpid(), 0
+                while seen < levels:
+                    process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+                    seen += Path(f"/proc/{process}/comm").read_text().strip() == "java"
+                os.kill(process, signal.SIGKILL)
+                time.sleep(60)
+            return work(item, share)
+
+        return in_tasks(session, items, first_dies, **given)  # type: ignore[arg-type]  # as it was given
+
+    monkeypatch.setattr(kernel, "in_tasks", dying)
+    published(world, name, 9, "compaction")
+    assert Path(met).exists()
+    assert [(m.offset, m.key) for m in read_compacted(world.services, name)] == [(1, b"b"), (3, b"c"), (4, b"a")]

@@ -10,7 +10,7 @@ from secrets import token_hex
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.effort import sample
+from tests.effort import hunt, sample
 from tests.logs import SECOND
 from tests.spark.kill_points import Run, dies, is_killed, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
 from tests.spark.lake import LEDGER
@@ -107,6 +107,7 @@ def test_a_killed_run_is_finished_by_the_next(topic: Topic, step: str) -> None:
     next_run_finishes(topic)
 
 
+@hunt
 def test_two_runs_at_once_publish_once(topic: Topic) -> None:
     two_at_once_publish_once(topic)
 

@@ -11,7 +11,7 @@ from secrets import token_hex
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.effort import sample
+from tests.effort import hunt, sample
 from tests.spark.documents import AS_OF, KINDS, LATER, Documents, text_at, typed
 from tests.spark.kill_points import Run, dies, next_run_finishes, published, start_dying, two_at_once_publish_once, with_ledger
 from tests.spark.lake import LEDGER, tables
@@ -117,6 +117,7 @@ def verdict_of(topic: Topic, plan: Plan) -> Verdict:
     return let_pass(plan, staged)
 
 
+@hunt
 def test_two_runs_at_once_publish_once(topic: Topic) -> None:
     two_at_once_publish_once(topic)
 

@@ -14,6 +14,7 @@ from secrets import token_hex
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
+from tests.effort import hunt
 from tests.errors import raises
 from tests.spark.erasures import AS_OF, Topic, grant, topics_of
 from tests.spark.key_search import files_with
@@ -265,6 +266,7 @@ def test_the_receipt_of_a_key_that_was_nowhere_does_not_hold_where_a_table_made_
     assert "of the quarantine hold the key" in wrong
 
 
+@hunt
 def test_a_stream_that_died_before_its_own_log_writes_nothing_again(make: Callable[..., Topic], tmp_path: Path) -> None:
     topic = make()
     topic.append((topic.key, b"1"), (b"a", b"2"))

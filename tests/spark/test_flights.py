@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as F
+from tests.effort import hunt
 from tests.spark.lake import Lake
 from tests.spark.landing import Landing
 
@@ -18,6 +19,7 @@ from message_lifecycle.stores.iceberg.session import sql_table
 pytestmark = pytest.mark.spark
 
 
+@hunt
 def test_the_flights_land_once_and_end_on_the_day(lake: Lake, tmp_path: Path) -> None:
     landing = Landing(lake, tmp_path)
     topic = landing.topic(partitions=2, segment_size_bytes=4_000_000)

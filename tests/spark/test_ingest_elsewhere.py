@@ -8,8 +8,10 @@ import io
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
+from http import HTTPStatus
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,7 +19,7 @@ from pyarrow import parquet
 from tests.effort import sample
 from tests.errors import raises
 from tests.rest_lake import settings_of
-from tests.s3_server import S3Server, s3_server
+from tests.s3_server import Asked, Refused, S3Server, Serve, s3_server
 from tests.spark.lake import Lake
 from tests.spark.landing import KEYED, Landing
 from tests.spark.test_ingest import ROWS, as_csv, as_json, as_parquet
@@ -48,6 +50,9 @@ TYPED = pa.table(
         "map": pa.array([[("a", 1)], [], None], pa.map_(pa.string(), pa.int16())),
         "price": pa.array([Decimal("1.50"), None, None], pa.decimal128(9, 2)),
         "path": pa.array([1.5, None, float("nan")], pa.float32()),
+        "duration": pa.array([1, None, 10**9 + 1], pa.duration("ns")),
+        "pairs": pa.array([[1, 255], None, [0, 0]], pa.list_(pa.uint8(), 2)),
+        "binary": pa.array([b"\xff", None, b""], pa.large_binary()),
     }
 )
 
@@ -141,7 +146,7 @@ def test_a_file_is_taken_once_and_one_that_changed_is_refused(landing: Landing, 
             r"s3://landing/.*/a\.jsonl\.gz cannot be read: .*end-of-stream",
         ),
         ({"a_parquet": as_parquet(ROWS)[:200] + b"\0" * 300 + as_parquet(ROWS)[500:]}, "UnreadableFile", r"s3://landing/.*/a\.parquet"),
-        ({"a#b_jsonl": as_json(ROWS)}, "UnreadableFile", "holds #, at which a URI is cut"),
+        ({"a#b_jsonl": as_json(ROWS)}, "UnreadableFile", "holds '#', at which a URI is cut"),
     ],
     ids=["nothing", "another kind", "torn", "torn in its middle", "damaged in its middle", "a name that is cut"],
 )
@@ -152,6 +157,78 @@ def test_what_cannot_be_read_is_named_and_nothing_is_taken(
     with raises(code, match=told):
         landing.take(topic, up(store, landing.source(**files)))
     assert landing.messages(topic) == []
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "told"),
+    [
+        (
+            pa.table({"k": ["a"], "at": pa.array([0], pa.timestamp("us"))}),
+            {"use_deprecated_int96_timestamps": True},
+            "field at has times of the older kind INT96",
+        ),
+        (pa.table({"k": ["a"], "at": ["2024-05-01"], "wide": pa.array([Decimal("1")], pa.decimal256(50, 2))}), {}, "precision"),
+    ],
+    ids=["times of 96 bits", "numbers of 50 digits"],
+)
+def test_a_type_that_would_come_in_otherwise_is_refused(
+    landing: Landing, store: S3Server, table: pa.Table, options: dict[str, bool], told: str
+) -> None:
+    out = pa.BufferOutputStream()
+    parquet.write_table(table, out, **options)
+    topic = landing.topic()
+    with raises("UnreadableFile", match=told):
+        landing.take(topic, up(store, landing.source(a_parquet=bytes(out.getvalue()))), replace(KEYED, value=None))
+    assert landing.ledger.open_batches(topic) == []
+
+
+@pytest.mark.parametrize("asks", ["the driver", "a task"])
+def test_a_store_that_hands_a_file_out_no_more_is_no_bad_file(
+    landing: Landing, store: S3Server, asks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is well is not to be mended or moved away: the next run takes it."""
+    topic = landing.topic()
+    place = up(store, landing.source(a_jsonl=as_json(ROWS)))
+
+    def refuse(asked: Asked, serve: Serve) -> Any:
+        return Refused(HTTPStatus.FORBIDDEN, "AccessDenied") if asked.method == "GET" and asked.path.endswith(".jsonl") else serve()
+
+    read = elsewhere.lines
+
+    def later(*args: Any) -> Any:
+        store.around = refuse
+        return read(*args)
+
+    if asks == "the driver":
+        store.around = refuse
+    else:
+        monkeypatch.setattr(elsewhere, "lines", later)
+    with raises("StorageRefused", match=r"a\.jsonl"):
+        landing.take(topic, place)
+    store.around = lambda _, serve: serve()
+    monkeypatch.setattr(elsewhere, "lines", read)
+    assert landing.take(topic, f"{place}//").rows == len(ROWS)
+
+
+def test_an_empty_folder_that_an_object_stands_for_holds_nothing(landing: Landing, store: S3Server) -> None:
+    place = f"landing/{token_hex(4)}"
+    store.files.create_dir(place)
+    for name in (f"s3://{place}", f"s3://{place}/"):
+        with raises("NoInput"):
+            landing.take(landing.topic(), name)
+
+
+@pytest.mark.parametrize("place", ["http://127.0.0.1/x", "s3://", "s3:///x"])
+def test_a_place_that_cannot_be_is_named(landing: Landing, place: str) -> None:
+    with raises("StorageRefused", "NoInput"):
+        landing.take(landing.topic(), place)
+
+
+def test_a_local_uri_is_a_path(landing: Landing) -> None:
+    folder = landing.source(a_jsonl=as_json(ROWS[:2]))
+    topic = landing.topic()
+    assert landing.take(topic, folder.as_uri()).rows == 2
+    assert landing.take(topic, f"file:{folder}/a.jsonl").files_before == 1
 
 
 def test_a_place_that_its_key_does_not_open_is_told(landing: Landing) -> None:

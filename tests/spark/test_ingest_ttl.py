@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from pyspark.sql import functions as F
+from tests.effort import hunt
 from tests.spark.lake import Lake
 from tests.spark.landing import KEYED, Landing
 from tests.ttls import INVALID, NONE, VALUES
@@ -160,6 +161,7 @@ def test_copies_are_no_publishes_nothing_of_them_is_refused(landing: Landing, mo
     assert landed(landing, topic) == {value: (None, None) if value in ABSENT else meant(value) for value in VALUES}
 
 
+@hunt
 def test_headers_of_parquet_and_csv_files_are_judged_alike(landing: Landing) -> None:
     topic = landing.topic(allow_msg_ttl=True)
     header = pa.list_(pa.struct({"name": pa.string(), "value": pa.binary()}))

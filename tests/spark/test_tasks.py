@@ -25,6 +25,7 @@ def session(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: py
     """Spark's own executors are those of this machine in both."""
     if request.param == "executors":
         monkeypatch.setitem(cast(LazySession, spark)._settings, "spark.master", CLUSTER)
+        monkeypatch.setitem(cast(LazySession, spark)._settings, "spark.cores.max", "2")
         monkeypatch.setattr(tasks, "registered", lambda _: [2])
     return spark
 
@@ -58,6 +59,30 @@ def test_memory_and_threads_are_those_of_the_largest_executor(
     """Four items for any number of executors: rates are shared by all that run at once."""
     monkeypatch.setitem(cast(LazySession, spark)._settings, "spark.master", CLUSTER)
     monkeypatch.setattr(tasks, "registered", lambda _: executors)
+
+    def work(_item: int, share: Resources) -> tuple[int, int, int]:
+        return share.threads, share.memory_bytes, share.read_bytes_per_second
+
+    assert set(in_tasks(spark, [1, 2, 3, 4], work, memory_bytes=1000, read_bytes_per_second=6)) == {(threads, memory, rate)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "threads", "memory", "rate"),
+    [
+        ({"spark.executor.cores": "8"}, 2, 250, 2),
+        ({"spark.executor.cores": "8", "spark.task.cpus": "4"}, 4, 500, 2),
+        ({"spark.executor.cores": "2", "spark.executor.instances": "1"}, 1, 500, 3),
+        ({"spark.executor.cores": "1", "spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.maxExecutors": "3"}, 1, 1000, 2),
+        ({"spark.executor.cores": "1", "spark.cores.max": "2"}, 1, 1000, 3),
+    ],
+    ids=["cores", "large tasks", "one executor", "up to three", "two cores"],
+)
+def test_what_settings_say_of_executors_counts_before_one_has_come(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, settings: Mapping[str, str], threads: int, memory: int, rate: int
+) -> None:
+    for key, value in {"spark.master": CLUSTER, **settings}.items():
+        monkeypatch.setitem(cast(LazySession, spark)._settings, key, value)
+    monkeypatch.setattr(tasks, "registered", lambda _: [])
 
     def work(_item: int, share: Resources) -> tuple[int, int, int]:
         return share.threads, share.memory_bytes, share.read_bytes_per_second

@@ -8,7 +8,7 @@ from pathlib import Path
 from secrets import token_hex
 
 import pytest
-from tests.effort import sample
+from tests.effort import hunt, sample
 from tests.logs import SECOND
 from tests.spark.kill_points import Run, dies, next_run_finishes, start_dying, two_at_once_publish_once, with_ledger
 
@@ -104,5 +104,6 @@ def test_the_cleaner_that_comes_after_a_killed_undo_leaves_alone_what_came_back(
     topic.is_as_after_one_run()
 
 
+@hunt
 def test_two_undos_at_once_publish_once(topic: Topic) -> None:
     two_at_once_publish_once(topic)

@@ -109,6 +109,7 @@ def stopped(cause: Cause) -> PySparkException:
             "FileLost",
             "s3://lake/t/a: .* it is not there",
         ),
+        (OSError("When initiating multiple part upload: AWS Error SLOW_DOWN"), "StorageRefused", "SLOW_DOWN"),
         (Py4JNetworkError("Answer from Java side is empty"), "JavaEnded", "before it answered"),
         (Py4JError("An error occurred while calling o3.commit"), "JavaEnded", "before it answered"),
         (stopped(Cause("catalog", SqlCause("PSQLException: Connection to 127.0.0.1:1 refused", "08001"))), "CatalogUnavailable", "refused"),

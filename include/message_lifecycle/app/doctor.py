@@ -121,6 +121,7 @@ class _Trial:
         self._make_world, self._ending = make_world, ending
         self._at_s = 1
         self._table: Table | None = None
+        self._is_made = False
         self.has_begun = False
 
     def tables(self) -> str:
@@ -131,6 +132,7 @@ class _Trial:
         self.has_begun = True
         self._name = name = TopicName(stream=world.scratch, topic="doctor")
         create_topic(world.services, name, partitions=1, settings={"max_removed_fraction": 1.0})
+        self._is_made = True
         self._table = Tables().load(name)
         messages = [NewMessage(append_time=self._now(), key=key, value=b"v", partition=0) for key in (b"a", b"b")]
         world.writer.append(name, messages, policy_of(world.services, name))
@@ -181,6 +183,8 @@ class _Trial:
         from message_lifecycle.stores.iceberg.table_files import listed
 
         self._ending.close()
+        if self._table is None and self._is_made:
+            raise _NotWell("a topic was made and dropped that Python could not read, so nobody has looked for its files")
         if self._table is None:
             raise _Absent("no topic was made")
         if left := [file.name for file in listed(self._table.io, self._table.location())]:
@@ -209,7 +213,8 @@ def _advised(said: str, python: str) -> str:
             program = next(filter(None, programs))
             return f"the executors have no {program}: name their Python {python} by LIFECYCLE_PYTHON there, or by spark.pyspark.python"
         return f"the executors have no {module}: make an archive with `lifecycle cluster pack` and name it in spark.archives"
-    return f"a task failed: {said}".partition("\n")[0]
+    causes = [line for line in said.splitlines() if re.search(r"\w(?:Exception|Error): ", line)] or [said]
+    return f"a task failed: {causes[-1].strip().removeprefix('Caused by: ')}".partition("\n")[0]
 
 
 def _airflow() -> str:

@@ -206,7 +206,15 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
 
 def kept_beneath(s: Services, request: ErasureRequest) -> list[str]:
     """What stores keep of the topics' files beneath their tables, in words: an erasure that is done for every table is not done there."""
-    return [f"{name}: {told}" for name in topics_of(s, request) for told in beneath(s, name)]
+    gone = ((name, _gone_at(s, request, name)) for name in topics_of(s, request))
+    ended = f", then `lifecycle erase run {request.request_id[:_SHORT]}` ends the request"
+    return [f"{name}: {told}{ended}" for name, at in gone if at is not None for told in beneath(s, name, at)]
+
+
+def _gone_at(s: Services, request: ErasureRequest, name: TopicName) -> Instant | None:
+    """Since when the key is in no file of the topic's: files that came later never had it. To look again moves it no further."""
+    done = [(at, outcome.name) for at, outcome, _ in _outcomes(s, request, name) if outcome.name in ("published", "no_op")]
+    return next((at for at, ended in done if ended == "published"), done[-1][0] if done else None)
 
 
 def _told_of_remnant(s: Services, left: Remnant) -> str:

@@ -237,14 +237,15 @@ def take_files(intake: Intake, name: TopicName, path: str, options: IngestOption
 def _files_at(place: str) -> Sequence[InputFile]:
     """Below a folder of this machine, or of the store that the lake's catalog has keys for. Raises NoInput, UnreadableFile, StorageRefused."""
     from message_lifecycle.sources.files import files_of, find_files
+    from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 
-    if "://" not in place or place.startswith("file:"):
-        return find_files(place.removeprefix("file://"))
+    if is_local(place) or "://" not in place:
+        return find_files(local_path(place) if is_local(place) else place)
     from message_lifecycle.stores.iceberg.catalog import Tables
     from message_lifecycle.stores.iceberg.tasks import Store
 
-    store = Store.of_catalog(Tables().catalog)
-    return files_of(place, store.listed(place), store)
+    store, folder = Store.of_catalog(Tables().catalog), place.rstrip("/")
+    return files_of(folder, store.listed(folder), store)
 
 
 def _left_open(intake: Intake, name: TopicName, known: Sequence[SourceFile]) -> tuple[str, Sequence[SourceFile]] | None:

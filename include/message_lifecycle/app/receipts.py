@@ -37,10 +37,10 @@ def eraser_of(s: Services, name: TopicName) -> Eraser:
     return s.stores.rewrite
 
 
-def beneath(s: Services, name: TopicName) -> Sequence[str]:
-    """What the store keeps of the topic's files beneath its tables, in words, or why that cannot be told."""
+def beneath(s: Services, name: TopicName, until: Instant) -> Sequence[str]:
+    """What the store keeps beneath the topic's tables of files that were written until then, in words, or why that cannot be told."""
     try:
-        return eraser_of(s, name).kept_beneath(name)
+        return eraser_of(s, name).kept_beneath(name, until)
     except UnknownTopic:
         return ()  # deleted, of which others tell
     except LifecycleError as error:
@@ -96,7 +96,7 @@ def verify(s: Services, request_id: str) -> list[str]:
         wrong += [
             f"{topic.topic}: {folder}, its archive, is not there, and was not looked into" for folder in archiving.lost(s, plan.topic)
         ]
-        wrong += [f"{topic.topic}: {told}" for told in beneath(s, plan.topic)]
+        wrong += [f"{topic.topic}: {told}" for told in beneath(s, plan.topic, topic.unreachable_at)]
         former = archiving.former_holders(s, plan.topic, policy_of(s, plan.topic), matches)
         wrong += [f"{topic.topic}: the archive {folder}, which it used before, holds the key" for folder in former]
         searched = {table.table for table in topic.tables}

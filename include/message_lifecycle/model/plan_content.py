@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from message_lifecycle.model.change import ByKind, Commit, Rewrite
@@ -25,13 +26,14 @@ def content_digest(plan: Plan) -> str:
 
 
 def content(plan: Plan) -> Mapping[str, object]:
-    """Operation, as-of, partition and offset of all that goes or comes back with the reason, documents, and counts of messages. Neither ids,
-    snapshots and names of files, nor bytes, which stores count each in its own way."""
+    """Operation, as-of, settings, partition and offset of all that goes or comes back with the reason, documents, and counts of messages.
+    Neither ids, snapshots and names of files, nor bytes, which stores count each in its own way."""
     found: dict[str, list[object]] = {}
+    rows: Counter[str] = Counter()
     moved: dict[Deed, list[range]] = {}
     kinds: ByKind[None] = ByKind(
-        commit=lambda commit: _take(commit, found, moved),
-        rewrite=lambda rewrite: _erase(rewrite, moved),
+        commit=lambda commit: _take(commit, found, moved, rows),
+        rewrite=lambda rewrite: _erase(rewrite, moved, rows),
         forget=lambda forget: found.setdefault("forgets", []).append(forget.table),
         move=lambda move: found.setdefault("moves", []).extend([move.to, table.table, table.rows] for table in move.tables),
     )
@@ -40,21 +42,26 @@ def content(plan: Plan) -> Mapping[str, object]:
     return {
         "operation": plan.operation,
         "as_of": plan.as_of,
+        "settings": dict(plan.policy),
+        "tombstones_until": None if plan.view is None else plan.view.tombstones_until,
         "rows_in": plan.expected.rows_in,
         "removed": sorted(plan.expected.removed),
         "held": sorted([held.holder, held.partition, held.first_base, held.last_offset, held.rows] for held in plan.held),
         "offsets": [[*deed, runs_text(_joined(runs))] for deed, runs in sorted(moved.items())],
-        **found,
+        "rows": rows,
+        **{name: sorted(values, key=str) for name, values in found.items()},
     }
 
 
-def _take(commit: Commit, found: dict[str, list[object]], moved: dict[Deed, list[range]]) -> None:
+def _take(commit: Commit, found: dict[str, list[object]], moved: dict[Deed, list[range]], rows: Counter[str]) -> None:
     for run in commit.drop:
         moved.setdefault((commit.table, run.partition, run.reason), []).append(range(run.first_base, run.last_offset + 1))
-    for rows in commit.mark:
-        moved.setdefault((commit.table, rows.partition, rows.reason), []).extend(ranges_of(rows.offsets))
+    for marked in commit.mark:
+        moved.setdefault((commit.table, marked.partition, marked.reason), []).extend(ranges_of(marked.offsets))
     for back in commit.back:
         moved.setdefault((commit.table, back.partition, "back"), []).extend(ranges_of(back.offsets))
+    rows["refused, that go"] += sum(file.rows for file in commit.files)
+    rows["refused, that come back"] += sum(file.rows for file in commit.files_back)
     for name, values in _parts(commit):
         found.setdefault(f"{commit.table}: {name}", []).append(values)
 
@@ -70,13 +77,14 @@ def _parts(commit: Commit) -> Iterator[Part]:
         for one in commit.documents
     )
     yield from (("documents back", [one.document, one.changes_from, one.changes_before, one.snapshots]) for one in commit.documents_back)
-    yield from (("refused rows", one.rows) for one in commit.files)
-    yield from (("refused rows back", one.rows) for one in commit.files_back)
+    yield from (("keeps", commit.keep) for _ in range(commit.keep is not None))
 
 
-def _erase(rewrite: Rewrite, moved: dict[Deed, list[range]]) -> None:
-    for rows in rewrite.rows:
-        moved.setdefault((rewrite.table, rows.partition, rows.reason), []).extend(ranges_of(rows.offsets))
+def _erase(rewrite: Rewrite, moved: dict[Deed, list[range]], rows: Counter[str]) -> None:
+    for erased in rewrite.rows:
+        moved.setdefault((rewrite.table, erased.partition, erased.reason), []).extend(ranges_of(erased.offsets))
+        # Rows that are no messages have no offsets, and their number is all that tells of them.
+        rows[f"erased from the {rewrite.table}"] += 0 if erased.offsets else erased.rows
 
 
 def _joined(runs: Iterable[range]) -> Iterator[range]:

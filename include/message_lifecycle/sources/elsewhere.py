@@ -7,6 +7,7 @@ Each file is read by one task, from its first byte to its last, so a record's pl
 from __future__ import annotations
 
 import gzip
+import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from message_lifecycle.sources.files import InputFile, NotRead, unreadable_file
+from message_lifecycle.model.errors import LifecycleError
+from message_lifecycle.sources.files import TORN, InputFile, NotReached, NotRead, unreadable_file
 
 _MARK = b"\xef\xbb\xbf"
 """UTF-8's byte order mark, which is no part of a line."""
@@ -29,6 +31,8 @@ _ROWS_AT_ONCE = 10_000
 _LINES = T.StructType([T.StructField("value", T.StringType()), T.StructField("path", T.StringType()), T.StructField("at", T.LongType())])
 # What Spark makes of unsigned numbers, which it has no types for.
 _WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
+
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_list_view, pa.types.is_large_list_view, pa.types.is_fixed_size_list)
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -42,30 +46,51 @@ def lines(session: SparkSession, files: Sequence[InputFile]) -> DataFrame:
 def records(session: SparkSession, files: Sequence[InputFile]) -> tuple[DataFrame, T.StructType]:
     """Of Parquet files that have the same fields: `record` (a struct), `path` and `at`, its number from 0; and the fields. Times in
     nanoseconds are whole numbers. Raises UnreadableFile for a type that Spark does not know."""
-    with files[0].open() as file:
-        found = parquet.read_schema(file)
-    told = pa.schema([field.with_type(_readable(field.type)) for field in found])
+    with files[0].open() as file, parquet.ParquetFile(file, arrow_extensions_enabled=False) as found:
+        columns = [found.schema.column(at) for at in range(len(found.schema))]
+        fields = list(found.schema_arrow)
+    _refuse_older(files[0], columns)
+    texts = {one.name for one in columns if one.logical_type.type == "ENUM"}
+    told = pa.schema([field.with_type(pa.string() if field.name in texts else _readable(field.type)) for field in fields])
     try:
         schema = from_arrow_schema(told, prefer_timestamp_ntz=True)
-    except PySparkException as error:
+        wanted = to_arrow_schema(schema, timestamp_utc=True)
+    except (PySparkException, ValueError) as error:
         raise unreadable_file(files[0].path, str(error).splitlines()[0]) from error
     shape = T.StructType([T.StructField("record", schema), *_LINES.fields[1:]])
-    return _frame(session, files, partial(_records_of, schema=to_arrow_schema(schema, timestamp_utc=True)), shape), schema
+    return _frame(session, files, partial(_records_of, schema=wanted), shape), schema
+
+
+def _refuse_older(file: InputFile, columns: Iterable[Any]) -> None:
+    """Raises UnreadableFile for what PyArrow would read, and not as Spark does: times of 96 bits, which end in 2262 for it, and names of an
+    enumeration that lie within another field."""
+    for column in columns:
+        if column.physical_type == "INT96":
+            raise unreadable_file(file.path, f"its field {column.path} has times of the older kind INT96; write them as timestamps")
+        if column.logical_type.type == "ENUM" and column.path != column.name:
+            raise unreadable_file(file.path, f"its field {column.path} is an enumeration within another; write it as a string")
 
 
 @contextmanager
 def _told(file: InputFile) -> Iterator[None]:
     try:
         yield
-    except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
-        raise NotRead(file, str(error).partition("\n")[0] or type(error).__name__) from error
+    except LifecycleError as error:
+        raise NotReached(file, error) from error
+    except (OSError, *TORN, pa.ArrowException) as error:
+        raise NotRead(file, error) from error
 
 
 def _frame(session: SparkSession, files: Sequence[InputFile], read: Callable[[InputFile], Batches], schema: T.StructType) -> DataFrame:
+    # Small, so that Spark sends it with each task: it would put a large one on disks, and keys are in it.
+    store, told = files[0].store, zlib.compress(json.dumps([[file.path, file.kind] for file in files]).encode())
+
     def all_of(batches: Batches) -> Batches:
+        every = json.loads(zlib.decompress(told))
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from read(files[number])
+                path, kind = every[number]
+                yield from read(InputFile(name=path, path=path, kind=kind, size_bytes=0, store=store))
 
     return session.range(0, len(files), 1, len(files)).mapInArrow(all_of, schema)
 
@@ -96,7 +121,7 @@ def _split(content: IO[bytes]) -> Iterator[list[bytes]]:
 
 def _records_of(file: InputFile, schema: pa.Schema) -> Batches:
     number = 0
-    with _told(file), file.open() as content, parquet.ParquetFile(content) as found:
+    with _told(file), file.open() as content, parquet.ParquetFile(content, arrow_extensions_enabled=False) as found:
         for batch in found.iter_batches(batch_size=_ROWS_AT_ONCE):
             columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
             yield _batch(pa.StructArray.from_arrays(columns, fields=list(schema)), file, number)
@@ -113,14 +138,18 @@ def _readable(kind: pa.DataType) -> pa.DataType:
     """The type that Spark reads such a column of a Parquet file as."""
     if pa.types.is_timestamp(kind):
         return pa.int64() if kind.unit == "ns" else pa.timestamp("us", tz=kind.tz)
+    if pa.types.is_duration(kind):
+        return pa.int64()  # Spark does not look at what Arrow has noted of its own types
     if pa.types.is_dictionary(kind):
         return _readable(kind.value_type)
-    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        return pa.string() if pa.types.is_large_string(kind) else pa.binary()
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_readable(field.type)) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(_readable(kind.key_type), _readable(kind.item_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if any(is_it(kind) for is_it in _LISTS):
         return pa.list_(_readable(kind.value_type))
     return _WIDER.get(kind, kind)

@@ -12,15 +12,16 @@ import gzip
 import hashlib
 import io
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
-from typing import IO, Literal, Protocol, cast
+from typing import IO, Any, Literal, Protocol, cast
 from urllib.parse import quote, unquote
 
-from message_lifecycle.model.errors import BadInput, InvalidSetting
+from message_lifecycle.model.errors import BadInput, InvalidSetting, storage_refused
 
 Kind = Literal["json lines", "csv", "parquet"]
 
@@ -35,7 +36,7 @@ _GZIP = ".gz"
 _ALLOWED = ", ".join(KINDS) + "; text also with .gz"
 # Spark takes these for patterns, Hadoop a colon for a scheme.
 _UNSAFE = frozenset("[]{}*?\\:")
-_CUTTING = frozenset("#?")
+_CUTTING = frozenset("#?\t\r\n")
 _PARQUET_MAGIC = b"PAR1"
 UTF_8 = "utf-8"
 _LINES_TRIED = 1000
@@ -54,7 +55,7 @@ _MARKS = (
 )
 """Byte order marks, the longer ones first."""
 # What Spark tells of a task that raised NotRead.
-_THERE = re.compile(r"NotRead: (\S+) (.+)")
+_THERE = re.compile(r"Not(Read|Reached): (\S+) (.+)")
 _FILE = re.compile(r"\[FAILED_READ_FILE[^\]]*\][^\n]*?reading file (?:file:)?/*(/[^\s]+?)\.?(?:\s|$)")
 
 
@@ -80,11 +81,8 @@ class InputFile:
         return self.path.lower().endswith(_GZIP)
 
     def open(self) -> IO[bytes]:
-        return (
-            Path(self.path).open("rb")
-            if self.store is None
-            else io.BufferedReader(cast(io.RawIOBase, self.store.open(self.path)), _AT_ONCE)
-        )
+        """Raises StorageRefused, as reading it does, where its store does not hand it out."""
+        return Path(self.path).open("rb") if self.store is None else io.BufferedReader(_There(self.store, self.path), _AT_ONCE)
 
     def sha256(self) -> str:
         """Of the content: what tells a file that was taken from another one of its name."""
@@ -92,11 +90,59 @@ class InputFile:
             return hashlib.file_digest(cast(io.BufferedReader, content), "sha256").hexdigest()
 
 
-class NotRead(Exception):
-    """Of a task: a file that is in a store, and why it could not be read."""
+TORN = (EOFError, zlib.error, gzip.BadGzipFile)
+"""What reading a file raises whose bytes are all there are, and not enough."""
 
-    def __init__(self, file: InputFile, reason: str) -> None:
-        super().__init__(f"{quote(file.path, safe=':/')} {reason}")
+
+class _There(io.RawIOBase):
+    """A file of a store. What goes wrong here is the store's; whoever reads it finds what is wrong with its content."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        self._path = path
+        with self._reaching():
+            self._file = store.open(path)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        with self._reaching():
+            found = self._file.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        with self._reaching():
+            return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            raise storage_refused(self._path, str(error).partition("\n")[0]) from error
+
+
+class NotRead(Exception):
+    """Of a task: a file that is in a store, and what is wrong with it."""
+
+    def __init__(self, file: InputFile, error: Exception) -> None:
+        super().__init__(f"{quote(file.path, safe=':/')} {str(error).partition(chr(10))[0] or type(error).__name__}")
+
+
+class NotReached(NotRead):
+    """Of a task: a file that its store did not hand out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +191,7 @@ def files_of(place: str, listed: Iterable[tuple[str, int]], store: Store) -> tup
         if _is_hidden(name):
             continue
         if unsafe := sorted(set(path) & _CUTTING):
-            raise unreadable_file(path, f"its path holds {' '.join(unsafe)}, at which a URI is cut")
+            raise unreadable_file(path, f"its path holds {' '.join(map(repr, unsafe))}, at which a URI is cut")
         found.append(InputFile(name=name or path.rpartition("/")[2], path=path, kind=_kind_of(path), size_bytes=size_bytes, store=store))
     return _in_order(place, found)
 
@@ -176,7 +222,7 @@ def shapes(files: Iterable[InputFile], *, delimiter: str, encoding: str = UTF_8)
     for file in files:
         try:
             shape = _shape(file, delimiter, encoding)
-        except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+        except (OSError, *TORN, UnicodeDecodeError, csv.Error) as error:
             raise unreadable_file(file.path, str(error)) from error
         if shape is not None:
             found.setdefault(shape, []).append(file)
@@ -249,7 +295,7 @@ def _parquet_shape(file: InputFile) -> Shape:
 
     try:
         with file.open() as content:
-            schema = parquet.read_schema(content)
+            schema = parquet.read_schema(content, arrow_extensions_enabled=False)
     except (pa.ArrowException, OSError) as error:
         raise unreadable_file(file.path, f"it is no Parquet file, or a broken one ({error})") from error
     folded = [name.casefold() for name in schema.names]
@@ -304,7 +350,8 @@ def named_failures() -> Iterator[None]:
     except (Py4JJavaError, PySparkException) as error:
         text = _whole(error)
         if there := _THERE.search(text):
-            raise unreadable_file(unquote(there[1]), there[2]) from error
+            what, path, reason = there.groups()
+            raise (unreadable_file if what == "Read" else storage_refused)(unquote(path), reason) from error
         if found := _FILE.search(text):
             raise unreadable_file(unquote(found.group(1)), _cause(text)) from error
         raise

@@ -6,7 +6,7 @@ Settings, the real names and the number of partitions are table properties, so t
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -51,7 +51,7 @@ from message_lifecycle.stores.iceberg.layout import (
     own_properties,
     settings_of,
 )
-from message_lifecycle.stores.iceberg.pointers import CatalogPointers, Place, Pointers, SqlPointers, look, reaching_catalog
+from message_lifecycle.stores.iceberg.pointers import UNREADABLE, CatalogPointers, Place, Pointers, SqlPointers, look, reaching_catalog
 from message_lifecycle.stores.iceberg.session import sql_table
 from message_lifecycle.stores.iceberg.table_folder import TORN, TableDocument, Within, is_absolute, said_by
 
@@ -334,6 +334,7 @@ def ledger_text(ledger: tuple[str, int]) -> str:
 
 
 _WRITTEN_TO = ("write.data.path", "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
+_METADATA = (".metadata.json", ".metadata.json.gz")
 
 
 def documents(tables: Tables, name: TopicName) -> Iterator[tuple[str, TableDocument]]:
@@ -361,14 +362,28 @@ def beside(name: TopicName, log: Mapping[str, str]) -> dict[str, str]:
 def check_alone(tables: Tables, name: TopicName) -> None:
     """Raises UnsafePath where another table lies below the location of one of the topic's, or writes there; StorageRefused where nobody
     can tell. Files of the topic's that another table merely names (`add_files`) are not looked for."""
-    check_places_alone(
-        tables, {(name.namespace, name.table(kind)): Within(str(found.content["location"])) for kind, found in documents(tables, name)}
-    )
+    from message_lifecycle.stores.iceberg.table_files import listed  # with Java's part, which most questions do without
+
+    mine = {(name.namespace, name.table(kind)): (kind, str(found.content["location"])) for kind, found in documents(tables, name)}
+
+    def names(place: Place) -> Iterator[str]:
+        kind, location = mine[place]
+        return (file.name for file in listed(tables.load(name, kind=kind).io, location))
+
+    check_places_alone(tables, {place: Within(location) for place, (_, location) in mine.items()}, names)
 
 
-def check_places_alone(tables: Tables, mine: Mapping[Place, Within]) -> None:
-    """As `check_alone`, of these tables with their locations."""
+def check_places_alone(tables: Tables, mine: Mapping[Place, Within], names: Callable[[Place], Iterable[str]] | None = None) -> None:
+    """As `check_alone`, of these tables with their locations. `names`: of the files below one of them, which are looked at where the catalog
+    cannot tell where another table lies."""
     for place, location in tables.pointers.all(None):
+        if place not in mine and location.startswith(UNREADABLE):
+            if names is None:
+                raise storage_refused(location, "its catalog does not tell where it lies")
+            for own in mine:
+                if other := next((name for name in names(own) if _is_anothers(name)), None):
+                    raise UnsafePath(other, f"metadata within the location of {'.'.join(own)}, which may be those of {'.'.join(place)}")
+            continue
         for own, within in mine.items():
             if place != own and _lies_below(location, within):
                 raise UnsafePath(location, f"the metadata of {'.'.join(place)} within the location of {'.'.join(own)}")
@@ -380,6 +395,11 @@ def check_places_alone(tables: Tables, mine: Mapping[Place, Within]) -> None:
             for own, within in mine.items():
                 if place != own and _lies_below(f"{folder.rstrip('/')}/_", within):
                     raise UnsafePath(folder, f"files of {'.'.join(place)} within the location of {'.'.join(own)}")
+
+
+def _is_anothers(name: str) -> bool:
+    """Of a file below a table's location: a table has its metadata in one folder, so what lies in another is another's."""
+    return name.endswith(_METADATA) and name.rpartition("/")[0] != "metadata"
 
 
 @lru_cache(maxsize=4096)

@@ -38,7 +38,7 @@ DEADLINE_SECONDS = 3600
 PROPERTIES = f"spark.sql.catalog.{CATALOG}"
 _HADOOP = "spark.hadoop."
 _DEFAULT_HEAP = "1g"
-_ANY_IO = "org.apache.iceberg.io.ResolvingFileIO"
+ANY_IO = "org.apache.iceberg.io.ResolvingFileIO"
 
 
 class Jvm:
@@ -95,7 +95,7 @@ class Jvm:
     @contextmanager
     def file_io(self, given: Mapping[str, str]) -> Iterator[Java]:
         """Iceberg's own way to files, by the scheme of each path. `given`: as `settings_of`."""
-        found = self._jvm.org.apache.iceberg.CatalogUtil.loadFileIO(given.get("io-impl", _ANY_IO), dict(given), self.hadoop)
+        found = self._jvm.org.apache.iceberg.CatalogUtil.loadFileIO(given.get("io-impl", ANY_IO), dict(given), self.hadoop)
         try:
             yield found
         finally:

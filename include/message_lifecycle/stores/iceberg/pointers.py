@@ -191,6 +191,10 @@ class SqlPointers(Pointers):
         return seen
 
 
+UNREADABLE = "unreadable: "
+"""In place of a location, of a table that its catalog knows and cannot tell of."""
+
+
 class CatalogPointers(Pointers):
     """Through PyIceberg, for catalogs of any other kind. What was answered last of each table is kept, with the way to its files: who asks
     where a table is now has new credentials with it."""
@@ -216,7 +220,7 @@ class CatalogPointers(Pointers):
                         table.io.properties[OF_TABLE] = json.dumps(place)
                 except (ServerError, FileNotFoundError, PermissionError, *TORN) as error:
                     # Of this table: its metadata may be lost, and the others are there.
-                    return f"unreadable: {'.'.join(place)}", error
+                    return f"{UNREADABLE}{'.'.join(place)}", error
         except (NoSuchTableError, NoSuchNamespaceError):
             self._answers.pop(place, None)
             return None

@@ -14,7 +14,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from message_lifecycle.model.errors import SparkUnavailable
+from message_lifecycle.model.errors import CatalogUnavailable, SparkUnavailable
 from message_lifecycle.stores.iceberg.executors import NEEDED, python_version, registered
 from message_lifecycle.stores.iceberg.java import Jvm, settings, texts
 from message_lifecycle.stores.iceberg.new_table import make_namespace
@@ -57,9 +57,12 @@ def one_catalog(tables: Tables) -> bool:
         with reaching_catalog():
             return tables.catalog.namespace_exists(name)
     finally:
-        with engine_failures():
-            java: Jvm = engine()  # type: ignore[assignment]  # typed as a session, which would do as well
-            java.lake.dropNamespace(java._jvm.org.apache.iceberg.catalog.Namespace.of(texts(java, name)))
+        try:
+            with engine_failures():
+                java: Jvm = engine()  # type: ignore[assignment]  # typed as a session, which would do as well
+                java.lake.dropNamespace(java._jvm.org.apache.iceberg.catalog.Namespace.of(texts(java, name)))
+        except Exception as error:
+            raise CatalogUnavailable(f"it does not drop the namespace {name}, which was made to look for it: {error}") from error
 
 
 def master() -> str | None:
@@ -97,15 +100,17 @@ def machines(store: Store, path: str) -> tuple[list[Machine], int]:
 @contextmanager
 def _giving_up(context: SparkContext) -> Iterator[None]:
     """Spark waits without end for an executor; a person does not."""
-    gone = threading.Event()
+    gone, ended = threading.Event(), threading.Event()
 
     def look() -> None:
-        if not registered(context):
-            gone.set()
-            context.cancelAllJobs()
+        seen = time.monotonic()
+        while not ended.wait(_LOOKING_SECONDS):
+            seen = time.monotonic() if registered(context) else seen
+            if time.monotonic() - seen > _FIRST_SECONDS:
+                gone.set()
+                context.cancelAllJobs()  # again and again, for another may have begun
 
-    timer = threading.Timer(_FIRST_SECONDS, look)
-    timer.start()
+    threading.Thread(target=look, name="give-up", daemon=True).start()
     try:
         yield
     except Exception as error:
@@ -114,7 +119,7 @@ def _giving_up(context: SparkContext) -> Iterator[None]:
             raise SparkUnavailable(what) from error
         raise
     finally:
-        timer.cancel()
+        ended.set()
 
 
 def _look(store: Store, path: str, _place: int) -> Machine:

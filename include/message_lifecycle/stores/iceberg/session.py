@@ -289,6 +289,8 @@ def engine_failures() -> Iterator[None]:
         yield
     except OSError as error:
         refused = storage_failure(error, "a table's files")
+        if type(error) is OSError and error.errno is None:  # PyArrow's, of a store: no number says why
+            refused = storage_refused("a table's files", str(error).partition("\n")[0])
         if refused is None:
             raise
         raise refused from error

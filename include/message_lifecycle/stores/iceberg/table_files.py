@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from message_lifecycle.model.errors import OutsideTable, UnsafePath, storage_refused
-from message_lifecycle.stores.iceberg.java import Jvm, each, java_class, java_message
+from message_lifecycle.stores.iceberg.java import ANY_IO, Java, Jvm, each, java_class, java_message
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
 from message_lifecycle.stores.iceberg.table_folder import is_absolute, is_local, local_path, location_prefix, normalised
 
@@ -190,13 +190,26 @@ def _listed_there(io: FileIO, location: str) -> Iterator[ListedFile]:
             .fs_by_scheme(scheme, authority)
             .get_file_info(FileSelector(root, recursive=True, allow_not_found=True))
         )
-    except OSError as error:
+    except (OSError, ValueError) as error:  # PyArrow's own, of a place that cannot be
         raise storage_refused(location, str(error)) from error
     for found in every:
         if found.type == FileType.File:
             changed = found.mtime_ns
             # An unknown time is no age: the file counts as new.
             yield ListedFile(found.path.removeprefix(prefix), found.size or 0, 2**62 if changed is None else changed // 1_000_000)
+
+
+def size_there(io: FileIO, path: str) -> int | None:
+    """Of a file in a store; None: there is none of that name. Raises StorageRefused."""
+    from pyarrow.fs import FileType
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    scheme, authority, place = PyArrowFileIO.parse_location(path, io.properties)
+    try:
+        found = PyArrowFileIO(io.properties).fs_by_scheme(scheme, authority).get_file_info(place)
+    except (OSError, ValueError) as error:
+        raise storage_refused(path, str(error)) from error
+    return int(found.size) if found.type == FileType.File else None
 
 
 def _delete_there(io: FileIO, location: str, names: list[str]) -> Deleted:
@@ -230,36 +243,44 @@ def _delete_there(io: FileIO, location: str, names: list[str]) -> Deleted:
 # What a bucket with versioning keeps of objects that were deleted or replaced. Nothing of ours reads or removes it.
 
 
-def kept_versions(io: FileIO, location: str) -> str:
-    """What is kept below the location, in words; empty: nothing. In S3 alone there is somebody to ask; not to be told is told. Raises
-    CatalogUnavailable, StorageRefused."""
-    from py4j.protocol import Py4JJavaError
+def kept_versions(io: FileIO, location: str, *, until_ms: int) -> str:
+    """What is kept below the location of objects that were written until then (milliseconds since 1970), in words; empty: nothing. In S3
+    alone there is somebody to ask; not to be told is told. Raises CatalogUnavailable, StorageRefused, JavaEnded."""
+    from py4j.protocol import Py4JError, Py4JJavaError
 
     place = urlsplit(location)
     if place.scheme not in _S3:
         return ""
-    jvm = cast(Jvm, engine())
-    wanted = jvm._jvm.software.amazon.awssdk.services.s3.model.ListObjectVersionsRequest.builder()
-    wanted = wanted.bucket(place.netloc).prefix(location_prefix(place.path.lstrip("/"))).build()
+    unseen = f"whether {place.netloc} keeps earlier versions of its objects cannot be seen"
     with engine_failures():
+        jvm = cast(Jvm, engine())
+        given = jvm.settings_of(io.properties)
+        if given.get("io-impl", _OF_S3) not in (_OF_S3, ANY_IO):
+            return f"{unseen} by {given['io-impl']}"
         try:
-            with jvm.file_io({**jvm.settings_of(io.properties), "io-impl": _OF_S3}) as files:
-                client = files.client(location)
-                there = sum(int(page.versions().size()) for page in each(client.listObjectVersionsPaginator(wanted)))
-                # A page is counted at once. One by one versions are looked at where there are more of them than objects.
-                if there == sum(1 for _ in _listed_there(io, location)):
-                    return ""
-                kept = sum(not one.isLatest() for one in each(client.listObjectVersionsPaginator(wanted).versions()))
+            with jvm.file_io({**given, "io-impl": _OF_S3}) as files:
+                wanted = jvm._jvm.software.amazon.awssdk.services.s3.model.ListObjectVersionsRequest.builder()
+                wanted = wanted.bucket(place.netloc).prefix(location_prefix(place.path.lstrip("/"))).build()
+                every = each(files.client(location).listObjectVersionsPaginator(wanted).versions())
+                kept = sum(not one.isLatest() and int(one.lastModified().toEpochMilli()) <= until_ms for one in every)
         except Py4JJavaError as error:
-            cause = error.java_exception
-            status = cause.statusCode() if java_class(error).endswith(".S3Exception") else None
+            status = _status(error.java_exception)
             if status in _NO_VERSIONS:
                 return ""
-            if status != HTTPStatus.FORBIDDEN:
-                raise
-            return (
-                f"whether {place.netloc} keeps earlier versions of objects cannot be seen: let the keys list them (s3:ListBucketVersions)"
-            )
-    if not kept:
-        return ""
-    return f"{place.netloc} keeps {kept:,} earlier versions of its objects, which nothing here reads or removes: let a rule of the bucket end them"
+            if status == HTTPStatus.FORBIDDEN:
+                return f"{unseen}: let the keys list them (s3:ListBucketVersions)"
+            raise
+        except (Py4JError, TypeError) as error:  # the classes of the store's own client are not on the class path
+            return f"{unseen}: {error}"
+    told = "earlier versions of its objects, which nothing here reads or removes: let a rule of the bucket end them"
+    return f"{place.netloc} keeps {kept:,} {told}" if kept else ""
+
+
+def _status(cause: Java) -> int | None:
+    """Of an answer of the store; None: it is no answer."""
+    from py4j.protocol import Py4JError
+
+    try:
+        return int(cause.statusCode())
+    except Py4JError:
+        return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,18 +21,22 @@ from message_lifecycle.model.errors import LifecycleError, code_of
 from message_lifecycle.stores.iceberg.executors import registered
 from message_lifecycle.stores.iceberg.java import Jvm
 from message_lifecycle.stores.iceberg.session import local_cores
-from message_lifecycle.stores.iceberg.table_files import delete_files, listed
+from message_lifecycle.stores.iceberg.table_files import delete_files, listed, size_there
 from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 MEBIBYTE = 1 << 20
 MEMORY_BYTES = 1024 * MEBIBYTE
 """Of all tasks of one machine together. Beyond it they spill, so more is quicker only where values are many."""
+
+# Beginnings of the names of settings that open files, as PyIceberg has them.
+_OF_FILES = ("s3.", "client.", "gcs.", "adls.", "hf.", "py-io-impl")
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -53,8 +57,8 @@ class Store:
 
     @classmethod
     def of_catalog(cls, catalog: Catalog) -> Store:
-        """By the keys that its configuration has, for files of no table."""
-        return cls(settings=tuple(sorted((key, value) for key, value in catalog.properties.items() if isinstance(value, str))))
+        """By the keys that its configuration has, for files of no table; what opens the catalog itself stays here."""
+        return cls(settings=tuple(sorted((key, str(value)) for key, value in catalog.properties.items() if key.startswith(_OF_FILES))))
 
     @property
     def io(self) -> FileIO:
@@ -82,10 +86,8 @@ class Store:
 
     def listed(self, place: str) -> list[tuple[str, int]]:
         """Names of the files below it with their sizes; of a file, one without name. Raises StorageRefused."""
-        found = [(file.name, file.size_bytes) for file in listed(self.io, place.rstrip("/"))]
-        with suppress(FileNotFoundError):
-            return found or [("", self.size(place))]
-        return []
+        size = size_there(self.io, place)
+        return [(file.name, file.size_bytes) for file in listed(self.io, place)] if size is None else [("", size)]
 
     def remove(self, path: str) -> None:
         """It is no error where it is not there."""
@@ -202,12 +204,13 @@ def in_tasks(
         return []
     settings = session._settings if isinstance(session, Jvm) else dict(session.sparkContext.getConf().getAll())
     here = local_cores(settings)
-    executors = [here] if here is not None else registered(session.sparkContext)
-    # Where none has come yet, as many tasks may share one as there are.
-    at_once, share_of = min(sum(executors) or len(items), len(items)), min(max(executors, default=len(items)), len(items))
     cores_of_task = 1 if here is not None else int(settings.get("spark.task.cpus", "1"))
+    beside = here if here is not None else _beside(session.sparkContext, settings, cores_of_task) or len(items)
+    share_of = min(beside, len(items))
+    # On a cluster executors may come later: a rate is kept by as many tasks as there may ever be.
+    at_once = share_of if here is not None else min(_most(settings, beside, cores_of_task) or len(items), len(items))
     share = Resources(
-        threads=cores_of_task * max(1, max(executors, default=1) // share_of),
+        threads=cores_of_task * max(1, beside // share_of),
         memory_bytes=memory_bytes // share_of,
         spill_folder=_spill_folder(settings.get("spark.local.dir")),
         # Of a rate below a byte for each task nobody makes anything; it must not become none.
@@ -224,6 +227,21 @@ def in_tasks(
     finally:
         # Also where one has failed or a person breaks this off: what still writes would write on after the caller has tidied up.
         threads.shutdown(wait=True, cancel_futures=True)
+
+
+def _beside(context: SparkContext, settings: Mapping[str, str], cores_of_task: int) -> int | None:
+    """How many tasks run at once on one executor, the largest; None: none has come yet."""
+    of_each = settings.get("spark.executor.cores")
+    return max(registered(context), default=None) if of_each is None else max(1, int(of_each) // cores_of_task)
+
+
+def _most(settings: Mapping[str, str], beside: int, cores_of_task: int) -> int | None:
+    """How many run at once on all executors that there may be; None: nothing says."""
+    if cores := settings.get("spark.cores.max"):
+        return max(1, int(cores) // cores_of_task)
+    dynamic = settings.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
+    executors = settings.get("spark.dynamicAllocation.maxExecutors" if dynamic else "spark.executor.instances")
+    return None if executors is None else int(executors) * beside
 
 
 def _spill_folder(folders: str | None) -> str:

@@ -147,7 +147,7 @@ class MemoryEraser(ChangeStore):
             if action.table in now
         ]
 
-    def kept_beneath(self, name: TopicName) -> Sequence[str]:  # noqa: ARG002  # there is nothing beneath
+    def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:  # noqa: ARG002  # there is nothing beneath
         return ()
 
     def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:

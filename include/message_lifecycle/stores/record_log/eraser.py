@@ -89,7 +89,7 @@ class RecordLogEraser(ChangeStore):
             ErasedTable.searched(table) for table in self.find_key(plan.topic, matches, Policy.of_values(plan.policy), as_of=plan.as_of)
         ]
 
-    def kept_beneath(self, name: TopicName) -> Sequence[str]:  # noqa: ARG002  # files are written over, or removed
+    def kept_beneath(self, name: TopicName, until: Instant) -> Sequence[str]:  # noqa: ARG002  # files are written over, or removed
         return ()
 
     def stage(self, plan: Plan, given: Given = NOTHING_GIVEN) -> Staged:
