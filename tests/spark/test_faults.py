@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers of system calls are those of x86-64"),
 ]
 _TENTH = 300
-_FAULTS = ("kill", "lost")
+_FAULTS = ("kill", "refused", "lost")
 # Of an expiry: where its removal is about to be seen, and where the ledger is about to be told so.
 _BOUNDARIES = ("catalog: UPDATE iceberg_tables #3", "database: COMMIT #4")
 

@@ -218,7 +218,9 @@ def test_an_empty_folder_that_an_object_stands_for_holds_nothing(landing: Landin
             landing.take(landing.topic(), name)
 
 
-@pytest.mark.parametrize("place", ["http://127.0.0.1/x", "s3://", "s3:///x"])
+@pytest.mark.parametrize(
+    "place", ["http://127.0.0.1/x", "s3://", "s3:///x", "s3://[x/y", "file:///tmp#b", "file:///tmp?b", "file://nas/export"]
+)
 def test_a_place_that_cannot_be_is_named(landing: Landing, place: str) -> None:
     with raises("StorageRefused", "NoInput"):
         landing.take(landing.topic(), place)

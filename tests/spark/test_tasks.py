@@ -71,11 +71,22 @@ def test_memory_and_threads_are_those_of_the_largest_executor(
     [
         ({"spark.executor.cores": "8"}, 2, 250, 2),
         ({"spark.executor.cores": "8", "spark.task.cpus": "4"}, 4, 500, 2),
-        ({"spark.executor.cores": "2", "spark.executor.instances": "1"}, 1, 500, 3),
-        ({"spark.executor.cores": "1", "spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.maxExecutors": "3"}, 1, 1000, 2),
+        ({"spark.master": "yarn", "spark.executor.cores": "2", "spark.executor.instances": "1"}, 1, 500, 3),
+        ({"spark.executor.cores": "2", "spark.executor.instances": "1"}, 1, 500, 2),
+        (
+            {
+                "spark.master": "yarn",
+                "spark.executor.cores": "1",
+                "spark.dynamicAllocation.enabled": "true",
+                "spark.dynamicAllocation.maxExecutors": "3",
+            },
+            1,
+            1000,
+            2,
+        ),
         ({"spark.executor.cores": "1", "spark.cores.max": "2"}, 1, 1000, 3),
     ],
-    ids=["cores", "large tasks", "one executor", "up to three", "two cores"],
+    ids=["cores", "large tasks", "one executor", "a setting that Standalone does not take", "up to three", "two cores"],
 )
 def test_what_settings_say_of_executors_counts_before_one_has_come(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, settings: Mapping[str, str], threads: int, memory: int, rate: int

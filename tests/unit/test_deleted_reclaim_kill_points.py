@@ -147,7 +147,6 @@ def test_another_plan_of_the_name_finishes_it_first(tmp_path: Path) -> None:
     is_as_after_one_run(past)
 
 
-@hunt
 def test_a_word_that_lapsed_and_a_hold_that_came_too_late_do_not_leave_it_half_done(tmp_path: Path) -> None:
     past, url, plan_id = made(tmp_path)
     dies(tmp_path, url, "while_deleting", "reclaim", plan_id)
@@ -197,7 +196,6 @@ def test_of_two_at_once_one_does_it(tmp_path: Path) -> None:
     is_as_after_one_run(past)
 
 
-@hunt
 def test_a_scenario_and_the_lake_do_not_finish_each_others(tmp_path: Path) -> None:
     _, url, plan_id = made(tmp_path)
     dies(tmp_path, url, "after_commit", "reclaim", plan_id)

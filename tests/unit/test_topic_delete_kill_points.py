@@ -130,7 +130,6 @@ def test_half_a_deletion_that_is_given_up_leaves_the_topic_whole(tmp_path: Path)
     assert (offsets(past), offsets(past, COMPACTED)) == ([0, 1, 2, 3, 4], [1, 4])
 
 
-@hunt
 def test_half_a_deletion_past_a_hold_leaves_the_topic_whole(tmp_path: Path) -> None:
     past, url = made(tmp_path)
     dies(tmp_path, url, "before_commit", "delete")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from secrets import token_hex
 
@@ -18,7 +18,7 @@ from message_lifecycle.app.known import all_topics, why_absent
 from message_lifecycle.app.operations.erasure import INTAKE, forget_former, writers_waited_for
 from message_lifecycle.app.operations.reclaim import is_gone, lost
 from message_lifecycle.app.operations.topics import uuid_of
-from message_lifecycle.app.receipts import beneath, eraser_of
+from message_lifecycle.app.receipts import ERASURE, beneath, eraser_of, gone_at, outcomes
 from message_lifecycle.app.services import Services, policy_of
 from message_lifecycle.app.steps import Approver
 from message_lifecycle.app.topics import line_of
@@ -34,12 +34,10 @@ from message_lifecycle.model.errors import (
 )
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.outcome import Outcome, PlanRecord
-from message_lifecycle.model.plan import Operation
+from message_lifecycle.model.outcome import Outcome
 from message_lifecycle.model.request import EraseKey
 from message_lifecycle.model.tables import Deletion, Remnant
 
-_ERASURE: tuple[Operation, ...] = ("erasure",)
 _SHORT = 12
 """Of a plan's id so many characters are enough to type."""
 _TELLING_BYTES = 4
@@ -122,17 +120,7 @@ def latest(s: Services, request: ErasureRequest) -> list[Erased]:
 
 def newest(s: Services, request: ErasureRequest, name: TopicName) -> tuple[Instant, Outcome] | None:
     """What the request's newest plan of the topic came to, with the time of recording; None: it has come to nothing there yet."""
-    return next(((at, outcome) for at, outcome, _ in _outcomes(s, request, name)), None)
-
-
-def _outcomes(s: Services, request: ErasureRequest, name: TopicName) -> Iterator[tuple[Instant, Outcome, PlanRecord]]:
-    """What the request's plans of the topic came to, the newest first."""
-    for at, outcome in s.ledger.history(name, operations=_ERASURE):
-        if at < request.requested_at:
-            return  # of an older request
-        record = None if outcome.plan_id is None else s.ledger.record(outcome.plan_id)
-        if record is not None and record.plan.erasure is not None and record.plan.erasure.request_id == request.request_id:
-            yield at, outcome, record
+    return next(((at, outcome) for at, outcome, _ in outcomes(s, request, name)), None)
 
 
 def settle_latest(s: Services, request: ErasureRequest) -> ErasureRequest:
@@ -206,15 +194,9 @@ def unreached(s: Services, request: ErasureRequest) -> list[str]:
 
 def kept_beneath(s: Services, request: ErasureRequest) -> list[str]:
     """What stores keep of the topics' files beneath their tables, in words: an erasure that is done for every table is not done there."""
-    gone = ((name, _gone_at(s, request, name)) for name in topics_of(s, request))
+    gone = ((name, gone_at(s, request, name)) for name in topics_of(s, request))
     ended = f", then `lifecycle erase run {request.request_id[:_SHORT]}` ends the request"
     return [f"{name}: {told}{ended}" for name, at in gone if at is not None for told in beneath(s, name, at)]
-
-
-def _gone_at(s: Services, request: ErasureRequest, name: TopicName) -> Instant | None:
-    """Since when the key is in no file of the topic's: files that came later never had it. To look again moves it no further."""
-    done = [(at, outcome.name) for at, outcome, _ in _outcomes(s, request, name) if outcome.name in ("published", "no_op")]
-    return next((at for at, ended in done if ended == "published"), done[-1][0] if done else None)
 
 
 def _told_of_remnant(s: Services, left: Remnant) -> str:
@@ -268,7 +250,7 @@ def _was_reached(s: Services, request: ErasureRequest, topic: Deletion) -> bool:
     """Whether the request was carried out before the topic was deleted."""
     plans = (
         s.ledger.record(outcome.plan_id).plan
-        for _, outcome in s.ledger.history(topic.topic, operations=_ERASURE)
+        for _, outcome in s.ledger.history(topic.topic, operations=ERASURE)
         if outcome.plan_id is not None and outcome.name in ("published", "no_op")
     )
     return any(
@@ -286,5 +268,5 @@ def _has_gone(s: Services, request: ErasureRequest, name: TopicName) -> bool:
     What came later, a run that found nothing more for one, takes nothing back."""
     return any(
         outcome.name == "published" or (record.approval is not None and record.approval.granted)
-        for _, outcome, record in _outcomes(s, request, name)
+        for _, outcome, record in outcomes(s, request, name)
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from message_lifecycle.app.config import load_config
 from message_lifecycle.app.erasure_secret import forbidden_keys, secret_of_place
@@ -236,11 +237,19 @@ def take_files(intake: Intake, name: TopicName, path: str, options: IngestOption
 
 def _files_at(place: str) -> Sequence[InputFile]:
     """Below a folder of this machine, or of the store that the lake's catalog has keys for. Raises NoInput, UnreadableFile, StorageRefused."""
-    from message_lifecycle.sources.files import files_of, find_files
+    from message_lifecycle.sources.files import files_of, find_files, no_input
     from message_lifecycle.stores.iceberg.table_folder import is_local, local_path
 
-    if is_local(place) or "://" not in place:
-        return find_files(local_path(place) if is_local(place) else place)
+    if "://" not in place and not place.startswith("file:"):
+        return find_files(place)
+    try:
+        parts = urlsplit(place)
+    except ValueError as error:
+        raise no_input(place, str(error)) from error
+    if is_local(place):
+        if parts.query or parts.fragment or parts.netloc not in ("", "localhost"):
+            raise no_input(place, "a URI of this machine has no host, and neither ? nor # in it: give the path as it is")
+        return find_files(local_path(place))
     from message_lifecycle.stores.iceberg.catalog import Tables
     from message_lifecycle.stores.iceberg.tasks import Store
 

@@ -3,7 +3,7 @@ key was found nowhere, the receipt says what was searched."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from message_lifecycle import __version__
@@ -11,13 +11,16 @@ from message_lifecycle.app import archiving
 from message_lifecycle.app.erasure_secret import match_of
 from message_lifecycle.app.known import of_it_alone
 from message_lifecycle.app.services import Services, policy_of
-from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, Matches, Receipt, TableReceipt, TopicReceipt
+from message_lifecycle.model.erasure import TABLE_KINDS, ErasedTable, ErasureRequest, Matches, Receipt, TableReceipt, TopicReceipt
 from message_lifecycle.model.errors import LifecycleError, UnknownTopic, code_of, unsupported_erasure
 from message_lifecycle.model.instants import Instant
 from message_lifecycle.model.names import TopicName
-from message_lifecycle.model.plan import Plan
+from message_lifecycle.model.outcome import Outcome, PlanRecord
+from message_lifecycle.model.plan import Operation, Plan
 from message_lifecycle.model.settings import Policy
 from message_lifecycle.ports import Eraser
+
+ERASURE: tuple[Operation, ...] = ("erasure",)
 
 
 def search(s: Services, plan: Plan, matches: Matches, went: Mapping[str, Sequence[str]] = MappingProxyType({})) -> Sequence[ErasedTable]:
@@ -35,6 +38,25 @@ def eraser_of(s: Services, name: TopicName) -> Eraser:
     if s.stores.rewrite is None:
         raise unsupported_erasure(f"topic {name}", "its store cannot erase keys")
     return s.stores.rewrite
+
+
+def outcomes(s: Services, request: ErasureRequest, name: TopicName) -> Iterator[tuple[Instant, Outcome, PlanRecord]]:
+    """What the request's plans of the topic came to, with the time of recording, the newest first."""
+    for at, outcome in s.ledger.history(name, operations=ERASURE):
+        if at < request.requested_at:
+            return  # of an older request
+        record = None if outcome.plan_id is None else s.ledger.record(outcome.plan_id)
+        if record is not None and record.plan.erasure is not None and record.plan.erasure.request_id == request.request_id:
+            yield at, outcome, record
+
+
+def gone_at(s: Services, request: ErasureRequest, name: TopicName) -> Instant | None:
+    """Since when files that are written have the key no more. Of a forbidden one that is when it was first found gone; any other may have
+    come in again until it was last found gone."""
+    done = [(at, outcome.name) for at, outcome, _ in outcomes(s, request, name) if outcome.name in ("published", "no_op")]
+    if not request.forbids(name):
+        return done[0][0] if done else None
+    return next((at for at, ended in done if ended == "published"), done[-1][0] if done else None)
 
 
 def beneath(s: Services, name: TopicName, until: Instant) -> Sequence[str]:
@@ -82,7 +104,8 @@ def verify(s: Services, request_id: str) -> list[str]:
 
     Raises UnknownErasure, NoReceipt, InvalidReceipt, ErasureSecretMissing, ErasureSecretChanged."""
     receipt = Receipt.from_json(s.ledger.receipt(request_id))
-    matches = match_of(s, [s.ledger.erasure(receipt.request_id)]).matches
+    request = s.ledger.erasure(receipt.request_id)
+    matches = match_of(s, [request]).matches
     wrong: list[str] = []
     for topic in receipt.topics:
         plan = s.ledger.record(topic.plan_id).plan
@@ -96,7 +119,8 @@ def verify(s: Services, request_id: str) -> list[str]:
         wrong += [
             f"{topic.topic}: {folder}, its archive, is not there, and was not looked into" for folder in archiving.lost(s, plan.topic)
         ]
-        wrong += [f"{topic.topic}: {told}" for told in beneath(s, plan.topic, topic.unreachable_at)]
+        at = gone_at(s, request, plan.topic) or topic.unreachable_at
+        wrong += [f"{topic.topic}: {told}" for told in beneath(s, plan.topic, at)]
         former = archiving.former_holders(s, plan.topic, policy_of(s, plan.topic), matches)
         wrong += [f"{topic.topic}: the archive {folder}, which it used before, holds the key" for folder in former]
         searched = {table.table for table in topic.tables}

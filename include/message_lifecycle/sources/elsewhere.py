@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from message_lifecycle.model.errors import LifecycleError
-from message_lifecycle.sources.files import TORN, InputFile, NotReached, NotRead, unreadable_file
+from message_lifecycle.sources.files import ENUMERATION, TORN, InputFile, NotReached, NotRead, unreadable_file
 
 _MARK = b"\xef\xbb\xbf"
 """UTF-8's byte order mark, which is no part of a line."""
@@ -47,10 +47,9 @@ def records(session: SparkSession, files: Sequence[InputFile]) -> tuple[DataFram
     """Of Parquet files that have the same fields: `record` (a struct), `path` and `at`, its number from 0; and the fields. Times in
     nanoseconds are whole numbers. Raises UnreadableFile for a type that Spark does not know."""
     with files[0].open() as file, parquet.ParquetFile(file, arrow_extensions_enabled=False) as found:
-        columns = [found.schema.column(at) for at in range(len(found.schema))]
         fields = list(found.schema_arrow)
-    _refuse_older(files[0], columns)
-    texts = {one.name for one in columns if one.logical_type.type == "ENUM"}
+        columns = (found.schema.column(at) for at in range(len(found.schema)))
+        texts = {column.name for column in columns if column.logical_type.type == ENUMERATION}
     told = pa.schema([field.with_type(pa.string() if field.name in texts else _readable(field.type)) for field in fields])
     try:
         schema = from_arrow_schema(told, prefer_timestamp_ntz=True)
@@ -61,22 +60,12 @@ def records(session: SparkSession, files: Sequence[InputFile]) -> tuple[DataFram
     return _frame(session, files, partial(_records_of, schema=wanted), shape), schema
 
 
-def _refuse_older(file: InputFile, columns: Iterable[Any]) -> None:
-    """Raises UnreadableFile for what PyArrow would read, and not as Spark does: times of 96 bits, which end in 2262 for it, and names of an
-    enumeration that lie within another field."""
-    for column in columns:
-        if column.physical_type == "INT96":
-            raise unreadable_file(file.path, f"its field {column.path} has times of the older kind INT96; write them as timestamps")
-        if column.logical_type.type == "ENUM" and column.path != column.name:
-            raise unreadable_file(file.path, f"its field {column.path} is an enumeration within another; write it as a string")
-
-
 @contextmanager
 def _told(file: InputFile) -> Iterator[None]:
     try:
         yield
     except LifecycleError as error:
-        raise NotReached(file, error) from error
+        raise NotReached(file, error.__cause__ or error) from error
     except (OSError, *TORN, pa.ArrowException) as error:
         raise NotRead(file, error) from error
 

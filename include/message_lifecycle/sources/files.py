@@ -40,6 +40,8 @@ _CUTTING = frozenset("#?\t\r\n")
 _PARQUET_MAGIC = b"PAR1"
 UTF_8 = "utf-8"
 _LINES_TRIED = 1000
+ENUMERATION = "ENUM"
+"""Parquet's word for the type of a column of names, which Arrow takes for bytes."""
 _AT_ONCE = 8 << 20
 """Bytes that are asked of a store at once."""
 _DELIMITERS = (";", "\t", "|", ",")
@@ -137,7 +139,7 @@ class _There(io.RawIOBase):
 class NotRead(Exception):
     """Of a task: a file that is in a store, and what is wrong with it."""
 
-    def __init__(self, file: InputFile, error: Exception) -> None:
+    def __init__(self, file: InputFile, error: BaseException) -> None:
         super().__init__(f"{quote(file.path, safe=':/')} {str(error).partition(chr(10))[0] or type(error).__name__}")
 
 
@@ -294,16 +296,29 @@ def _parquet_shape(file: InputFile) -> Shape:
     from pyarrow import parquet
 
     try:
-        with file.open() as content:
-            schema = parquet.read_schema(content, arrow_extensions_enabled=False)
+        with file.open() as content, parquet.ParquetFile(content, arrow_extensions_enabled=False) as found:
+            schema, columns = found.schema_arrow, [found.schema.column(at) for at in range(len(found.schema))]
     except (pa.ArrowException, OSError) as error:
         raise unreadable_file(file.path, f"it is no Parquet file, or a broken one ({error})") from error
     folded = [name.casefold() for name in schema.names]
     if twice := sorted({name for name in schema.names if folded.count(name.casefold()) > 1}):
         raise unreadable_file(file.path, f"its fields {', '.join(map(repr, twice))} differ in case only")
     nanoseconds = frozenset(f.name for f in schema if pa.types.is_timestamp(f.type) and f.type.unit == "ns")
-    types = tuple(str(field.type) for field in schema)
+    if file.store is not None:
+        _refuse_older(file, columns)
+    enumerations = {column.name for column in columns if column.logical_type.type == ENUMERATION}
+    types = tuple(ENUMERATION if field.name in enumerations else str(field.type) for field in schema)
     return Shape(kind="parquet", fields=tuple(schema.names), types=types, nanoseconds=nanoseconds)
+
+
+def _refuse_older(file: InputFile, columns: Iterable[Any]) -> None:
+    """Raises UnreadableFile for what PyArrow would read, and not as Spark does: times of 96 bits, which end in 2262 for it, and names of an
+    enumeration that lie within another field."""
+    for column in columns:
+        if column.physical_type == "INT96":
+            raise unreadable_file(file.path, f"its field {column.path} has times of the older kind INT96; write them as timestamps")
+        if column.logical_type.type == ENUMERATION and column.path != column.name:
+            raise unreadable_file(file.path, f"its field {column.path} is an enumeration within another; write it as a string")
 
 
 def no_input(path: str, reason: str) -> BadInput:
@@ -341,7 +356,7 @@ def wrong_time_unit(*, field: str, value: str, unit: str, reads_as: str | None, 
 
 @contextmanager
 def named_failures() -> Iterator[None]:
-    """Raises UnreadableFile where the engine stopped for such a reason; anything else as it is."""
+    """Raises UnreadableFile, or StorageRefused, where the engine stopped for such a reason; anything else as it is."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 

@@ -359,9 +359,12 @@ def beside(name: TopicName, log: Mapping[str, str]) -> dict[str, str]:
     return {STREAM_PROPERTY: name.stream, TOPIC_PROPERTY: name.topic, **kept}
 
 
-def check_alone(tables: Tables, name: TopicName) -> None:
-    """Raises UnsafePath where another table lies below the location of one of the topic's, or writes there; StorageRefused where nobody
-    can tell. Files of the topic's that another table merely names (`add_files`) are not looked for."""
+def check_alone(tables: Tables, name: TopicName, *, by_names: bool = False) -> None:
+    """Raises UnsafePath where another table lies below the location of one of the topic's, or writes there, or where a catalog cannot tell;
+    StorageRefused where nobody can. Files of the topic's that another table merely names (`add_files`) are not looked for.
+
+    `by_names`: where a catalog does not tell where another table lies, names of the topic's own files do: for who takes none but by their
+    content."""
     from message_lifecycle.stores.iceberg.table_files import listed  # with Java's part, which most questions do without
 
     mine = {(name.namespace, name.table(kind)): (kind, str(found.content["location"])) for kind, found in documents(tables, name)}
@@ -370,7 +373,7 @@ def check_alone(tables: Tables, name: TopicName) -> None:
         kind, location = mine[place]
         return (file.name for file in listed(tables.load(name, kind=kind).io, location))
 
-    check_places_alone(tables, {place: Within(location) for place, (_, location) in mine.items()}, names)
+    check_places_alone(tables, {place: Within(location) for place, (_, location) in mine.items()}, names if by_names else None)
 
 
 def check_places_alone(tables: Tables, mine: Mapping[Place, Within], names: Callable[[Place], Iterable[str]] | None = None) -> None:
@@ -379,7 +382,7 @@ def check_places_alone(tables: Tables, mine: Mapping[Place, Within], names: Call
     for place, location in tables.pointers.all(None):
         if place not in mine and location.startswith(UNREADABLE):
             if names is None:
-                raise storage_refused(location, "its catalog does not tell where it lies")
+                raise UnsafePath(location, "its catalog does not tell where it lies, which may be within the topic's own folders")
             for own in mine:
                 if other := next((name for name in names(own) if _is_anothers(name)), None):
                     raise UnsafePath(other, f"metadata within the location of {'.'.join(own)}, which may be those of {'.'.join(place)}")

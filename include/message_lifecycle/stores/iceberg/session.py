@@ -275,6 +275,8 @@ _SERVER = re.compile(
     r"org\.apache\.iceberg\.exceptions\.(?:REST|ServiceFailure|ServiceUnavailable|NotAuthorized|Forbidden|UnprocessableEntity)Exception: (.*)"
 )
 _STORE = re.compile(r"software\.amazon\.awssdk\.(?:core|services\.s3)\.\S*Exception: (.*)")
+# The same in PyArrow's words, which come without a number.
+_STORE_OF_ARROW = re.compile(r"AWS Error|google::cloud::|Azure")
 _MOST_CAUSES = 10
 
 
@@ -289,7 +291,7 @@ def engine_failures() -> Iterator[None]:
         yield
     except OSError as error:
         refused = storage_failure(error, "a table's files")
-        if type(error) is OSError and error.errno is None:  # PyArrow's, of a store: no number says why
+        if error.errno is None and _STORE_OF_ARROW.search(str(error)):
             refused = storage_refused("a table's files", str(error).partition("\n")[0])
         if refused is None:
             raise

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from message_lifecycle.model.errors import OutsideTable, UnsafePath, storage_refused
-from message_lifecycle.stores.iceberg.java import ANY_IO, Java, Jvm, each, java_class, java_message
+from message_lifecycle.stores.iceberg.java import ANY_IO, Java, Jvm, each, java_class, java_message, line_broke
 from message_lifecycle.stores.iceberg.session import engine, engine_failures
 from message_lifecycle.stores.iceberg.table_folder import is_absolute, is_local, local_path, location_prefix, normalised
 
@@ -271,6 +271,8 @@ def kept_versions(io: FileIO, location: str, *, until_ms: int) -> str:
                 return f"{unseen}: let the keys list them (s3:ListBucketVersions)"
             raise
         except (Py4JError, TypeError) as error:  # the classes of the store's own client are not on the class path
+            if line_broke(error):
+                raise
             return f"{unseen}: {error}"
     told = "earlier versions of its objects, which nothing here reads or removes: let a rule of the bucket end them"
     return f"{place.netloc} keeps {kept:,} {told}" if kept else ""

@@ -36,7 +36,8 @@ MEMORY_BYTES = 1024 * MEBIBYTE
 """Of all tasks of one machine together. Beyond it they spill, so more is quicker only where values are many."""
 
 # Beginnings of the names of settings that open files, as PyIceberg has them.
-_OF_FILES = ("s3.", "client.", "gcs.", "adls.", "hf.", "py-io-impl")
+_OF_FILES = ("s3.", "client.", "gcs.", "adls.")
+_STANDALONE = "spark://"
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -237,8 +238,9 @@ def _beside(context: SparkContext, settings: Mapping[str, str], cores_of_task: i
 
 def _most(settings: Mapping[str, str], beside: int, cores_of_task: int) -> int | None:
     """How many run at once on all executors that there may be; None: nothing says."""
-    if cores := settings.get("spark.cores.max"):
-        return max(1, int(cores) // cores_of_task)
+    if settings.get("spark.master", "").startswith(_STANDALONE):  # it takes no number of executors
+        cores = settings.get("spark.cores.max")
+        return None if cores is None else max(1, int(cores) // cores_of_task)
     dynamic = settings.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
     executors = settings.get("spark.dynamicAllocation.maxExecutors" if dynamic else "spark.executor.instances")
     return None if executors is None else int(executors) * beside

@@ -69,7 +69,7 @@ class IcebergEraser(ChangeStore):
         window = UndoWindow.of(policy, as_of, undoable, self._undoable())
         with reaching_catalog():
             # Files of another table in there would look like what dead writers left.
-            catalog.check_alone(self._tables, name)
+            catalog.check_alone(self._tables, name, by_names=True)
             found = [
                 with_loose(searched.summary, searched.loose, now_ms=time.time_ns() // 1_000_000)
                 for kind, io, document, going in self._documents(name)
