@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def cost(command: list[str]) -> tuple[float, float]:
-    """CPU and wall seconds of a process, its children's CPU among them."""
+    """CPU and wall seconds of a process. Of its children those count that it has waited for: PySpark's Java is none of them."""
     started = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)

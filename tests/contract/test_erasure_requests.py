@@ -155,3 +155,20 @@ def test_what_lies_beneath_and_cannot_be_told_keeps_it_open_too(make_world: Make
     carry_out(s, request.request_id)
     asked = s.ledger.erasure(request.request_id)
     assert asked.state == "requested" and asked.detail.startswith(f"{NAME}: StorageRefused: ")
+
+
+@MEMORY
+@pytest.mark.parametrize("forbid", [True, False])
+def test_files_that_came_later_count_unless_the_key_could_not_come_with_them(
+    make_world: MakeWorld, forbid: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To look again moves the time no further, where the key was forbidden meanwhile."""
+    world = make(make_world({}))
+    s, asked = world.services, list[Instant]()
+    append(world, KEY, b"a")
+    monkeypatch.setattr(s.stores.rewrite, "kept_beneath", lambda _, until: asked.append(until) or ["kept"])
+    request = ask(s, KEY, topics=[NAME], forbid=forbid, by="ada", why="a letter")
+    for later in range(3):
+        world.set_now(Instant(AS_OF + later))
+        carry_out(s, request.request_id, approver=lambda *_: YES)
+    assert [at - AS_OF for at in asked] == ([0, 0, 0] if forbid else [0, 1, 2])

@@ -171,7 +171,7 @@ def test_what_a_machine_that_is_lost_in_a_stage_was_at_is_done_by_another(
                     process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
                     seen += Path(f"/proc/{process}/comm").read_text().strip() == "java"
                 os.kill(process, signal.SIGKILL)
-                time.sleep(60)
+                time.sleep(60)  # it never wakes: what it runs under has ended
             return work(item, share)
 
         return in_tasks(session, items, first_dies, **given)  # type: ignore[arg-type]  # as it was given

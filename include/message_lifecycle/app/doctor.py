@@ -170,7 +170,7 @@ class _Trial:
             found, there = reach.machines(Store.of(self._table), f"{self._table.location()}/{self._file}")
         except LifecycleError:
             raise
-        except Exception as error:
+        except Exception as error:  # of Spark or of any library on a machine that lacks some: told with what to do
             raise _NotWell(_advised(str(error), own.python)) from error
         wrong = [told for one in found if (told := _differs(own, one))]
         if wrong:

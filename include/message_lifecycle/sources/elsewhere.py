@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from message_lifecycle.model.errors import LifecycleError
-from message_lifecycle.sources.files import ENUMERATION, TORN, InputFile, NotReached, NotRead, unreadable_file
+from message_lifecycle.sources.files import ENUMERATION, TORN, InputFile, NotReached, NotRead, Shape, unreadable_file
 
 _MARK = b"\xef\xbb\xbf"
 """UTF-8's byte order mark, which is no part of a line."""
@@ -43,21 +43,19 @@ def lines(session: SparkSession, files: Sequence[InputFile]) -> DataFrame:
     return _frame(session, files, _lines_of, _LINES)
 
 
-def records(session: SparkSession, files: Sequence[InputFile]) -> tuple[DataFrame, T.StructType]:
-    """Of Parquet files that have the same fields: `record` (a struct), `path` and `at`, its number from 0; and the fields. Times in
+def records(session: SparkSession, shape: Shape, files: Sequence[InputFile]) -> tuple[DataFrame, T.StructType]:
+    """Of Parquet files of one shape: `record` (a struct), `path` and `at`, its number from 0; and the fields. Times in
     nanoseconds are whole numbers. Raises UnreadableFile for a type that Spark does not know."""
-    with files[0].open() as file, parquet.ParquetFile(file, arrow_extensions_enabled=False) as found:
-        fields = list(found.schema_arrow)
-        columns = (found.schema.column(at) for at in range(len(found.schema)))
-        texts = {column.name for column in columns if column.logical_type.type == ENUMERATION}
-    told = pa.schema([field.with_type(pa.string() if field.name in texts else _readable(field.type)) for field in fields])
+    with files[0].open() as file:
+        fields = zip(parquet.read_schema(file, arrow_extensions_enabled=False), shape.types, strict=True)
+        told = pa.schema([field.with_type(pa.string() if kind == ENUMERATION else _readable(field.type)) for field, kind in fields])
     try:
         schema = from_arrow_schema(told, prefer_timestamp_ntz=True)
         wanted = to_arrow_schema(schema, timestamp_utc=True)
     except (PySparkException, ValueError) as error:
         raise unreadable_file(files[0].path, str(error).splitlines()[0]) from error
-    shape = T.StructType([T.StructField("record", schema), *_LINES.fields[1:]])
-    return _frame(session, files, partial(_records_of, schema=wanted), shape), schema
+    placed = T.StructType([T.StructField("record", schema), *_LINES.fields[1:]])
+    return _frame(session, files, partial(_records_of, schema=wanted), placed), schema
 
 
 @contextmanager

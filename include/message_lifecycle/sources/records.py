@@ -234,7 +234,7 @@ def _parquet(session: SparkSession, shape: Shape, files: Sequence[InputFile]) ->
         # Spark has no type for them; as numbers they are read by their unit.
         session.conf.set(_NANOS_AS_LONG, "true")
     if files[0].store is not None:
-        read, schema = elsewhere.records(session, files)
+        read, schema = elsewhere.records(session, shape, files)
         of, place = "record.", (F.col("path"), F.col("at"))
     else:
         read = session.read.parquet(*(file.path for file in files))

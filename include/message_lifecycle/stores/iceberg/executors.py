@@ -63,7 +63,7 @@ def registered(context: SparkContext) -> list[int]:
     come within ten seconds, as where Spark starts them for tasks alone."""
     found, since = _executors(context), time.monotonic()
     while time.time() - context.startTime / 1000 < _SETTLING_SECONDS and not (found and time.monotonic() - since >= _STILL_SECONDS):
-        time.sleep(_POLL_SECONDS)
+        time.sleep(_POLL_SECONDS)  # Spark tells nobody when an executor comes
         before, found = found, _executors(context)
         since = since if found == before else time.monotonic()
     return found

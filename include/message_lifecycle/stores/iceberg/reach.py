@@ -61,7 +61,7 @@ def one_catalog(tables: Tables) -> bool:
             with engine_failures():
                 java: Jvm = engine()  # type: ignore[assignment]  # typed as a session, which would do as well
                 java.lake.dropNamespace(java._jvm.org.apache.iceberg.catalog.Namespace.of(texts(java, name)))
-        except Exception as error:
+        except Exception as error:  # whatever it was, the namespace that stays has to be named
             raise CatalogUnavailable(f"it does not drop the namespace {name}, which was made to look for it: {error}") from error
 
 
@@ -113,7 +113,7 @@ def _giving_up(context: SparkContext) -> Iterator[None]:
     threading.Thread(target=look, name="give-up", daemon=True).start()
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # a job that was cancelled ends in words of Spark's; any other error goes on as it is
         if gone.is_set():
             what = f"{context.master} gave no executor within {_FIRST_SECONDS} s: it has no core or memory free, or does not reach this machine"
             raise SparkUnavailable(what) from error

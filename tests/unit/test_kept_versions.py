@@ -1,0 +1,137 @@
+"""Earlier versions of objects that a bucket keeps: which count, and what is told where nobody can see them. And who else may lie in a topic's
+folders, where a catalog cannot tell. By stubs of Java, of a store and of a catalog: real ones are the hunt's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from message_lifecycle.stores.iceberg import table_files, view_file
+from message_lifecycle.stores.iceberg.catalog import check_places_alone
+from message_lifecycle.stores.iceberg.pointers import UNREADABLE
+from message_lifecycle.stores.iceberg.table_files import kept_versions
+from message_lifecycle.stores.iceberg.table_folder import Within
+from message_lifecycle.stores.iceberg.tasks import Store
+from tests.errors import raises
+
+UNTIL_MS = 1_000
+MINE = ("lake", "mine")
+
+
+def version(written_ms: int, *, is_latest: bool) -> SimpleNamespace:
+    return SimpleNamespace(isLatest=lambda: is_latest, lastModified=lambda: SimpleNamespace(toEpochMilli=lambda: written_ms))
+
+
+class Iterable:
+    """As Java has it."""
+
+    def __init__(self, *values: object) -> None:
+        self.values = values
+
+    def iterator(self) -> Iterator[object]:
+        return iter(self.values)
+
+
+def java_error(name: str, status: int | None = None) -> Py4JJavaError:
+    """An exception of Java's, which knows its status if it is an answer of the store."""
+    known = {
+        "getClass": lambda: SimpleNamespace(getSimpleName=lambda: name),
+        "getMessage": lambda: "in its words",
+        "getCause": lambda: None,
+    }
+    cause: Any = MagicMock(**{"toString.return_value": f"org.{name}: in its words"})
+    for key, value in known.items():
+        setattr(cause, key, value)
+    cause.getSQLState.side_effect = Py4JError("no such method")
+    cause.statusCode = MagicMock(return_value=status) if status else MagicMock(side_effect=Py4JError("no such method"))
+    error = Py4JJavaError.__new__(Py4JJavaError)
+    error.java_exception = cause
+    return error
+
+
+def bucket(monkeypatch: pytest.MonkeyPatch, versions: object, settings: Mapping[str, str] | None = None) -> str:
+    """What is told of a bucket with these versions, or whose answer is that error."""
+    java = MagicMock()
+    java.settings_of = lambda given: {**given, **(settings or {})}
+
+    @contextmanager
+    def file_io(_: object) -> Iterator[MagicMock]:
+        files = MagicMock()
+        if isinstance(versions, Exception):
+            files.client.side_effect = versions
+        else:
+            files.client().listObjectVersionsPaginator().versions.return_value = versions
+        yield files
+
+    java.file_io = file_io
+    monkeypatch.setattr(table_files, "engine", lambda: java)
+    io: Any = SimpleNamespace(properties={})
+    return kept_versions(io, "s3://lake/t", until_ms=UNTIL_MS)
+
+
+def test_those_count_that_were_written_by_then_and_are_not_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = Iterable(
+        version(UNTIL_MS, is_latest=False), version(1, is_latest=False), version(UNTIL_MS + 1, is_latest=False), version(1, is_latest=True)
+    )
+    assert bucket(monkeypatch, every).startswith("lake keeps 2 earlier versions of its objects")
+    assert bucket(monkeypatch, Iterable(version(UNTIL_MS + 1, is_latest=False), version(1, is_latest=True))) == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "told"), [(403, "cannot be seen: let the keys list them (s3:ListBucketVersions)"), (405, ""), (501, "")]
+)
+def test_who_may_not_look_is_told_and_a_store_without_versions_has_none(monkeypatch: pytest.MonkeyPatch, status: int, told: str) -> None:
+    assert bucket(monkeypatch, java_error("S3Exception", status)).endswith(told)
+    assert bool(bucket(monkeypatch, java_error("S3Exception", status))) is bool(told)
+
+
+def test_another_way_to_files_and_a_missing_class_are_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bucket(monkeypatch, Iterable(), {"io-impl": "org.HadoopFileIO"}).endswith("cannot be seen by org.HadoopFileIO")
+    assert bucket(monkeypatch, TypeError("'JavaPackage' object is not callable")).endswith("'JavaPackage' object is not callable")
+
+
+def test_what_the_store_cannot_answer_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Py4JJavaError):
+        bucket(monkeypatch, java_error("SomeException"))
+
+
+def test_a_place_without_versions_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_files, "engine", MagicMock(side_effect=AssertionError("nobody is to be asked")))
+    io: Any = SimpleNamespace(properties={})
+    assert [kept_versions(io, place, until_ms=1) for place in ("/lake/t", "file:///lake/t", "gs://lake/t")] == [""] * 3
+
+
+def test_a_task_gets_what_opens_files_and_not_what_opens_the_catalog() -> None:
+    given = {"uri": "postgresql://u:secret@h/d", "token": "t", "s3.access-key-id": "k", "client.region": "r", "warehouse": "w"}
+    catalog: Any = SimpleNamespace(properties=given)
+    assert Store.of_catalog(catalog).settings == (("client.region", "r"), ("s3.access-key-id", "k"))
+
+
+@pytest.mark.parametrize("name", ["AlreadyExistsException", "CommitFailedException"])
+def test_a_view_that_another_is_at_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    java = MagicMock()
+    java.lake.dropView.side_effect = java_error(name)
+    monkeypatch.setattr(view_file, "engine", lambda: java)
+    monkeypatch.setattr(view_file, "identifier", lambda *_: None)
+    with raises("CatalogUnavailable", match="in its words"):
+        view_file.drop(("lake", "t__live"))
+
+
+def _tables(*others: tuple[tuple[str, str], str]) -> Any:
+    return SimpleNamespace(pointers=SimpleNamespace(all=lambda _: others))
+
+
+def test_where_a_catalog_cannot_tell_of_a_table_nobody_guesses_but_by_names_of_metadata() -> None:
+    tables, mine = _tables((("lake", "other"), f"{UNREADABLE}lake.other")), {MINE: Within("s3://lake/mine")}
+    with raises("UnsafePath", match="does not tell where it lies"):
+        check_places_alone(tables, mine)
+    own = ["metadata/1.metadata.json", "data/a.parquet", "metadata/2.gz.metadata.json"]
+    check_places_alone(tables, mine, lambda _: own)
+    with raises("UnsafePath", match="may be those of lake.other"):
+        check_places_alone(tables, mine, lambda _: [*own, "other/metadata/1.metadata.json"])
