@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from errno import ENOENT
 from functools import cache
+from os import SEEK_CUR, SEEK_END, SEEK_SET
 from pathlib import Path
 from secrets import token_hex
-from threading import Lock, RLock
+from threading import Lock, RLock, local
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 import numpy as np
@@ -215,23 +216,67 @@ class LakeFiles(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
         path = self._strip_protocol(path)
         with _telling(path, "read" if mode == "rb" else "write"):
-            return _Paced(self._store.open(path) if mode == "rb" else self._store.create(path), path, self._read, self._write)
+            if mode == "rb":
+                return _Reading(self._store.open(path), path, self._read)
+            return _Writing(self._store.create(path), path, self._write)
 
 
-class _Paced:
-    """An open file."""
+class _Reading:
+    """An open file, for several threads at a time: DuckDB fetches parts of one file in parallel, and asks for each by a seek and a read, which
+    others come between. So each thread has a place of its own."""
 
-    def __init__(self, file: Any, path: str, read: Pace, write: Pace) -> None:
-        self._file, self._path, self._read, self._write = file, path, read, write
+    def __init__(self, file: Any, path: str, pace: Pace) -> None:
+        self._file, self._path, self._pace = file, path, pace
+        self._size: int = file.seek(0, SEEK_END)
+        self._place, self._lock = local(), Lock()
+        # PyArrow's files have it, and let any number of threads at a time.
+        self._at_once = getattr(file, "read_at", None)
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        begins = {SEEK_SET: 0, SEEK_CUR: self.tell(), SEEK_END: self._size}[whence]
+        self._place.here = begins + offset
+        return self.tell()
+
+    def tell(self) -> int:
+        return int(getattr(self._place, "here", 0))
 
     def read(self, size: int = -1) -> bytes:
+        """All that is asked for, or to the end. DuckDB would take fewer bytes for as many, the rest from whatever was in its memory."""
+        here = self.tell()
+        wanted = max(0, self._size - here if size < 0 else min(size, self._size - here))
+        found = b""
         with _telling(self._path, "read"):
-            found: bytes = self._file.read(size)
-        self._read.wait(len(found))
+            while len(found) < wanted:
+                part = self._read_at(here + len(found), wanted - len(found))
+                if not part:
+                    raise OSError(f"of {wanted} bytes from {here} on came {len(found)}")
+                found += part
+        self._place.here = here + wanted
+        self._pace.wait(len(found))
         return found
 
+    def _read_at(self, place: int, size: int) -> bytes:
+        if self._at_once is not None:
+            return bytes(self._at_once(size, place))
+        with self._lock:
+            self._file.seek(place)
+            return bytes(self._file.read(size))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+class _Writing:
+    """An open file that is new."""
+
+    def __init__(self, file: Any, path: str, pace: Pace) -> None:
+        self._file, self._path, self._pace = file, path, pace
+
     def write(self, content: bytes) -> int:
-        self._write.wait(len(content))
+        self._pace.wait(len(content))
         with _telling(self._path, "write"):
             return int(self._file.write(content))
 
